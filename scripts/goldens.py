@@ -120,7 +120,8 @@ def main() -> None:
         index = [{key: value for key, value in golden.items()
                   if key not in ("versions", "unused_tensors", "inert_tensors", "note", "call")} for golden in goldens]
         (ROOT / "cases.json").write_text(json.dumps(index, indent=2) + "\n")
-        for stale in {path.name for path in ROOT.iterdir() if path.is_dir()} - {case.name for case in cases} - {"images", "naflex", "processor", "quantized", "zero_shot"}:
+        other = {"adapters", "images", "naflex", "processor", "quantized", "saved", "wrapped", "zero_shot"}
+        for stale in {path.name for path in ROOT.iterdir() if path.is_dir()} - {case.name for case in cases} - other:
             shutil.rmtree(ROOT / stale)
         total = sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file())
         print(f"{len(cases)} cases, {total / 1e6:.2f} MB")

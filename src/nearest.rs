@@ -27,6 +27,72 @@ pub(crate) fn nearest<S: AsRef<str>, T: PartialEq>(
     nearest
 }
 
+/// No more than these are shown of names that have the words.
+const SHOWN_BY_WORDS: usize = 6;
+
+/// Of `known`, pairs of a spelling and what to show for it, those that have every word of `name`, else the [`nearest`]. Names that
+/// end with the words come first: they name the thing. An ending of the plural does not count.
+pub(crate) fn nearest_by_words<S: AsRef<str>, T: PartialEq>(
+    name: &str,
+    known: impl IntoIterator<Item = (S, T)>,
+) -> Vec<T> {
+    let known: Vec<(S, T)> = known.into_iter().collect();
+    let plain_name = plain(name);
+    let wanted: Vec<&str> = words(&plain_name).collect();
+    let (mut ending, mut others, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for (spelling, shown) in known {
+        let plain = plain(spelling.as_ref());
+        let has: Vec<&str> = words(&plain).collect();
+        let all = !wanted.is_empty()
+            && wanted
+                .iter()
+                .all(|word| has.iter().any(|other| is_same_noun(word, other)));
+        let ends = wanted.last().zip(has.last());
+        let list = match (all, ends.is_some_and(|(word, other)| is_same_noun(word, other))) {
+            (true, true) => &mut ending,
+            (true, false) => &mut others,
+            (false, _) => {
+                rest.push((spelling, shown));
+                continue;
+            }
+        };
+        if !list.contains(&shown) {
+            list.push(shown);
+        }
+    }
+    others.retain(|shown| !ending.contains(shown));
+    let mut found = ending;
+    found.append(&mut others);
+    found.truncate(SHOWN_BY_WORDS);
+    if found.len() < SHOWN {
+        let similar = nearest(name, rest);
+        let new: Vec<T> = similar
+            .into_iter()
+            .filter(|shown| !found.contains(shown))
+            .collect();
+        found.extend(new);
+        found.truncate(SHOWN);
+    }
+    found
+}
+
+/// The words of a plain name.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .filter(|word| !word.is_empty())
+}
+
+/// Whether two words are the same but for an ending of the plural.
+fn is_same_noun(a: &str, b: &str) -> bool {
+    let is_plural = |long: &str, short: &str| match long.strip_prefix(short) {
+        Some(ending) => matches!(ending, "" | "s" | "es"),
+        None => long
+            .strip_suffix("ies")
+            .is_some_and(|stem| short.strip_suffix('y') == Some(stem)),
+    };
+    is_plural(a, b) || is_plural(b, a)
+}
+
 /// Lower case, with spaces between words.
 pub(crate) fn plain(name: &str) -> String {
     name.trim().replace(['_', '-'], " ").to_lowercase()
@@ -49,5 +115,32 @@ mod tests {
         assert_eq!(of("DEIT"), ["deit"]);
         assert!(of("resnet").is_empty());
         assert!(of("").is_empty());
+    }
+
+    #[test]
+    fn whole_words_come_before_similar_spellings() {
+        let of = |name| {
+            nearest_by_words(
+                name,
+                [
+                    "crate",
+                    "cat bear",
+                    "tabby cat",
+                    "carton",
+                    "Persian cat",
+                    "polecat",
+                    "cherry",
+                ]
+                .map(|n| (n, n)),
+            )
+        };
+        assert_eq!(of("cat"), ["tabby cat", "Persian cat", "cat bear"]);
+        assert_eq!(of("Cats"), ["tabby cat", "Persian cat", "cat bear"]);
+        assert_eq!(of("cat_persian")[0], "Persian cat");
+        assert_eq!(of("cherries"), ["cherry"]);
+        // Fewer than three have the word: similar spellings follow.
+        assert_eq!(of("carton")[0], "carton");
+        assert_eq!(of("cartn"), ["carton"]);
+        assert!(of("").is_empty() && of("zzz").is_empty());
     }
 }

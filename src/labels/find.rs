@@ -2,7 +2,7 @@
 
 use super::{Labels, synonyms};
 use crate::error::{Error, Result};
-use crate::nearest::{nearest, plain};
+use crate::nearest::{nearest_by_words, plain};
 
 impl Labels {
     /// The class that `text` stands for: its id, its label, its index, or one of the synonyms that its label lists between
@@ -60,7 +60,7 @@ impl Labels {
         let spellings = self
             .iter()
             .flat_map(|label| synonyms(label).map(move |synonym| (synonym, label)));
-        let near: Vec<String> = nearest(text, spellings)
+        let near: Vec<String> = nearest_by_words(text, spellings)
             .iter()
             .map(|label| format!("\"{label}\""))
             .collect();

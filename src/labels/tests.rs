@@ -45,6 +45,16 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
         ),
         "{unknown}"
     );
+    for text in ["cat", "Cats"] {
+        let error = labels.find(text).unwrap_err().to_string();
+        assert!(
+            error.ends_with(
+                "; near it: \"tabby, tabby cat\", \"tiger cat\", \"Persian cat\", \"Siamese cat, Siamese\", \"Egyptian cat\", \
+                 \"Madagascar cat, ring-tailed lemur, Lemur catta\""
+            ),
+            "{error}"
+        );
+    }
     for text in ["", "1000", "-1", "n00000000", "zzzz"] {
         let error = labels.find(text).unwrap_err().to_string();
         assert!(error.contains("from 0 to 999"), "{error}");

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use super::LoadOptions;
 use super::names::{Embeddings, Names};
-use super::positions::{self, Fit};
+use super::patches;
+use super::positions::{self, Resample};
 use super::vit::{Norm, NormKind, Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
@@ -124,7 +125,7 @@ impl Builder<'_> {
         let name = self.trunk(self.names.patch);
         let weight = match self.vit.is_flexible() {
             true => self.channels_first(&format!("{name}.weight"))?,
-            false => self.constant(&format!("{name}.weight"), &[dim, 3, patch[0], patch[1]])?,
+            false => self.patches(&format!("{name}.weight"))?,
         };
         let mut inputs = vec![pixels, weight];
         if patch_bias {
@@ -193,6 +194,28 @@ impl Builder<'_> {
             x = self.norm("norm_pre", x, &self.trunk(self.names.pre_norm), dim)?;
         }
         Ok(x)
+    }
+
+    /// The patch projection's weights, resampled if they are of patches of another size.
+    fn patches(&mut self, name: &str) -> Result<ValueId> {
+        let Vit { dim, patch, .. } = *self.vit;
+        let stored = match self.weights.shape(name) {
+            Some(&[_, _, height, width]) => [height, width],
+            _ => patch,
+        };
+        let Some(filter) = self.vit.patch_filter.filter(|_| stored != patch) else {
+            return self.constant(name, &[dim, 3, patch[0], patch[1]]);
+        };
+        let error = |reason: String| Error::tensor(self.weights.place(), name, reason);
+        let resampling = patches::Resampling::new(stored, patch, filter).map_err(error)?;
+        let weight = self.weights.take(name, &[dim, 3, stored[0], stored[1]])?;
+        // timm keeps the stored type.
+        let values = positions::rounded(resampling.apply(&weight.to_f32()), weight.dtype());
+        let [[height, width], [to_height, to_width]] = [stored, patch];
+        let name = format!("{name} {height}×{width}→{to_height}×{to_width}");
+        let tensor = Tensor::from_f32([dim, 3, to_height, to_width], values)
+            .ok_or_else(|| Error::graph(&name, "the resampled weights have another size"))?;
+        Ok(self.graph.constant(name, tensor))
     }
 
     /// The patch projection of a linear layer, `[D, h·w·3]`, as a convolution's, `[D,3,h,w]`.
@@ -270,17 +293,24 @@ impl Builder<'_> {
             )));
         };
         let cells = rows - prefix_rows;
-        let patches = match fitting.fit(cells, grid).map_err(error)? {
-            Fit::Keep => {
+        let steps = fitting.fit(cells, grid).map_err(error)?;
+        let patches = match steps.first() {
+            None => {
                 let name = match prefix_rows {
                     0 => name,
                     start => format!("{name}[{start}..{rows}]"),
                 };
                 self.derived(name, &patches, &[1, cells, dim])?
             }
-            Fit::Resample { from, filter } => {
+            Some(&Resample { from, .. }) => {
                 self.interpolated = Some((from, grid));
-                let values = positions::resample(&patches.to_f32(), dim, from, grid, filter);
+                let values = steps.iter().fold(patches.to_f32().into_owned(), |table, step| {
+                    let fitted = positions::resample(&table, dim, step.from, step.to, step.filter);
+                    match step.rounds {
+                        true => positions::rounded(fitted, stored.dtype()),
+                        false => fitted,
+                    }
+                });
                 let [[rows, columns], [to_rows, to_columns]] = [from, grid];
                 let name = format!("{name} {rows}×{columns}→{to_rows}×{to_columns}");
                 let shape = [1, grid[0] * grid[1], dim];

@@ -3,6 +3,7 @@
 
 mod aimv2;
 mod beit;
+mod classes;
 mod dinov3;
 mod text;
 
@@ -15,8 +16,8 @@ use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::weights::Weights;
 use super::{Description, Family, Library, near};
 use crate::error::Result;
-use crate::labels::Labels;
 use crate::ops::Activation;
+use classes::Classes;
 
 const MASK_TOKEN: (&str, &str) = ("*embeddings.mask_token", "the mask token is for pre-training");
 const POSITION_IDS: (&str, &str) = ("*position_ids", "a buffer of consecutive numbers");
@@ -227,11 +228,17 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
     let vision = match kind.model_type {
-        "clip" | "siglip" | "siglip2" | "aimv2" => vision_config(config)?,
+        "clip" | "siglip" | "siglip2" | "aimv2" => tower_config(kind, config, "vision_config")?,
         _ => config,
     };
-    let classes = match class {
-        Class::Classifier | Class::WithTeacher => class_count(config)?,
+    check_layers(config)?;
+    check_layers(vision)?;
+    let classes = Classes::new(config)?;
+    let count = match class {
+        Class::Classifier | Class::WithTeacher => {
+            classes.check(kind, class, weights)?;
+            classes.count()
+        }
         Class::Model | Class::TwoTowers | Class::WithProjection => 0,
     };
     let text = match class {
@@ -273,7 +280,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     if let "siglip2" | "siglip2_vision_model" = kind.model_type {
         vit.positions = Some(positions_per_image(vision, &vit)?);
     }
-    vit.classes = classes;
+    vit.classes = count;
     vit.neck = neck(kind, class, config, vision, vit.dim, weights)?;
     Ok(Description {
         library: Library::Transformers,
@@ -284,8 +291,8 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         names,
         prefixes: kind.prefixes,
         ignored,
-        labels: labels(config, classes)?,
-        multi_label: config.text("problem_type")? == Some("multi_label_classification"),
+        labels: classes.labels(count),
+        multi_label: config.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification"),
     })
 }
 
@@ -330,13 +337,27 @@ fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
     }
 }
 
-/// The vision tower's part of a two-tower configuration.
+/// The part of a two-tower configuration under `key`, `vision_config` or `text_config`.
 ///
-/// Old CLIP files have a `vision_config_dict` as well, which replaces `vision_config`.
-fn vision_config(config: Fields<'_>) -> Result<Fields<'_>> {
-    match config.object("vision_config_dict")? {
+/// Old CLIP files have a `vision_config_dict` as well, which replaces `vision_config`. Other families ignore it.
+fn tower_config<'a>(kind: &Kind, config: Fields<'a>, key: &'static str) -> Result<Fields<'a>> {
+    let older = match key {
+        "vision_config" => "vision_config_dict",
+        _ => "text_config_dict",
+    };
+    match config.object(older)?.filter(|_| kind.family == Family::Clip) {
         Some(fields) => Ok(fields),
-        None => config.object_or_empty("vision_config"),
+        None => config.object_or_empty(key),
+    }
+}
+
+/// Refuses layers that differ from each other.
+fn check_layers(config: Fields<'_>) -> Result<()> {
+    let key = "per_layer_config";
+    match config.get(key) {
+        None => Ok(()),
+        Some(Value::Object(layers)) if layers.is_empty() => Ok(()),
+        Some(_) => Err(config.error(key, "is not supported: all layers must be alike")),
     }
 }
 
@@ -398,6 +419,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim,
         depth: config.count("num_hidden_layers")?.unwrap_or(12),
         heads,
@@ -503,35 +525,13 @@ fn activation(fields: Fields<'_>, key: &'static str, default: Activation) -> Res
     match fields.text(key)? {
         None => Ok(default),
         Some("gelu" | "gelu_python") => Ok(Activation::GeluErf),
-        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_python_tanh") => Ok(Activation::GeluTanh),
+        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_python_tanh") => {
+            Ok(Activation::GeluTanh)
+        }
         Some("quick_gelu") => Ok(Activation::QuickGelu),
         Some("silu" | "swish") => Ok(Activation::Silu),
         Some("relu") => Ok(Activation::Relu),
         Some("tanh") => Ok(Activation::Tanh),
         Some(other) => Err(fields.error(key, format_args!("is \"{other}\", which is not supported"))),
     }
-}
-
-/// `id2label`'s length, else `num_labels`, else the library's 2.
-fn class_count(config: Fields<'_>) -> Result<usize> {
-    let key = "id2label";
-    let count = match config.object(key)? {
-        Some(map) => map.keys().count(),
-        None => config.count("num_labels")?.unwrap_or(2),
-    };
-    match count {
-        0 => Err(config.error(key, "names no class, but the model is a classifier")),
-        count => Ok(count),
-    }
-}
-
-fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
-    let map = config.object("id2label")?;
-    let unnamed = |index: usize| format!("LABEL_{index}");
-    let known = |index: usize| {
-        let name = map?.get(&index.to_string())?.as_str()?;
-        // The library writes this where there is no name.
-        (name != unnamed(index)).then_some((None, name))
-    };
-    Ok(Labels::of_model(classes, known, unnamed))
 }

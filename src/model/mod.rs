@@ -16,6 +16,7 @@ mod hugging_face;
 mod mapped;
 mod names;
 mod open_clip;
+mod patches;
 mod positions;
 mod preprocessing;
 mod relative;
@@ -551,10 +552,9 @@ fn describe(
     }
     match fields.has("architecture") {
         true if timm::is_wrapped(fields)? && preprocessing::has_processor(source)? => {
-            let model_type = fields.text("model_type")?;
-            let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
+            let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
             let (height, width) = preprocess.output_size();
-            let description = timm::describe(fields, Some([height, width]))?;
+            let description = timm::describe(fields, Some([height, width]), weights)?;
             check(&description.vit)?;
             Ok((description, preprocess))
         }
@@ -565,7 +565,7 @@ fn describe(
                               \"interpolation\": \"bicubic\", \"crop_pct\": 0.9}, with the values of training";
                 return Err(fields.error("pretrained_cfg", reason));
             }
-            let description = timm::describe(fields, options.image_size)?;
+            let description = timm::describe(fields, options.image_size, weights)?;
             check(&description.vit)?;
             let preprocess = preprocessing::timm(config, description.vit.image)?;
             Ok((description, preprocess))

@@ -5,6 +5,10 @@
 //! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
 //! antialiases. Computed in double precision; the result is rounded to f32 once.
 
+use half::{bf16, f16};
+
+use crate::tensor::DType;
+
 /// Rows and columns of patches.
 pub(super) type Grid = [usize; 2];
 
@@ -16,6 +20,8 @@ pub(super) enum Fitting {
     Timm {
         /// The grid of the checkpoint's configured image size.
         configured: Grid,
+        /// The model's own grid, if it takes images of any size: the table is fitted to it first, and then to the image.
+        model: Option<Grid>,
         /// FlexiViT's and RADIO's are bilinear, all others [`Filter::CubicAntialiased`].
         filter: Filter,
     },
@@ -41,13 +47,28 @@ pub(super) enum Filter {
     LinearAligned,
 }
 
-/// What to do with a stored table.
+/// One interpolation of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// It fits as it is.
-    Keep,
-    /// It is a table of this grid and must be interpolated.
-    Resample { from: Grid, filter: Filter },
+pub(super) struct Resample {
+    pub(super) from: Grid,
+    pub(super) to: Grid,
+    pub(super) filter: Filter,
+    /// Whether the library rounds the result to the type of the stored table, as it does at load.
+    pub(super) rounds: bool,
+}
+
+/// Rounds values to the type in which a tensor is stored.
+pub(super) fn rounded(mut values: Vec<f32>, dtype: DType) -> Vec<f32> {
+    match dtype {
+        DType::F16 => values
+            .iter_mut()
+            .for_each(|value| *value = f16::from_f32(*value).to_f32()),
+        DType::BF16 => values
+            .iter_mut()
+            .for_each(|value| *value = bf16::from_f32(*value).to_f32()),
+        _ => {}
+    }
+    values
 }
 
 /// Positions `[rows · columns, channels]` from sines and cosines, as AIMv2 computes them: a quarter of the channels each for
@@ -75,21 +96,36 @@ pub(super) fn sinusoidal([rows, columns]: Grid, channels: usize) -> Vec<f32> {
 }
 
 impl Fitting {
-    /// How a table of `cells` rows becomes one of `target`'s, or why it cannot.
-    pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Fit, String> {
-        let wanted = target[0] * target[1];
+    /// The interpolations that make a table of `cells` rows one of `target`'s, or why there are none. An empty list keeps it.
+    pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Vec<Resample>, String> {
         match self {
             Self::Timm { .. } if cells == 0 => Err("has no positions of patches".into()),
-            Self::Timm { configured, filter } => {
+            Self::Timm {
+                configured,
+                model,
+                filter,
+            } => {
                 let known = Some(configured).filter(|grid| grid[0] * grid[1] == cells);
-                if cells == wanted && known.is_none_or(|grid| grid == target) {
-                    return Ok(Fit::Keep);
+                let own = model.unwrap_or(target);
+                let mut steps = Vec::new();
+                if cells != own[0] * own[1] || known.is_some_and(|grid| grid != own) {
+                    let from = known.map_or_else(|| square(cells), Ok)?;
+                    steps.push(Resample {
+                        from,
+                        to: own,
+                        filter,
+                        rounds: true,
+                    });
                 }
-                let from = match known {
-                    Some(grid) => grid,
-                    None => square(cells)?,
-                };
-                Ok(Fit::Resample { from, filter })
+                if own != target {
+                    steps.push(Resample {
+                        from: own,
+                        to: target,
+                        filter: Filter::CubicAntialiased,
+                        rounds: false,
+                    });
+                }
+                Ok(steps)
             }
             Self::Transformers {
                 configured,
@@ -103,13 +139,16 @@ impl Fitting {
                         "has {cells} positions, but the configuration makes it {rows}×{columns}"
                     ));
                 }
-                if keep || (cells == wanted && square_image) {
-                    return Ok(Fit::Keep);
+                if keep || (cells == target[0] * target[1] && square_image) {
+                    return Ok(Vec::new());
                 }
-                Ok(Fit::Resample {
-                    from: square(cells)?,
+                let from = square(cells)?;
+                Ok(vec![Resample {
+                    from,
+                    to: target,
                     filter,
-                })
+                    rounds: false,
+                }])
             }
         }
     }
@@ -402,29 +441,36 @@ mod tests {
         }
     }
 
+    fn resample_step(from: Grid, to: Grid, filter: Filter, rounds: bool) -> Resample {
+        Resample {
+            from,
+            to,
+            filter,
+            rounds,
+        }
+    }
+
     #[test]
     fn timm_keeps_resamples_and_refuses() {
-        let fitting = Fitting::Timm {
+        let fitting = |model| Fitting::Timm {
             configured: [3, 6],
-            filter: Filter::CubicAntialiased,
+            model,
+            filter: Filter::Linear,
         };
-        assert_eq!(fitting.fit(18, [3, 6]), Ok(Fit::Keep));
+        let step = |from, to| resample_step(from, to, Filter::Linear, true);
+        let when_run = |from, to| resample_step(from, to, Filter::CubicAntialiased, false);
+        assert_eq!(fitting(None).fit(18, [3, 6]), Ok(vec![]));
+        assert_eq!(fitting(None).fit(18, [6, 3]), Ok(vec![step([3, 6], [6, 3])]));
+        assert_eq!(fitting(None).fit(16, [4, 4]), Ok(vec![]));
+        assert_eq!(fitting(None).fit(16, [5, 9]), Ok(vec![step([4, 4], [5, 9])]));
+        assert!(fitting(None).fit(15, [5, 9]).is_err());
+        let dynamic = fitting(Some([6, 6]));
         assert_eq!(
-            fitting.fit(18, [6, 3]),
-            Ok(Fit::Resample {
-                from: [3, 6],
-                filter: Filter::CubicAntialiased
-            })
+            dynamic.fit(18, [2, 4]),
+            Ok(vec![step([3, 6], [6, 6]), when_run([6, 6], [2, 4])])
         );
-        assert_eq!(fitting.fit(16, [4, 4]), Ok(Fit::Keep));
-        assert_eq!(
-            fitting.fit(16, [5, 9]),
-            Ok(Fit::Resample {
-                from: [4, 4],
-                filter: Filter::CubicAntialiased
-            })
-        );
-        assert!(fitting.fit(15, [5, 9]).is_err());
+        assert_eq!(dynamic.fit(36, [2, 4]), Ok(vec![when_run([6, 6], [2, 4])]));
+        assert_eq!(dynamic.fit(16, [6, 6]), Ok(vec![step([4, 4], [6, 6])]));
     }
 
     #[test]
@@ -435,12 +481,9 @@ mod tests {
             square_image,
             filter: Filter::Cubic,
         };
-        let resampled = Ok(Fit::Resample {
-            from: [4, 4],
-            filter: Filter::Cubic,
-        });
-        assert_eq!(fitting(true, false).fit(16, [4, 4]), Ok(Fit::Keep));
-        assert_eq!(fitting(false, true).fit(16, [4, 4]), Ok(Fit::Keep));
+        let resampled = Ok(vec![resample_step([4, 4], [2, 8], Filter::Cubic, false)]);
+        assert_eq!(fitting(true, false).fit(16, [4, 4]), Ok(vec![]));
+        assert_eq!(fitting(false, true).fit(16, [4, 4]), Ok(vec![]));
         assert_eq!(fitting(false, false).fit(16, [2, 8]), resampled);
         assert!(fitting(false, false).fit(17, [2, 8]).is_err());
     }

@@ -103,6 +103,7 @@ impl TextTrunk {
         Vit {
             image: [self.context, 1],
             patch: [1, 1],
+            patch_filter: None,
             dim: self.dim,
             depth: self.depth,
             heads: self.heads,

@@ -3,25 +3,20 @@
 
 mod architectures;
 mod beit;
+mod config;
 mod eva;
 mod mixer;
-
-use std::collections::BTreeMap;
-
-use serde_json::Value;
 
 use super::fields::Fields;
 use super::names;
 use super::positions::{Filter, Fitting};
 use super::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use super::weights::Weights;
 use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
-use crate::labels::Labels;
 use crate::ops::Activation;
-use architectures::{Arguments, EPSILON, Gating, GlobalPool};
-
-const IMAGENET_CLASSES: usize = 1000;
-const DEFAULT_IMAGE: usize = 224;
+use architectures::{Arguments, EPSILON, Gating, GlobalPool, LAYER_NORM};
+use config::{Config, check_channels, is_true, stored_grid, truth};
 
 /// Arguments that only affect training or timm itself.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -29,6 +24,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "drop_path_rate",
     "drop_rate",
     "fix_init",
+    "out_indices",
     "patch_drop_rate",
     "pos_drop_rate",
     "proj_drop_rate",
@@ -36,47 +32,58 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 /// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
-const MUST_BE_OFF: &[&str] = &["dynamic_img_pad", "use_naflex"];
+const MUST_BE_OFF: &[&str] = &["use_naflex"];
 
-/// Reads the configuration; `image_size` is the requested size, timm's `img_size`.
+/// The architectures that take images of any size without `dynamic_img_size`.
+const DYNAMIC: &[&str] = &["test_vit", "test_vit2", "test_vit4", "vit_intern300m_patch14_448"];
+
+/// The patch projection's tensor.
+const PATCH: &str = "patch_embed.proj.weight";
+
+/// Reads the configuration; `image_size` is the requested size, timm's `img_size`. `weights` are looked at for the size of the
+/// stored patches.
 ///
 /// # Errors
 ///
 /// [`Error::Config`], naming file and key, for what is not supported.
-pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Result<Description> {
-    let name = config.text("architecture")?.unwrap_or_default();
+pub(super) fn describe(
+    config: Fields<'_>,
+    image_size: Option<[usize; 2]>,
+    weights: &Weights,
+) -> Result<Description> {
+    let config = Config::new(config)?;
+    let name = config.architecture()?;
+    config.check_label_offset()?;
     if let Some(arguments) = eva::lookup(name) {
-        return eva::describe(config, name, arguments, image_size);
+        return eva::describe(config, name, arguments, image_size, weights);
     }
     if let Some(arguments) = beit::lookup(name) {
-        return beit::describe(config, name, arguments, image_size);
+        return beit::describe(config, name, arguments, image_size, weights);
     }
     if let Some(arguments) = mixer::lookup(name) {
         return mixer::describe(config, name, arguments, image_size);
     }
-    let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config, name))?;
-    // Files from before timm had `pretrained_cfg` keep its keys at the top level.
-    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
-    let given = config.object("model_args")?;
-    if let Some(given) = given {
-        check_arguments(given, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
-        apply(given, &mut arguments)?;
-    }
-    let sizes = sizes(pretrained, given, None, false)?;
-    let classes = classes(config, pretrained, given)?;
-    if pretrained.count("label_offset")?.is_some_and(|offset| offset > 0) {
-        return Err(pretrained.error("label_offset", "is not supported"));
-    }
-    let image = image_size.unwrap_or(sizes.image);
-    let filter = match sizes.dynamic {
-        true => Filter::CubicAntialiased,
-        false => filter(name),
+    let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config.top, name))?;
+    config.check_arguments(APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
+    apply(config.given, &mut arguments)?;
+    let sizes = config.sizes(None, DYNAMIC.contains(&name))?;
+    let classes = config.classes()?;
+    let filter = filter(name);
+    let dynamic = truth(config.given, "dynamic_img_size").unwrap_or(DYNAMIC.contains(&name));
+    let patch = arguments.patch_size;
+    let fitting = Fitting::Timm {
+        configured: stored_grid(sizes.stored, patch, PATCH, weights),
+        model: dynamic.then(|| [0, 1].map(|axis| sizes.model[axis] / patch[axis])),
+        filter,
     };
-    let vit = assemble(config, &arguments, sizes.checkpoint, filter, image, classes)?;
+    let image = image_size.unwrap_or(sizes.image);
+    let vit = assemble(config, &arguments, fitting, image, classes.count)?;
+    check_padding(config, &vit)?;
     let mut ignored = vec![(
         "pre_logits.*",
         "timm dropped the representation layer and skips its tensors",
     )];
+    ignored.extend(classes.ignored());
     if name.contains("siglip") && arguments.global_pool != GlobalPool::Map {
         ignored.push(("attn_pool.*", "the architecture pools by the mean instead"));
     }
@@ -84,12 +91,15 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
         library: Library::Timm,
         family: family(name),
         architecture: name.to_owned(),
-        vit,
+        vit: Vit {
+            patch_filter: Some(filter),
+            ..vit
+        },
         text: None,
         names: &names::TIMM,
         prefixes: &[""],
         ignored,
-        labels: labels(config, pretrained, classes)?,
+        labels: config.labels(classes.count)?,
         multi_label: false,
     })
 }
@@ -99,34 +109,27 @@ pub(super) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
     Ok(config.text("model_type")? == Some("timm_wrapper"))
 }
 
-/// Returns true if transformers' wrapper has made the model without its classifier, whatever `num_classes` says.
-fn is_without_head(config: Fields<'_>) -> Result<bool> {
-    let class = config
-        .get("architectures")
-        .and_then(|list| list.get(0))
-        .and_then(Value::as_str);
-    let without = is_wrapped(config)? && class == Some("TimmWrapperModel");
-    if without && config.flag("do_pooling")? == Some(false) {
-        return Err(config.error(
-            "do_pooling",
-            "is false, so the model makes no embedding of an image",
-        ));
+/// Refuses `dynamic_img_pad` for images that it pads.
+fn check_padding(config: Config<'_>, vit: &Vit) -> Result<()> {
+    let key = "dynamic_img_pad";
+    let [height, width] = vit.image;
+    let pads = (0..2).any(|axis| !vit.image[axis].is_multiple_of(vit.patch[axis]));
+    if pads && truth(config.given, key) == Some(true) {
+        let reason =
+            format_args!("pads an image of {height}×{width} to whole patches, which is not supported");
+        return Err(config.given.error(key, reason));
     }
-    Ok(without)
+    Ok(())
 }
 
 /// Whether the configuration's architecture is supported.
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
-    let name = config.text("architecture")?.unwrap_or_default();
-    let known = architectures::lookup(name).is_some();
-    match known
+    let name = Config::new(config)?.architecture()?;
+    let known = architectures::lookup(name).is_some()
         || eva::lookup(name).is_some()
         || beit::lookup(name).is_some()
-        || mixer::lookup(name).is_some()
-    {
-        true => Ok(()),
-        false => Err(unknown(config, name)),
-    }
+        || mixer::lookup(name).is_some();
+    if known { Ok(()) } else { Err(unknown(config, name)) }
 }
 
 fn unknown(config: Fields<'_>, name: &str) -> Error {
@@ -165,7 +168,7 @@ fn family(name: &str) -> Family {
     }
 }
 
-/// How timm fits positions when it loads the architecture. A model of any image size fits them when it runs, as most do.
+/// How timm fits stored positions and patches to the architecture.
 fn filter(name: &str) -> Filter {
     match name {
         "vit_base_patch16_radio_v3" | "vit_huge_patch16_radio_v3" => Filter::LinearAligned,
@@ -174,32 +177,13 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// Rejects arguments that would be ignored.
-fn check_arguments(
-    given: Fields<'_>,
-    applied: &[&str],
-    without_effect: &[&str],
-    must_be_off: &[&str],
-) -> Result<()> {
-    for key in given.keys() {
-        if must_be_off.contains(&key) {
-            match given.get(key) {
-                None | Some(Value::Bool(false)) => {}
-                Some(value) => return Err(given.unexpected(key, value, "false: it is not supported")),
-            }
-        } else if !without_effect.contains(&key) && !applied.contains(&key) {
-            return Err(given.error(key, "is not a supported argument"));
-        }
-    }
-    Ok(())
-}
-
-/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+/// The arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "act_layer",
     "attn_layer",
     "class_token",
     "depth",
+    "dynamic_img_pad",
     "dynamic_img_size",
     "embed_dim",
     "embed_norm_layer",
@@ -243,32 +227,29 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     set(&mut arguments.depth, given.count("depth")?);
     set(&mut arguments.num_heads, given.size("num_heads")?);
     set(&mut arguments.mlp_ratio, given.ratio("mlp_ratio")?);
-    set(&mut arguments.qkv_bias, given.flag("qkv_bias")?);
-    set(&mut arguments.proj_bias, given.flag("proj_bias")?);
-    set(&mut arguments.class_token, given.flag("class_token")?);
+    set(&mut arguments.qkv_bias, truth(given, "qkv_bias"));
+    set(&mut arguments.proj_bias, truth(given, "proj_bias"));
+    set(&mut arguments.class_token, truth(given, "class_token"));
     set(&mut arguments.reg_tokens, given.count("reg_tokens")?);
-    set(&mut arguments.no_embed_class, given.flag("no_embed_class")?);
-    set(&mut arguments.pre_norm, given.flag("pre_norm")?);
-    set(&mut arguments.final_norm, given.flag("final_norm")?);
+    set(&mut arguments.no_embed_class, truth(given, "no_embed_class"));
+    set(&mut arguments.pre_norm, truth(given, "pre_norm"));
+    set(&mut arguments.final_norm, truth(given, "final_norm"));
     set(
         &mut arguments.pool_include_prefix,
-        given.flag("pool_include_prefix")?,
+        truth(given, "pool_include_prefix"),
     );
-    set(&mut arguments.qk_norm, given.flag("qk_norm")?);
-    set(&mut arguments.scale_attn_norm, given.flag("scale_attn_norm")?);
-    set(&mut arguments.scale_mlp_norm, given.flag("scale_mlp_norm")?);
+    set(&mut arguments.qk_norm, truth(given, "qk_norm"));
+    set(&mut arguments.scale_attn_norm, truth(given, "scale_attn_norm"));
+    set(&mut arguments.scale_mlp_norm, truth(given, "scale_mlp_norm"));
     set(&mut arguments.act_layer, activation(given)?);
     set(&mut arguments.pos_embed, positions(given)?);
     set(&mut arguments.global_pool, global_pool(given)?);
-    if given.has("init_values") {
-        // Python's truth: LayerScale is off for null and for 0.
-        arguments.layer_scale = given.number("init_values")?.is_some_and(|value| value != 0.0);
-    }
+    set(&mut arguments.layer_scale, truth(given, "init_values"));
     if given.has("fc_norm") {
-        arguments.fc_norm = given.flag("fc_norm")?;
+        arguments.fc_norm = given.get("fc_norm").map(is_true);
     }
-    if let Some(norm) = norm(given, "norm_layer")? {
-        arguments.norm_layer = norm;
+    if given.has("norm_layer") {
+        arguments.norm_layer = norm(given, "norm_layer")?.unwrap_or(LAYER_NORM);
     }
     if given.has("embed_norm_layer") {
         arguments.embed_norm_layer = norm(given, "embed_norm_layer")?;
@@ -276,24 +257,14 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     Ok(())
 }
 
-fn check_channels(given: Fields<'_>) -> Result<()> {
-    match given.count("in_chans")? {
-        None | Some(3) => Ok(()),
-        Some(channels) => Err(given.error(
-            "in_chans",
-            format_args!("is {channels}; only 3 channels are supported"),
-        )),
-    }
-}
-
-/// The norm that timm makes of a name.
+/// The norm that timm makes of a name; `None` for a name that is empty or null.
 fn norm(given: Fields<'_>, key: &str) -> Result<Option<Norm>> {
-    let Some(name) = given.text(key)? else {
+    let Some(name) = given.text(key)?.filter(|name| !name.is_empty()) else {
         return Ok(None);
     };
     let kind = match name.replace('_', "").to_lowercase().as_str() {
-        "layernorm" => NormKind::Layer,
-        "rmsnorm" => NormKind::Rms,
+        "layernorm" | "layernormfp32" => NormKind::Layer,
+        "rmsnorm" | "rmsnormfp32" => NormKind::Rms,
         _ => {
             let reason = format_args!("is \"{name}\"; supported are \"layernorm\" and \"rmsnorm\"");
             return Err(given.error(key, reason));
@@ -312,11 +283,12 @@ fn set<T>(target: &mut T, value: Option<T>) {
 }
 
 fn activation(given: Fields<'_>) -> Result<Option<Activation>> {
-    let Some(name) = given.text("act_layer")? else {
+    if !given.has("act_layer") {
         return Ok(None);
-    };
+    }
+    let name = given.text("act_layer")?.unwrap_or_default();
     match name.to_lowercase().as_str() {
-        "gelu" => Ok(Some(Activation::GeluErf)),
+        "" | "gelu" => Ok(Some(Activation::GeluErf)),
         "gelu_tanh" => Ok(Some(Activation::GeluTanh)),
         "quick_gelu" => Ok(Some(Activation::QuickGelu)),
         "silu" | "swish" => Ok(Some(Activation::Silu)),
@@ -356,92 +328,14 @@ fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
     }
 }
 
-struct Sizes {
-    /// The sizes for which the checkpoint's positions were trained, as far as the file tells.
-    checkpoint: [usize; 2],
-    /// The input image.
-    image: [usize; 2],
-    /// Whether the model takes images of any size.
-    dynamic: bool,
-}
-
-/// `size` and `dynamic` are the architecture's own.
-fn sizes(
-    pretrained: Fields<'_>,
-    given: Option<Fields<'_>>,
-    size: Option<[usize; 2]>,
-    dynamic: bool,
-) -> Result<Sizes> {
-    let input = input_size(pretrained)?;
-    let (size, dynamic) = match given {
-        Some(given) => (
-            given.extent("img_size")?.or(size),
-            given.flag("dynamic_img_size")?.unwrap_or(dynamic),
-        ),
-        None => (size, dynamic),
-    };
-    let fixed = pretrained.flag("fixed_input_size")?.unwrap_or(false) && !dynamic;
-    let checkpoint = size.or(input).unwrap_or([DEFAULT_IMAGE, DEFAULT_IMAGE]);
-    // A model of fixed size takes images of that size, whatever the preprocessing was written for.
-    let image = if fixed {
-        checkpoint
-    } else {
-        input.unwrap_or(checkpoint)
-    };
-    Ok(Sizes {
-        checkpoint,
-        image,
-        dynamic,
-    })
-}
-
-/// `pretrained_cfg.input_size`, without its channels.
-fn input_size(pretrained: Fields<'_>) -> Result<Option<[usize; 2]>> {
-    let Some(value) = pretrained.get("input_size") else {
-        return Ok(None);
-    };
-    let size = |value: &Value| {
-        value
-            .as_u64()
-            .filter(|size| (1..=1 << 20).contains(size))
-            .map(|size| size as usize)
-    };
-    let extents: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
-    match extents.as_deref() {
-        Some(&[3, height, width]) => Ok(Some([height, width])),
-        _ => Err(pretrained.unexpected("input_size", value, "[3, height, width]")),
-    }
-}
-
-fn classes(config: Fields<'_>, pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<usize> {
-    if is_without_head(config)? {
-        return Ok(0);
-    }
-    let stored = match config.count("num_classes")? {
-        Some(count) => count,
-        None => pretrained.count("num_classes")?.unwrap_or(IMAGENET_CLASSES),
-    };
-    match given {
-        Some(given) => match given.count("num_classes")? {
-            Some(count) if count != stored => {
-                let reason = format_args!("is {count}, but `num_classes` of the checkpoint is {stored}");
-                Err(given.error("num_classes", reason))
-            }
-            _ => Ok(stored),
-        },
-        None => Ok(stored),
-    }
-}
-
 fn assemble(
-    config: Fields<'_>,
+    config: Config<'_>,
     arguments: &Arguments,
-    checkpoint: [usize; 2],
-    filter: Filter,
+    fitting: Fitting,
     image: [usize; 2],
     classes: usize,
 ) -> Result<Vit> {
-    let wrong = |reason: &str| Error::config(config.file(), reason);
+    let wrong = |reason: &str| config.error(reason);
     let prefix = usize::from(arguments.class_token) + usize::from(arguments.distilled) + arguments.reg_tokens;
     let width = (arguments.embed_dim as f64 * arguments.mlp_ratio) as usize;
     let blocks = blocks(arguments).map_err(|reason| wrong(&reason))?;
@@ -488,6 +382,7 @@ fn assemble(
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim: arguments.embed_dim,
         depth: arguments.depth,
         heads: arguments.num_heads,
@@ -503,10 +398,7 @@ fn assemble(
         registers: arguments.reg_tokens,
         positions: arguments.pos_embed.then_some(Positions::Table {
             prefix: if arguments.no_embed_class { 0 } else { prefix },
-            fitting: Fitting::Timm {
-                configured: [0, 1].map(|axis| checkpoint[axis] / patch[axis]),
-                filter,
-            },
+            fitting,
         }),
         rotary: None,
         relative: None,
@@ -547,44 +439,6 @@ fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
         attention_norm: arguments.scale_attn_norm,
         mlp_norm: arguments.scale_mlp_norm,
     })
-}
-
-/// `label_names` (a list, or an object by index) with `label_descriptions` replacing the names that it describes.
-fn labels(config: Fields<'_>, pretrained: Fields<'_>, classes: usize) -> Result<Labels> {
-    let place = |key| {
-        if config.get(key).is_some() {
-            config
-        } else {
-            pretrained
-        }
-    };
-    let mut names: BTreeMap<usize, &str> = BTreeMap::new();
-    let holder = place("label_names");
-    match holder.get("label_names") {
-        None => {}
-        Some(Value::Array(list)) => {
-            names.extend(
-                list.iter()
-                    .enumerate()
-                    .filter_map(|(index, name)| Some((index, name.as_str()?))),
-            );
-        }
-        Some(Value::Object(map)) => {
-            names.extend(
-                map.iter()
-                    .filter_map(|(index, name)| Some((index.parse().ok()?, name.as_str()?))),
-            );
-        }
-        Some(other) => return Err(holder.unexpected("label_names", other, "a list or an object")),
-    }
-    let descriptions = place("label_descriptions").object("label_descriptions")?;
-    let known = |index: usize| {
-        let name = *names.get(&index)?;
-        let description = descriptions.and_then(|map| map.get(name)).and_then(Value::as_str);
-        // A name with a description is an id, as ImageNet's are.
-        Some((descriptions.map(|_| name), description.unwrap_or(name)))
-    };
-    Ok(Labels::of_model(classes, known, |index| format!("class {index}")))
 }
 
 #[cfg(test)]

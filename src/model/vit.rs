@@ -1,7 +1,7 @@
 //! The structure of a Vision Transformer, independent of the library that wrote its configuration: [`super::timm`] and
 //! [`super::hugging_face`] produce this description, [`super::builder`] builds a graph from it.
 
-use super::positions::{Fitting, Grid};
+use super::positions::{Filter, Fitting, Grid};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
 use crate::ops::Activation;
@@ -19,6 +19,8 @@ pub(super) struct Vit {
     pub(super) image: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub(super) patch: [usize; 2],
+    /// How the weights of patches of another size are resampled; without it they must have the model's size.
+    pub(super) patch_filter: Option<Filter>,
     pub(super) dim: usize,
     pub(super) depth: usize,
     /// Attention heads; 0 without attention.

@@ -29,10 +29,22 @@ pub(crate) struct Golden {
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let text = fs::read_to_string(at("tests/golden/cases.json")).unwrap();
-    let cases: Vec<Case> = serde_json::from_str(&text).unwrap();
+    let cases = index("tests/golden/cases.json");
     assert!(cases.len() > 40);
     cases
+}
+
+/// All cases, and the directories as the libraries' own functions save them and as people edit them.
+fn all_cases() -> Vec<Case> {
+    let mut cases = cases();
+    let saved = index("tests/golden/saved/cases.json");
+    assert!(saved.len() > 5);
+    cases.extend(saved);
+    cases
+}
+
+fn index(file: &str) -> Vec<Case> {
+    serde_json::from_str(&fs::read_to_string(at(file)).unwrap()).unwrap()
 }
 
 impl Case {
@@ -107,7 +119,7 @@ impl Case {
 
 #[test]
 fn pixel_values_equal_the_libraries() {
-    for case in cases() {
+    for case in all_cases() {
         let session = case.load(&case.builder());
         let golden = case.golden();
         let rule = session.preprocess();
@@ -131,7 +143,7 @@ fn pixel_values_equal_the_libraries() {
 
 #[test]
 fn outputs_from_pixel_values_equal_the_libraries() {
-    for case in cases() {
+    for case in all_cases() {
         let golden = case.golden();
         let session = case.load(&case.builder().input(InputKind::PixelValues));
         let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
@@ -145,7 +157,7 @@ fn outputs_from_pixel_values_equal_the_libraries() {
 /// The whole way, with the normalisation constants folded into the weights.
 #[test]
 fn outputs_from_files_equal_the_libraries() {
-    for case in cases() {
+    for case in all_cases() {
         let session = case.load(&case.builder());
         let golden = case.golden();
         let open = |name: &String| open(at("tests/golden/images").join(name), Limits::default()).unwrap();

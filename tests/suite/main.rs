@@ -15,6 +15,7 @@ mod bf16_layers;
 mod command_line;
 mod compare;
 mod compressed_tensors;
+mod configs;
 mod damaged_images;
 mod digits;
 mod distributed;

@@ -17,7 +17,14 @@ use crate::at;
 use crate::command_line::{stderr, stdout};
 use crate::emu;
 
-const CASES: [&str; 5] = ["hf_clip", "hf_clip_older", "open_clip", "hf_siglip", "hf_siglip2"];
+const CASES: [&str; 6] = [
+    "hf_clip",
+    "hf_clip_older",
+    "open_clip",
+    "open_clip_saved",
+    "hf_siglip",
+    "hf_siglip2",
+];
 
 #[derive(Deserialize)]
 pub(crate) struct Golden {

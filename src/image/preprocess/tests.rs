@@ -166,7 +166,8 @@ fn bad_configurations_name_the_file_and_the_key() {
         (timm_rule(&json!({"input_size": [224, 224]})), "input_size"),
         (timm_rule(&json!({"input_size": [1, 224, 224]})), "input_size"),
         (timm_rule(&json!({"interpolation": "random"})), "interpolation"),
-        (timm_rule(&json!({"crop_mode": "corner"})), "crop_mode"),
+        (timm_rule(&json!({"crop_mode": "border", "mean": 0.5})), "mean"),
+        (timm_rule(&json!({"mean": [0.5, 0.5]})), "mean"),
         (timm_rule(&json!({"crop_pct": -1})), "crop_pct"),
         (timm_rule(&json!({"mean": "grey"})), "mean"),
         (timm_rule(&json!({"std": [0, 0, 0]})), "std"),
@@ -203,6 +204,50 @@ fn thin_images_pass_or_are_refused_as_in_pillow() {
     // To fit into 8×8 its width would have to shrink to nothing.
     let rule = timm_rule(&json!({"input_size": [3, 8, 8], "crop_mode": "border", "crop_pct": 1.0})).unwrap();
     assert!(rule.apply(&thin).unwrap_err().to_string().contains("size"));
+}
+
+#[test]
+fn timm_takes_one_number_for_all_channels_and_false_values_for_missing() {
+    let rule = |config: serde_json::Value| timm_rule(&config).unwrap();
+    let default = rule(json!({}));
+    for value in [json!(0.5), json!([0.5]), json!([0.5, 0.5, 0.5])] {
+        assert_eq!(rule(json!({ "mean": value, "std": value })).mean(), [0.5; 3]);
+    }
+    for value in [
+        json!(0),
+        json!(0.0),
+        json!([]),
+        json!(null),
+        json!(false),
+        json!(""),
+    ] {
+        let config = json!({ "mean": value, "std": value, "crop_pct": value, "crop_mode": value, "interpolation": value });
+        let read = rule(config);
+        assert_eq!(
+            (read.mean(), read.std(), read.resize()),
+            (default.mean(), default.std(), default.resize())
+        );
+    }
+    // A crop mode that timm does not know is its default.
+    for mode in [json!("corner"), json!("SQUASH"), json!(1)] {
+        assert_eq!(rule(json!({ "crop_mode": mode })).resize(), default.resize());
+    }
+    // Without a margin, and with a negative one.
+    let edge = |pct: f64| rule(json!({ "crop_pct": pct })).resize().unwrap().0;
+    assert_eq!(
+        edge(1.0),
+        Resize::Shortest {
+            edge: 224,
+            longest: None
+        }
+    );
+    assert_eq!(
+        edge(1.1),
+        Resize::Shortest {
+            edge: 203,
+            longest: None
+        }
+    );
 }
 
 proptest! {

@@ -35,27 +35,30 @@ pub(super) fn parse(file: &Path, cfg: &Value, options: &TimmOptions) -> Result<P
     let std = cfg.three("std", IMAGENET_STD)?;
 
     let mut fill = [0; 3];
-    let resize = match cfg.text("crop_mode")?.unwrap_or("center") {
-        "squash" => Resize::Exact {
+    // timm crops at the centre for any name that it does not know.
+    let resize = match cfg.get("crop_mode").and_then(Value::as_str) {
+        Some("squash") => Resize::Exact {
             height: scaled_height,
             width: scaled_width,
         },
-        "border" => {
+        Some("border") => {
+            if !cfg.get("mean").is_none_or(Value::is_array) {
+                return Err(cfg.error("mean", "must be a list of numbers, as `crop_mode` is \"border\""));
+            }
             fill = mean.map(|value| (255.0 * value).round_ties_even() as u8);
             Resize::Contain {
                 height: scaled_height,
                 width: scaled_width,
             }
         }
-        "center" if scaled_height == scaled_width => Resize::Shortest {
+        _ if scaled_height == scaled_width => Resize::Shortest {
             edge: scaled_height,
             longest: None,
         },
-        "center" => Resize::Cover {
+        _ => Resize::Cover {
             height: scaled_height,
             width: scaled_width,
         },
-        other => return Err(cfg.error("crop_mode", format!("`{other}` is not center, squash or border"))),
     };
     let crop = Crop {
         height,
@@ -81,9 +84,16 @@ impl<'a> Cfg<'a> {
         Error::config(self.file, format!("pretrained_cfg.{key}: {reason}"))
     }
 
-    /// The key's value, unless it is missing or null.
+    /// The key's value, unless it is missing or Python takes it for false: null, 0, false, or an empty text or list.
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.cfg.get(key).filter(|value| !value.is_null())
+        self.cfg.get(key).filter(|value| match value {
+            Value::Null => false,
+            Value::Bool(flag) => *flag,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::String(text) => !text.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(map) => !map.is_empty(),
+        })
     }
 
     /// The value of `test_{key}` if it is preferred and present.
@@ -97,41 +107,40 @@ impl<'a> Cfg<'a> {
     }
 
     fn input_size(&self) -> Result<(usize, usize)> {
-        let stored = self.get_for_test("input_size");
-        let size = match stored {
+        if let Some((height, width)) = self.options.input_size {
+            return match height.min(width) {
+                0 => Err(self.error("input_size", format!("{height}×{width} is empty"))),
+                _ => Ok((height, width)),
+            };
+        }
+        let size = match self.get_for_test("input_size") {
             None => [3, 224, 224],
             Some(value) => serde_json::from_value::<[usize; 3]>(value.clone())
                 .map_err(|_| self.error("input_size", format!("{value} is not [channels, height, width]")))?,
         };
-        if size[0] != 3 {
-            return Err(self.error(
-                "input_size",
-                format!("{} channels; only RGB is supported", size[0]),
-            ));
+        match size {
+            [3, height, width] if height > 0 && width > 0 => Ok((height, width)),
+            [3, height, width] => Err(self.error("input_size", format!("{height}×{width} is empty"))),
+            [channels, ..] => {
+                let reason = format!("{channels} channels; only RGB is supported");
+                Err(self.error("input_size", reason))
+            }
         }
-        let (height, width) = self.options.input_size.unwrap_or((size[1], size[2]));
-        if height == 0 || width == 0 {
-            return Err(self.error("input_size", format!("{height}×{width} is empty")));
-        }
-        Ok((height, width))
     }
 
     fn crop_pct(&self) -> Result<f64> {
-        // timm takes 0 for missing.
-        let stored = self
-            .get_for_test("crop_pct")
-            .filter(|value| value.as_f64() != Some(0.0));
-        match stored.map(|value| (value, value.as_f64())) {
+        match self.get_for_test("crop_pct") {
             None => Ok(DEFAULT_CROP_PCT),
-            Some((_, Some(pct))) if pct > 0.0 => Ok(pct),
-            Some((value, _)) => Err(self.error("crop_pct", format!("{value} is not a positive number"))),
+            Some(value) => number(value)
+                .filter(|pct| *pct > 0.0)
+                .ok_or_else(|| self.error("crop_pct", format!("{value} is not a positive number"))),
         }
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(self.error(key, format!("{other} is not a text"))),
         }
     }
@@ -142,17 +151,25 @@ impl<'a> Cfg<'a> {
             .ok_or_else(|| self.error("interpolation", format!("`{name}` is not a known filter")))
     }
 
+    /// Three numbers, or one for all channels.
     fn three(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3]> {
         let numbers = match self.get(key) {
             None => return Ok(default),
-            Some(Value::Array(list)) => list.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>(),
-            Some(_) => None,
+            Some(Value::Array(list)) => list.iter().map(number).collect::<Option<Vec<f64>>>(),
+            Some(value) => number(value).map(|all| vec![all]),
         };
         match numbers.as_deref() {
-            Some([]) => Ok(default),
             Some(&[all]) => Ok([all; 3]),
             Some(&[red, green, blue]) => Ok([red, green, blue]),
-            _ => Err(self.error(key, "not a list of three numbers")),
+            _ => Err(self.error(key, "is neither a number nor a list of three")),
         }
+    }
+}
+
+/// A number; Python takes true for 1.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
+        other => other.as_f64(),
     }
 }

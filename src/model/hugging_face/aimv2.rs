@@ -34,6 +34,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim: config.size("hidden_size")?.unwrap_or(1024),
         depth: config.count("num_hidden_layers")?.unwrap_or(24),
         heads,

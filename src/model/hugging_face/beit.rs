@@ -39,6 +39,7 @@ pub(super) fn trunk(
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim: config.size("hidden_size")?.unwrap_or(768),
         depth: config.count("num_hidden_layers")?.unwrap_or(12),
         heads: config.size("num_attention_heads")?.unwrap_or(12),

@@ -27,6 +27,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
     Ok(Vit {
         image,
         patch: config.extent("patch_size")?.unwrap_or([kind.patch; 2]),
+        patch_filter: None,
         dim: config.size("hidden_size")?.unwrap_or(384),
         depth: config.count("num_hidden_layers")?.unwrap_or(12),
         heads: config.size("num_attention_heads")?.unwrap_or(6),

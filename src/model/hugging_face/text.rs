@@ -1,6 +1,6 @@
 //! The text towers of transformers' `CLIPModel` and `SiglipModel`.
 
-use super::{Kind, activation};
+use super::{Kind, activation, check_layers, tower_config};
 use crate::error::Result;
 use crate::model::Family;
 use crate::model::fields::Fields;
@@ -26,11 +26,8 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
     if !weights.tensors().keys().any(|name| name.starts_with(PREFIX)) {
         return Ok(None);
     }
-    // As of the vision tower.
-    let text = match config.object("text_config_dict")? {
-        Some(fields) => fields,
-        None => config.object_or_empty("text_config")?,
-    };
+    let text = tower_config(kind, config, "text_config")?;
+    check_layers(text)?;
     let clip = kind.family == Family::Clip;
     let pick = |of_clip, of_siglip| if clip { of_clip } else { of_siglip };
     let size = |key, of_clip, of_siglip| -> Result<usize> {

@@ -63,7 +63,7 @@ pub(super) enum GlobalPool {
 /// The epsilon of timm's norms, where the architecture does not say otherwise.
 pub(super) const EPSILON: f64 = 1e-6;
 
-const LAYER_NORM: Norm = Norm {
+pub(super) const LAYER_NORM: Norm = Norm {
     kind: NormKind::Layer,
     epsilon: EPSILON,
 };

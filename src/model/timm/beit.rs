@@ -1,13 +1,15 @@
 //! timm's `Beit`: BEiT and BEiT v2, ViTs whose attention has a bias by relative position.
 
 use super::architectures::{BASE, EPSILON, GlobalPool, LARGE, Size};
-use super::{classes, global_pool, labels, norm, set, sizes};
-use crate::error::{Error, Result};
+use super::config::{Config, check_channels, is_true, stored_grid, truth};
+use super::{PATCH, global_pool, norm, set};
+use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
 use crate::model::relative::{RelativePositions, TableFitting};
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::weights::Weights;
 use crate::model::{Description, Family, Library};
 use crate::ops::Activation;
 
@@ -17,11 +19,12 @@ const WITHOUT_EFFECT: &[&str] = &[
     "drop_path_rate",
     "drop_rate",
     "head_init_scale",
+    "out_indices",
     "pos_drop_rate",
     "proj_drop_rate",
 ];
 
-/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+/// The arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "depth",
     "embed_dim",
@@ -128,24 +131,26 @@ pub(super) fn lookup(name: &str) -> Option<Arguments> {
     )
 }
 
-/// As [`super::describe`], for an architecture of this class.
+/// Describes a model of this class, as [`super::describe`] does.
 pub(super) fn describe(
-    config: Fields<'_>,
+    config: Config<'_>,
     name: &str,
     mut arguments: Arguments,
     image_size: Option<[usize; 2]>,
+    weights: &Weights,
 ) -> Result<Description> {
-    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
-    let given = config.object("model_args")?;
-    if let Some(given) = given {
-        super::check_arguments(given, APPLIED, WITHOUT_EFFECT, &[])?;
-        apply(given, &mut arguments)?;
-    }
-    let sizes = sizes(pretrained, given, arguments.img_size, false)?;
-    let classes = classes(config, pretrained, given)?;
+    config.check_arguments(APPLIED, WITHOUT_EFFECT, &[])?;
+    apply(config.given, &mut arguments)?;
+    let sizes = config.sizes(arguments.img_size, false)?;
+    let classes = config.classes()?;
+    let fitting = Fitting::Timm {
+        configured: stored_grid(sizes.stored, arguments.patch_size, PATCH, weights),
+        model: None,
+        filter: Filter::CubicAntialiased,
+    };
     let image = image_size.unwrap_or(sizes.image);
-    let vit = assemble(&arguments, sizes.checkpoint, image, classes);
-    let vit = vit.map_err(|reason| Error::config(config.file(), reason))?;
+    let vit = assemble(&arguments, fitting, image, classes.count);
+    let vit = vit.map_err(|reason| config.error(reason))?;
     Ok(Description {
         library: Library::Timm,
         family: Family::Beit,
@@ -154,18 +159,21 @@ pub(super) fn describe(
         text: None,
         names: &names::EVA,
         prefixes: &[""],
-        ignored: vec![(
+        ignored: [(
             "*relative_position_index",
             "timm computes these indices and skips the stored ones",
-        )],
-        labels: labels(config, pretrained, classes)?,
+        )]
+        .into_iter()
+        .chain(classes.ignored())
+        .collect(),
+        labels: config.labels(classes.count)?,
         multi_label: false,
     })
 }
 
 /// Replaces the architecture's arguments by those that are given.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
-    super::check_channels(given)?;
+    check_channels(given)?;
     let a = arguments;
     set(&mut a.patch_size, given.extent("patch_size")?);
     set(&mut a.embed_dim, given.size("embed_dim")?);
@@ -181,23 +189,20 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
         ("use_rel_pos_bias", &mut a.use_rel_pos_bias),
         ("use_shared_rel_pos_bias", &mut a.use_shared_rel_pos_bias),
     ] {
-        set(flag, given.flag(key)?);
+        set(flag, truth(given, key));
     }
     if given.has("img_size") {
         a.img_size = given.extent("img_size")?;
     }
-    if given.has("init_values") {
-        // Python's truth: LayerScale is off for null and for 0.
-        a.layer_scale = given.number("init_values")?.is_some_and(|value| value != 0.0);
-    }
+    set(&mut a.layer_scale, truth(given, "init_values"));
     if given.has("use_fc_norm") {
-        a.use_fc_norm = given.flag("use_fc_norm")?;
+        a.use_fc_norm = given.get("use_fc_norm").map(is_true);
     }
     set(&mut a.norm_layer, norm(given, "norm_layer")?);
     Ok(())
 }
 
-fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: usize) -> Result<Vit, String> {
+fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, String> {
     let pooling = match a.global_pool {
         GlobalPool::Token => Pooling::Class,
         GlobalPool::Avg => Pooling::Mean { skip: 1 },
@@ -212,6 +217,7 @@ fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: u
     Ok(Vit {
         image,
         patch: a.patch_size,
+        patch_filter: Some(Filter::CubicAntialiased),
         dim: a.embed_dim,
         depth: a.depth,
         heads: a.num_heads,
@@ -232,13 +238,9 @@ fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: u
         class_token: true,
         distillation_token: false,
         registers: 0,
-        positions: a.use_abs_pos_emb.then_some(Positions::Table {
-            prefix: 1,
-            fitting: Fitting::Timm {
-                configured: [0, 1].map(|axis| checkpoint[axis] / a.patch_size[axis]),
-                filter: Filter::CubicAntialiased,
-            },
-        }),
+        positions: a
+            .use_abs_pos_emb
+            .then_some(Positions::Table { prefix: 1, fitting }),
         rotary: None,
         relative: (relative.own || relative.shared).then_some(relative),
         pre_norm: false,

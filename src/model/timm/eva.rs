@@ -5,13 +5,15 @@ mod architectures;
 use serde_json::Value;
 
 use super::architectures::{EPSILON, GlobalPool};
-use super::{classes, global_pool, labels, norm, set, sizes};
-use crate::error::{Error, Result};
+use super::config::{Config, check_channels, is_true, stored_grid, truth};
+use super::{PATCH, check_padding, global_pool, norm, set};
+use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
 use crate::model::rotary::{Angles, Coordinates, Rotary};
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::weights::Weights;
 use crate::model::{Description, Family, Library};
 use crate::ops::{Activation, RopePairs};
 pub(super) use architectures::{lookup, names as all};
@@ -22,6 +24,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "drop_path_rate",
     "drop_rate",
     "head_init_scale",
+    "out_indices",
     "patch_drop_rate",
     "pos_drop_rate",
     "proj_drop_rate",
@@ -31,11 +34,11 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 /// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
-const MUST_BE_OFF: &[&str] = &["dynamic_img_pad", "rope_mrope_section", "use_naflex"];
+const MUST_BE_OFF: &[&str] = &["rope_mrope_section", "use_naflex"];
 
 const ANGLES: &str = "timm computes these angles and skips the stored ones";
 
-/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+/// The arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "attn_only_layer_scale",
     "attn_pool_mlp_ratio",
@@ -43,6 +46,7 @@ const APPLIED: &[&str] = &[
     "attn_type",
     "class_token",
     "depth",
+    "dynamic_img_pad",
     "dynamic_img_size",
     "embed_dim",
     "global_pool",
@@ -185,24 +189,30 @@ impl Default for Arguments {
     }
 }
 
-/// As [`super::describe`], for an architecture of this class.
+/// Describes a model of this class, as [`super::describe`] does.
 pub(super) fn describe(
-    config: Fields<'_>,
+    config: Config<'_>,
     name: &str,
     mut arguments: Arguments,
     image_size: Option<[usize; 2]>,
+    weights: &Weights,
 ) -> Result<Description> {
-    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
-    let given = config.object("model_args")?;
-    if let Some(given) = given {
-        super::check_arguments(given, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
-        apply(given, &mut arguments)?;
-    }
-    let sizes = sizes(pretrained, given, arguments.img_size, arguments.dynamic_img_size)?;
-    let classes = classes(config, pretrained, given)?;
+    config.check_arguments(APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
+    apply(config.given, &mut arguments)?;
+    let sizes = config.sizes(arguments.img_size, arguments.dynamic_img_size)?;
+    let classes = config.classes()?;
+    let patch = arguments.patch_size;
+    let fitting = Fitting::Timm {
+        configured: stored_grid(sizes.stored, patch, PATCH, weights),
+        model: arguments
+            .dynamic_img_size
+            .then(|| [0, 1].map(|axis| sizes.model[axis] / patch[axis])),
+        filter: Filter::CubicAntialiased,
+    };
     let image = image_size.unwrap_or(sizes.image);
-    let vit = assemble(&arguments, sizes.checkpoint, image, classes);
-    let vit = vit.map_err(|reason| Error::config(config.file(), reason))?;
+    let vit = assemble(&arguments, fitting, image, classes.count);
+    let vit = vit.map_err(|reason| config.error(reason))?;
+    check_padding(config, &vit)?;
     Ok(Description {
         library: Library::Timm,
         family: family(name),
@@ -214,13 +224,16 @@ pub(super) fn describe(
             false => &names::EVA_SEPARATE,
         },
         prefixes: &[""],
-        ignored: vec![
+        ignored: [
             ("rope.*", ANGLES),
             ("*rope.freqs_cos", ANGLES),
             ("*rope.freqs_sin", ANGLES),
             ("mask_token", "the mask token is for pre-training"),
-        ],
-        labels: labels(config, pretrained, classes)?,
+        ]
+        .into_iter()
+        .chain(classes.ignored())
+        .collect(),
+        labels: config.labels(classes.count)?,
         multi_label: false,
     })
 }
@@ -235,7 +248,12 @@ fn family(name: &str) -> Family {
 
 /// Replaces the architecture's arguments by those that are given.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
-    super::check_channels(given)?;
+    check_channels(given)?;
+    for key in ["attn_type", "rope_grid_indexing", "rope_type"] {
+        if given.has(key) && given.get(key).is_none() {
+            return Err(given.error(key, "is null, expected a string"));
+        }
+    }
     let a = arguments;
     if let Some(kind) = given.text("attn_type")? {
         a.plain_attention = match kind {
@@ -295,20 +313,20 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
         ("use_post_norm", &mut a.use_post_norm),
         ("use_pre_transformer_norm", &mut a.use_pre_transformer_norm),
     ] {
-        set(flag, given.flag(key)?);
+        set(flag, truth(given, key));
     }
     if given.has("img_size") {
         a.img_size = given.extent("img_size")?;
     }
     if given.has("init_values") {
         // Unlike timm's other ViTs, these have LayerScale for 0 too.
-        a.layer_scale = given.number("init_values")?.is_some();
+        a.layer_scale = given.get("init_values").is_some();
     }
     if given.has("use_fc_norm") {
-        a.use_fc_norm = given.flag("use_fc_norm")?;
+        a.use_fc_norm = given.get("use_fc_norm").map(is_true);
     }
     if given.has("use_post_transformer_norm") {
-        a.use_post_transformer_norm = given.flag("use_post_transformer_norm")?;
+        a.use_post_transformer_norm = given.get("use_post_transformer_norm").map(is_true);
     }
     if given.has("ref_feat_shape") {
         a.ref_feat_shape = given.extent("ref_feat_shape")?;
@@ -372,7 +390,7 @@ impl Arguments {
     }
 }
 
-fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: usize) -> Result<Vit, String> {
+fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, String> {
     if a.use_rot_pos_emb && a.rope_type == RopeType::Mixed && a.rope_rotate_half {
         return Err("`rope_type` \"mixed\" needs `rope_rotate_half` to be false".into());
     }
@@ -416,6 +434,7 @@ fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: u
     Ok(Vit {
         image,
         patch: a.patch_size,
+        patch_filter: Some(Filter::CubicAntialiased),
         dim: a.embed_dim,
         depth: a.depth,
         heads: a.num_heads,
@@ -445,10 +464,7 @@ fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: u
         registers: a.num_reg_tokens,
         positions: a.use_abs_pos_emb.then_some(Positions::Table {
             prefix: if a.no_embed_class { 0 } else { prefix },
-            fitting: Fitting::Timm {
-                configured: [0, 1].map(|axis| checkpoint[axis] / a.patch_size[axis]),
-                filter: Filter::CubicAntialiased,
-            },
+            fitting,
         }),
         rotary: a.rotary(),
         relative: None,

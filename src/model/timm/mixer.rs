@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::architectures::EPSILON;
-use super::{classes, labels, set, sizes};
+use super::config::{Config, check_channels, truth};
+use super::set;
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::names;
@@ -14,7 +15,7 @@ use crate::ops::Activation;
 /// Arguments that only affect training.
 const WITHOUT_EFFECT: &[&str] = &["drop_path_rate", "drop_rate", "nlhb", "proj_drop_rate"];
 
-/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+/// The arguments that [`apply`] and [`Config`] read.
 pub(super) const APPLIED: &[&str] = &[
     "embed_dim",
     "global_pool",
@@ -91,20 +92,16 @@ pub(super) fn lookup(name: &str) -> Option<Arguments> {
     })
 }
 
-/// As [`super::describe`], for an architecture of this class.
+/// Describes a model of this class, as [`super::describe`] does.
 pub(super) fn describe(
-    config: Fields<'_>,
+    config: Config<'_>,
     name: &str,
     mut arguments: Arguments,
     image_size: Option<[usize; 2]>,
 ) -> Result<Description> {
-    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
-    let given = config.object("model_args")?;
-    if let Some(given) = given {
-        super::check_arguments(given, APPLIED, WITHOUT_EFFECT, &[])?;
-        apply(given, &mut arguments)?;
-    }
-    let image = sizes(pretrained, given, None, false)?.checkpoint;
+    config.check_arguments(APPLIED, WITHOUT_EFFECT, &[])?;
+    apply(config.given, &mut arguments)?;
+    let image = config.sizes(None, false)?.model;
     if let Some(asked) = image_size.filter(|asked| *asked != image) {
         let reason = format!(
             "{}×{} is not {}×{}, the model's own: the weights of {name} that mix tokens are for as many as that gives",
@@ -112,9 +109,9 @@ pub(super) fn describe(
         );
         return Err(Error::argument("image size", reason));
     }
-    let classes = classes(config, pretrained, given)?;
-    let vit = assemble(&arguments, image, classes);
-    let vit = vit.map_err(|reason| Error::config(config.file(), reason))?;
+    let classes = config.classes()?;
+    let vit = assemble(&arguments, image, classes.count);
+    let vit = vit.map_err(|reason| config.error(reason))?;
     Ok(Description {
         library: Library::Timm,
         family: Family::Mixer,
@@ -123,20 +120,20 @@ pub(super) fn describe(
         text: None,
         names: &names::MIXER,
         prefixes: &[""],
-        ignored: Vec::new(),
-        labels: labels(config, pretrained, classes)?,
+        ignored: classes.ignored().collect(),
+        labels: config.labels(classes.count)?,
         multi_label: false,
     })
 }
 
 /// Replaces the architecture's arguments by those that are given.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
-    super::check_channels(given)?;
+    check_channels(given)?;
     let a = arguments;
     set(&mut a.patch_size, given.extent("patch_size")?);
     set(&mut a.embed_dim, given.size("embed_dim")?);
     set(&mut a.num_blocks, given.count("num_blocks")?);
-    set(&mut a.stem_norm, given.flag("stem_norm")?);
+    set(&mut a.stem_norm, truth(given, "stem_norm"));
     set(&mut a.mlp_ratio, ratios(given, a.block)?);
     match given.text("global_pool")? {
         None | Some("avg") => Ok(()),
@@ -189,6 +186,7 @@ fn assemble(a: &Arguments, image: [usize; 2], classes: usize) -> Result<Vit, Str
     Ok(Vit {
         image,
         patch: a.patch_size,
+        patch_filter: None,
         dim: a.embed_dim,
         depth: a.num_blocks,
         heads: 0,

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::architectures::lookup;
 use super::*;
@@ -38,7 +38,7 @@ fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
     arguments.distilled = rest.remove("distilled").is_some();
     let rest = Value::Object(rest);
     let fields = Fields::new(Path::new("timm"), &rest).unwrap();
-    check_arguments(fields, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF).unwrap();
+    assert!(fields.keys().all(|key| APPLIED.contains(&key)), "{passed:?}");
     apply(fields, &mut arguments).unwrap();
     arguments
 }
@@ -141,7 +141,7 @@ fn every_architecture_of_mlp_mixer_stands_for_what_timm_says() {
         };
         let rest = Value::Object(rest);
         let fields = Fields::new(Path::new("timm"), &rest).unwrap();
-        check_arguments(fields, mixer::APPLIED, &[], &[]).unwrap();
+        assert!(fields.keys().all(|key| mixer::APPLIED.contains(&key)), "{name}");
         mixer::apply(fields, &mut expected).unwrap();
         assert_eq!(mixer::lookup(name), Some(expected), "{name}");
     }
@@ -179,13 +179,16 @@ fn what_a_mixer_does_not_support_is_named() {
     ] {
         let config = json!({ "architecture": architecture, "model_args": arguments });
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
-        let error = describe(fields, None).map(drop).unwrap_err();
+        let error = describe(fields, None, &no_weights()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     let config = json!({ "architecture": "resmlp_12_224", "model_args": { "img_size": 64 } });
     let fields = Fields::new(Path::new("config.json"), &config).unwrap();
-    assert_eq!(describe(fields, Some([64, 64])).unwrap().vit.image, [64, 64]);
-    let error = describe(fields, Some([96, 64]))
+    assert_eq!(
+        describe(fields, Some([64, 64]), &no_weights()).unwrap().vit.image,
+        [64, 64]
+    );
+    let error = describe(fields, Some([96, 64]), &no_weights())
         .map(drop)
         .unwrap_err()
         .to_string();
@@ -205,15 +208,20 @@ fn an_unknown_size_or_name_is_no_architecture() {
     }
 }
 
+fn no_weights() -> Weights {
+    Weights::new(Path::new("model.safetensors"))
+}
+
 /// `describe` of a minimal directory with these arguments.
 fn described(arguments: &Value) -> Result<Vit> {
     let config = json!({
         "architecture": "vit_tiny_patch16_224",
         "num_classes": 7,
         "model_args": arguments,
-        "pretrained_cfg": { "input_size": [3, 48, 32], "fixed_input_size": true },
+        "pretrained_cfg": { "input_size": [3, 48, 32], "fixed_input_size": true, "classifier": "head" },
     });
-    describe(Fields::new(Path::new("config.json"), &config)?, None).map(|description| description.vit)
+    let fields = Fields::new(Path::new("config.json"), &config)?;
+    describe(fields, None, &no_weights()).map(|description| description.vit)
 }
 
 #[test]
@@ -239,8 +247,16 @@ fn arguments_override_the_architecture_and_null_means_what_it_means_in_python() 
 fn what_is_not_supported_is_named() {
     for (arguments, expected) in [
         (
-            json!({ "dynamic_img_pad": true }),
-            "config.json: `model_args.dynamic_img_pad` is true, expected false: it is not supported",
+            json!({ "use_naflex": 1 }),
+            "config.json: `model_args.use_naflex` is 1, expected false: it is not supported",
+        ),
+        (
+            json!({ "features_only": true }),
+            "config.json: `model_args.features_only` is true, expected false: it is not supported",
+        ),
+        (
+            json!({ "dynamic_img_pad": true, "img_size": 50 }),
+            "config.json: `model_args.dynamic_img_pad` pads an image of 50×50 to whole patches, which is not supported",
         ),
         (
             json!({ "rope": 1 }),
@@ -264,7 +280,7 @@ fn what_is_not_supported_is_named() {
         ),
         (
             json!({ "num_classes": 5 }),
-            "config.json: `model_args.num_classes` is 5, but `num_classes` of the checkpoint is 7",
+            "config.json: `model_args.num_classes` is 5, but `num_classes` of the checkpoint is 7: timm would give the model a random classifier",
         ),
         (
             json!({ "attn_layer": "diff", "qk_norm": true }),
@@ -305,7 +321,7 @@ fn what_eva_does_not_support_is_named() {
     ] {
         let config = json!({ "architecture": architecture, "model_args": arguments });
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
-        let error = describe(fields, None).map(drop).unwrap_err();
+        let error = describe(fields, None, &no_weights()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     // Fewer entries than blocks, and a head size that has no pairs for two coordinates.
@@ -321,7 +337,146 @@ fn what_eva_does_not_support_is_named() {
     ] {
         let config = json!({ "architecture": "vit_base_patch16_sapiens2", "model_args": arguments });
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
-        let vit = describe(fields, None).unwrap().vit;
+        let vit = describe(fields, None, &no_weights()).unwrap().vit;
         assert_eq!(vit.check().unwrap_err(), expected);
     }
+}
+
+#[test]
+fn a_tag_of_the_architecture_has_no_effect() {
+    for (name, expected) in [
+        ("vit_small_patch16_224.augreg_in21k", "vit_small_patch16_224"),
+        ("vit_small_patch16_224.", "vit_small_patch16_224"),
+        ("eva02_tiny_patch14_224.mim_in22k.x", "eva02_tiny_patch14_224"),
+        ("beit_base_patch16_224.in22k", "beit_base_patch16_224"),
+        ("mixer_b16_224.goog_in21k", "mixer_b16_224"),
+    ] {
+        let config = json!({ "architecture": name });
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        check_architecture(fields).unwrap();
+        let description = describe(fields, None, &no_weights()).unwrap();
+        assert_eq!(description.architecture, expected);
+    }
+}
+
+#[test]
+fn flags_are_true_as_in_python() {
+    let vit =
+        described(&json!({ "qkv_bias": 0, "class_token": 1, "fc_norm": 1, "init_values": false })).unwrap();
+    assert_eq!(
+        (vit.qkv_bias, vit.class_token, vit.pooled_norm),
+        ([false; 3], true, true)
+    );
+    assert_eq!(vit.layer_scale, [false; 2]);
+    let config = |key: &str| json!({ "architecture": "test_vit3", "model_args": { key: null } });
+    let skip = |config: &Value| {
+        let fields = Fields::new(Path::new("config.json"), config).unwrap();
+        describe(fields, None, &no_weights()).unwrap().vit.pooling
+    };
+    // The architecture pools its register too, unless the file says otherwise, which null does.
+    assert!(matches!(
+        skip(&config("drop_rate")),
+        Pooling::Attention { skip: 0, .. }
+    ));
+    assert!(matches!(
+        skip(&config("pool_include_prefix")),
+        Pooling::Attention { skip: 1, .. }
+    ));
+}
+
+#[test]
+fn a_norm_or_activation_of_null_is_the_default_of_the_class() {
+    let config = json!({
+        "architecture": "vit_base_patch32_clip_quickgelu_224",
+        "model_args": { "norm_layer": null, "act_layer": "" },
+    });
+    let vit = describe(
+        Fields::new(Path::new("config.json"), &config).unwrap(),
+        None,
+        &no_weights(),
+    )
+    .unwrap()
+    .vit;
+    assert_eq!(
+        (vit.norms.epsilon, vit.mlp),
+        (EPSILON, Mlp::Plain(Activation::GeluErf))
+    );
+}
+
+#[test]
+fn sizes_follow_timm() {
+    let sizes = |config: Value| {
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let sizes = Config::new(fields).unwrap().sizes(None, false);
+        sizes.map(|sizes| [sizes.stored, sizes.model, sizes.image])
+    };
+    let cfg = |fixed: Value, input: Value, args: Value| {
+        sizes(json!({ "pretrained_cfg": { "fixed_input_size": fixed, "input_size": input }, "model_args": args })).unwrap()
+    };
+    // The arguments replace the input size of a model of fixed size, whatever it is.
+    assert_eq!(
+        cfg(json!(1), json!([40]), json!({ "img_size": 48 })),
+        [[48; 2]; 3]
+    );
+    assert_eq!(cfg(json!(true), json!([3, 48, 32]), json!({})), [[48, 32]; 3]);
+    assert_eq!(
+        cfg(json!(true), json!([1, 48, 32]), json!({ "in_chans": 3 })),
+        [[48, 32]; 3]
+    );
+    // A model of any size is made for 224 unless the arguments say otherwise.
+    let dynamic = json!({ "dynamic_img_size": true });
+    assert_eq!(
+        cfg(json!(true), json!([3, 64, 64]), dynamic),
+        [[64; 2], [224; 2], [64; 2]]
+    );
+    let error = sizes(json!({ "pretrained_cfg": { "input_size": 224 } })).unwrap_err();
+    assert!(
+        error.to_string().contains("`pretrained_cfg.input_size` is 224"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_arguments_decide_on_the_classes() {
+    let classes = |config: Value| {
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let classes = Config::new(fields).unwrap().classes();
+        classes.map(|classes| (classes.count, classes.ignored().count()))
+    };
+    let head = json!({ "classifier": "head", "num_classes": 7 });
+    let zero = json!({ "num_classes": 0 });
+    assert_eq!(
+        classes(json!({ "pretrained_cfg": head, "model_args": zero })).unwrap(),
+        (0, 2)
+    );
+    assert_eq!(
+        classes(json!({ "model_args": { "num_classes": 5 } })).unwrap(),
+        (5, 0)
+    );
+    assert_eq!(
+        classes(json!({ "num_classes": 3, "pretrained_cfg": head })).unwrap(),
+        (3, 0)
+    );
+    assert_eq!(classes(json!({ "pretrained_cfg": head })).unwrap(), (7, 0));
+    assert_eq!(classes(json!({ "num_classes": -1 })).unwrap(), (1000, 0));
+    assert!(classes(json!({ "pretrained_cfg": head, "model_args": { "num_classes": 5 } })).is_err());
+}
+
+#[test]
+fn labels_have_holes_numbers_and_an_older_name() {
+    let labels = |config: Value| {
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let labels = Config::new(fields).unwrap().labels(4).unwrap();
+        labels.iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        labels(json!({ "labels": ["a", 7, null] })),
+        ["a", "7", "class 2", "class 3"]
+    );
+    assert_eq!(
+        labels(
+            json!({ "labels": ["x"], "pretrained_cfg": {}, "label_names": { "3": "d", "9": "z", "1": "b" } })
+        ),
+        ["class 0", "b", "class 2", "d"]
+    );
 }

@@ -139,10 +139,10 @@ fn what_cannot_be_built_is_refused() {
 fn weights_that_do_not_fit_the_configuration_are_named() {
     for (case, key, value, expected) in [
         (
-            "timm_deit",
-            "model_args.patch_size",
-            json!(12),
-            "`patch_embed.proj.weight`: has shape [24, 3, 8, 8], but the configuration makes it [24, 3, 12, 12]",
+            "hf_vit",
+            "patch_size",
+            json!(16),
+            "`vit.embeddings.patch_embeddings.projection.weight`: has shape [24, 3, 8, 8], but the configuration makes it [24, 3, 16, 16]",
         ),
         (
             "hf_vit",

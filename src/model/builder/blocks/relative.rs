@@ -5,7 +5,8 @@ use std::path::Path;
 use super::super::{Builder, SharedBias};
 use crate::error::{Error, Result};
 use crate::graph::ValueId;
-use crate::model::relative::{RelativePositions, bias, table_rows};
+use crate::model::positions;
+use crate::model::relative::{RelativePositions, TableFitting, bias, table_rows};
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
@@ -60,10 +61,15 @@ impl Builder<'_> {
         let stored = self.weights.take(name, &[rows, heads])?;
         let fitted = spec.fitting.fit(&stored.to_f32(), heads, grid);
         let (table, from) = fitted.map_err(|reason| Error::tensor(&file, name, reason))?;
-        if let Some(from) = from {
-            self.interpolated = Some((from, grid));
-        }
-        Ok(table)
+        let Some(from) = from else {
+            return Ok(table);
+        };
+        self.interpolated = Some((from, grid));
+        Ok(match spec.fitting {
+            // timm fits it at load, and keeps the stored type.
+            TableFitting::Timm => positions::rounded(table, stored.dtype()),
+            TableFitting::Transformers { .. } => table,
+        })
     }
 
     fn bias_constant(&mut self, table: &str, values: &[f32]) -> Result<ValueId> {
