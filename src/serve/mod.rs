@@ -18,14 +18,17 @@
 //! gives the images to its `scheduler`; `listen`, `guard`, `limits` and `stream` stand before all of them. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
+mod access_log;
 mod embeddings;
 mod failure;
 mod grpc;
 mod guard;
+mod health;
 mod http;
 mod limits;
 mod listen;
 mod metrics;
+mod openai;
 mod options;
 #[doc(hidden)]
 pub mod proto;
@@ -33,8 +36,10 @@ mod protocol;
 mod repository;
 mod scheduler;
 mod service;
+mod statistics;
 mod stream;
 mod traces;
+mod triton;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -51,6 +56,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
+pub use self::access_log::AccessLog;
 pub use self::limits::ServerLimits;
 pub use self::options::{ModelSource, ServerOptions, TlsFiles};
 pub use self::scheduler::Priority;
@@ -114,9 +120,12 @@ impl Server {
         let service = Arc::new(Service::new(options, traces)?);
         let grpc = grpc::service(service.clone());
         let grpc = grpc.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
+        let health = health::service(service.clone());
+        let health = health.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);
         let router = Router::new()
             .route_service("/inference.GRPCInferenceService/{*call}", grpc)
+            .route_service("/grpc.health.v1.Health/{*call}", health)
             .merge(http::routes(service.clone()))
             // The guard has read the body within its limits.
             .layer(DefaultBodyLimit::disable())
@@ -146,7 +155,8 @@ impl Server {
         &self.addresses
     }
 
-    /// Waits for SIGTERM or SIGINT; a second one ends the process.
+    /// Waits for SIGTERM, SIGINT or SIGHUP. After that, another SIGTERM or SIGINT ends the process at once. A process that was started
+    /// to ignore SIGHUP, as by `nohup`, goes on ignoring it.
     ///
     /// # Errors
     ///
@@ -157,9 +167,21 @@ impl Server {
         self.runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(io)?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(io)?;
+            // A terminal that is closed may send it twice, so a second one does not end the process.
+            let mut hangup = match ignores_hangup() {
+                true => None,
+                false => Some(signal(SignalKind::hangup()).map_err(io)?),
+            };
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.recv().await),
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                () = hung_up => {}
             }
             tokio::spawn(async move {
                 tokio::select! {
@@ -210,8 +232,20 @@ impl Server {
         // What is abandoned now does not hold up the engines: its images are dropped before they run.
         runtime.shutdown_timeout(Duration::from_secs(1));
         service.close();
+        if let Some(log) = &service.access_log {
+            log.flush();
+        }
         tracing::info!("stopped");
     }
+}
+
+/// Returns true if the process was started to ignore SIGHUP. Without `/proc` it is not known: false.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit n - 1 is signal n; SIGHUP is 1.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 impl fmt::Debug for Server {

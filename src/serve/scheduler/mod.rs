@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use self::backend::PrepareTimes;
-pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend};
+pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend, TextBackend};
 pub(crate) use self::decode::Decoders;
 pub use self::queue::Priority;
 pub(crate) use self::queue::{BatchRule, Queue};
