@@ -136,18 +136,17 @@ impl AccessLogger {
             .name("hipvit-access-log".into())
             .spawn(move || write_all(&receiver, output, &lost))
             .map_err(|error| Error::argument("threads", error))?;
-        Ok(Self {
-            form,
-            lines,
-            dropped,
-        })
+        Ok(Self { form, lines, dropped })
     }
 
     /// Begins the line of a request.
     pub(super) fn entry<B>(&self, request: &Request<B>) -> Entry {
         let id = request.headers().get("x-request-id");
         let facts = Facts {
-            id: id.and_then(|id| id.to_str().ok()).map(shortened).unwrap_or_default(),
+            id: id
+                .and_then(|id| id.to_str().ok())
+                .map(shortened)
+                .unwrap_or_default(),
             ..Facts::default()
         };
         Entry {
@@ -433,7 +432,9 @@ mod tests {
         let mut request = Request::new(());
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = "/v2/models/vit/infer?token=secret".parse().unwrap();
-        request.headers_mut().insert("x-request-id", "from a header".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("x-request-id", "from a header".parse().unwrap());
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], 9).into()));
         request
     }
@@ -462,17 +463,25 @@ mod tests {
                     lines[0].contains(" 127.0.0.1:9 POST /v2/models/vit/infer 200 request_bytes=77 bytes=0 "),
                     "{text}"
                 );
-                assert!(lines[0].ends_with(r#" model=vit images=2 id="a\n\"b\"""#), "{text}");
+                assert!(
+                    lines[0].ends_with(r#" model=vit images=2 id="a\n\"b\"""#),
+                    "{text}"
+                );
                 assert!(lines[1].ends_with(r#" id="from a header" incomplete"#), "{text}");
                 continue;
             }
-            let [first, second] = [0, 1].map(|line| {
-                serde_json::from_str::<serde_json::Value>(lines[line]).unwrap()
-            });
+            let [first, second] =
+                [0, 1].map(|line| serde_json::from_str::<serde_json::Value>(lines[line]).unwrap());
             assert_eq!((&first["status"], &first["images"]), (&200.into(), &2.into()));
-            assert_eq!((&first["id"], &first["model"]), (&"a\n\"b\"".into(), &"vit".into()));
+            assert_eq!(
+                (&first["id"], &first["model"]),
+                (&"a\n\"b\"".into(), &"vit".into())
+            );
             assert!(first.get("incomplete").is_none() && first["duration_ms"].is_number());
-            assert_eq!((&second["status"], &second["incomplete"]), (&499.into(), &true.into()));
+            assert_eq!(
+                (&second["status"], &second["incomplete"]),
+                (&499.into(), &true.into())
+            );
         }
     }
 

@@ -21,13 +21,28 @@ const MAX_INPUTS: usize = 2048;
 
 /// Keys that other servers follow and this one does not, and what to do instead.
 const REFUSED: [(&str, &str); 11] = [
-    ("messages", "send `input`, with texts, or objects with `image_url`"),
-    ("truncate_prompt_tokens", "the model's context is the limit; leave it out"),
+    (
+        "messages",
+        "send `input`, with texts, or objects with `image_url`",
+    ),
+    (
+        "truncate_prompt_tokens",
+        "the model's context is the limit; leave it out",
+    ),
     ("truncation", "the key is `truncate`, which is true or false"),
     ("late_chunking", "each input is embedded by itself; leave it out"),
-    ("embedding_type", "the key is `encoding_format`, which is float or base64"),
-    ("embedding_types", "the key is `encoding_format`, which is float or base64"),
-    ("modality", "send images as data: URLs, or objects with `image` or `text`"),
+    (
+        "embedding_type",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    (
+        "embedding_types",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    (
+        "modality",
+        "send images as data: URLs, or objects with `image` or `text`",
+    ),
     ("instruction", "write it into the text"),
     ("prompt", "write it into the text"),
     ("prompt_name", "write the prompt into the text"),
@@ -243,7 +258,9 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
         while let Some(key) = map.next_key::<String>()? {
             let input = match key.as_str() {
                 "text" => map.next_value::<Option<String>>()?.map(Input::Text),
-                "image" | "image_url" => map.next_value::<Option<ImageUrl>>()?.map(|url| Input::Image(url.0)),
+                "image" | "image_url" => map
+                    .next_value::<Option<ImageUrl>>()?
+                    .map(|url| Input::Image(url.0)),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                     None
@@ -252,11 +269,17 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
             if let Some(input) = input
                 && found.replace(input).is_some()
             {
-                let reason = format!("`input`[{index}] has several of `text`, `image` and `image_url`. Send each by itself");
+                let reason = format!(
+                    "`input`[{index}] has several of `text`, `image` and `image_url`. Send each by itself"
+                );
                 return Err(A::Error::custom(reason));
             }
         }
-        let none = || A::Error::custom(format!("`input`[{index}] has none of `text`, `image` and `image_url`"));
+        let none = || {
+            A::Error::custom(format!(
+                "`input`[{index}] has none of `text`, `image` and `image_url`"
+            ))
+        };
         self.inputs.push(found.ok_or_else(none)?);
         Ok(())
     }
@@ -318,7 +341,10 @@ impl Request {
     pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
         let width = model.outputs.embedding;
         if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
-            let reason = format!("`dimensions`: embeddings of `{}` have {width}, and cannot be shortened", model.name);
+            let reason = format!(
+                "`dimensions`: embeddings of `{}` have {width}, and cannot be shortened",
+                model.name
+            );
             return Err(Failure::invalid(reason));
         }
         if self.inputs.is_empty() {
@@ -344,7 +370,9 @@ impl Request {
             }
             if let Some(text) = text {
                 if let Some(reason) = no_texts {
-                    return Err(wrong(format!("is a text, but {reason}. Send images as data: URLs")));
+                    return Err(wrong(format!(
+                        "is a text, but {reason}. Send images as data: URLs"
+                    )));
                 }
                 decoded.texts.push(Bytes::from(text.clone()));
             }
@@ -404,7 +432,8 @@ impl Request {
         for (index, is_text) in is_text.iter().enumerate() {
             let rows = if *is_text { &mut of_texts } else { &mut of_images };
             let row = rows.next();
-            let row = row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
+            let row =
+                row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
             let row = if self.normalized { unit(row) } else { row.to_vec() };
             let embedding = if self.base64 {
                 json!(encode_base64(bytemuck::cast_slice(&row)))
@@ -450,7 +479,11 @@ fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>
 
 /// The vector of length 1 in this direction; a vector of zeros stays.
 fn unit(row: &[f32]) -> Vec<f32> {
-    let norm = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    let norm = row
+        .iter()
+        .map(|&x| f64::from(x) * f64::from(x))
+        .sum::<f64>()
+        .sqrt();
     let norm = if norm > 0.0 { norm } else { 1.0 };
     row.iter().map(|&x| (f64::from(x) / norm) as f32).collect()
 }
@@ -478,7 +511,11 @@ mod tests {
             json!([{"type": "input_image", "image_url": url}]),
         ] {
             let decoded = decoded(input.clone(), Some("it takes none")).unwrap();
-            assert_eq!((decoded.images, decoded.is_text), (vec!["hi".into()], vec![false]), "{input}");
+            assert_eq!(
+                (decoded.images, decoded.is_text),
+                (vec!["hi".into()], vec![false]),
+                "{input}"
+            );
         }
         let mixed = json!(["a cat", url, {"text": "http://a/b.png"}, {"type": "text", "text": "c"}]);
         let mixed = decoded(mixed, None).unwrap();
@@ -494,16 +531,52 @@ mod tests {
     fn what_cannot_be_embedded_is_said() {
         let none = Some("the model takes no texts");
         for (input, no_texts, expected) in [
-            (json!("a cat"), none, "`input`[0] is a text, but the model takes no texts. Send images"),
-            (json!(["a", {"image": "https://a/b.png"}]), None, "`input`[1] is a URL. The server fetches nothing"),
-            (json!("https://a/b.png"), None, "`input`[0] is a URL. The server fetches nothing"),
-            (json!([{"image_url": {"url": "file:///etc/passwd"}}]), None, "`input`[0] is a URL"),
+            (
+                json!("a cat"),
+                none,
+                "`input`[0] is a text, but the model takes no texts. Send images",
+            ),
+            (
+                json!(["a", {"image": "https://a/b.png"}]),
+                None,
+                "`input`[1] is a URL. The server fetches nothing",
+            ),
+            (
+                json!("https://a/b.png"),
+                None,
+                "`input`[0] is a URL. The server fetches nothing",
+            ),
+            (
+                json!([{"image_url": {"url": "file:///etc/passwd"}}]),
+                None,
+                "`input`[0] is a URL",
+            ),
             (json!([{"image": "%"}]), None, "`input`[0] is not base64"),
-            (json!([1, 2, 3]), None, "the request's JSON: `input` has token ids"),
-            (json!([[1, 2, 3]]), None, "the request's JSON: `input` has token ids"),
-            (json!([{"audio": "x"}]), None, "the request's JSON: `input`[0] has none of"),
-            (json!([{"text": "a", "image": "aGk="}]), None, "the request's JSON: `input`[0] has several of"),
-            (json!(vec!["a"; 2049]), None, "the request's JSON: `input` has more than 2048"),
+            (
+                json!([1, 2, 3]),
+                None,
+                "the request's JSON: `input` has token ids",
+            ),
+            (
+                json!([[1, 2, 3]]),
+                None,
+                "the request's JSON: `input` has token ids",
+            ),
+            (
+                json!([{"audio": "x"}]),
+                None,
+                "the request's JSON: `input`[0] has none of",
+            ),
+            (
+                json!([{"text": "a", "image": "aGk="}]),
+                None,
+                "the request's JSON: `input`[0] has several of",
+            ),
+            (
+                json!(vec!["a"; 2049]),
+                None,
+                "the request's JSON: `input` has more than 2048",
+            ),
         ] {
             let error = decoded(input, no_texts).unwrap_err();
             assert!(error.message().starts_with(expected), "{error}");
@@ -521,7 +594,10 @@ mod tests {
         assert!(!read("encoding_format", json!(null)).unwrap().base64);
         assert_eq!(read("dimensions", json!(8)).unwrap().dimensions, Some(8));
         assert!(read("normalized", json!(true)).unwrap().normalized);
-        assert_eq!(read("priority", json!("bulk")).unwrap().parameters["priority"], "bulk");
+        assert_eq!(
+            read("priority", json!("bulk")).unwrap().parameters["priority"],
+            "bulk"
+        );
         assert!(read("prompt_name", json!(null)).is_ok());
         for (key, value) in [
             ("encoding_format", json!("int8")),

@@ -12,8 +12,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
-use super::proto::model_infer_request::InferInputTensor;
 use super::proto::infer_parameter::ParameterChoice;
+use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
 use super::service::{Call, EXTENSIONS, NAME, Service};
@@ -137,9 +137,7 @@ impl GrpcInferenceService for Grpc {
         let request = request.get_ref();
         let model = self.0.model(&request.name, &request.version)?;
         let config = triton::configuration(&model, &self.0.options);
-        Ok(Response::new(proto::ModelConfigResponse {
-            config: Some(config),
-        }))
+        Ok(Response::new(proto::ModelConfigResponse { config: Some(config) }))
     }
 
     async fn model_statistics(
@@ -308,9 +306,9 @@ async fn infer(
     call: Call,
 ) -> Result<proto::ModelInferResponse, Failure> {
     // An unknown model is said before anything that is wrong with the inputs.
-    let known = service.model(&request.model_name, &request.model_version);
-    let request = known.and_then(|_| read(request));
-    let request = request.inspect_err(|failure| service.refused(&call, failure))?;
+    let model = service.model(&request.model_name, &request.model_version);
+    let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
+    let request = read(request).inspect_err(|failure| service.refused(&call, &model.name, failure))?;
     let response = service.infer(call, request).await?;
     Ok(write(&response))
 }

@@ -100,7 +100,11 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
     // Whoever has no token sends no more than a name.
-    let most = if is_open { OPEN_BODY } else { service.options.limits.body };
+    let most = if is_open {
+        OPEN_BODY
+    } else {
+        service.options.limits.body
+    };
     match service.bodies.read(body, length, most).await {
         Ok((bytes, taken)) => {
             note.received(bytes.len());

@@ -89,7 +89,9 @@ async fn watch(
         }
         if draining {
             // An open stream would hold up the end of the server.
-            let _ = answers.send(Err(Status::unavailable("the server is stopping"))).await;
+            let _ = answers
+                .send(Err(Status::unavailable("the server is stopping")))
+                .await;
             return;
         }
         tokio::select! {
@@ -119,9 +121,14 @@ impl Health for Checker {
 
     type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
         let Ok(permit) = self.watches.clone().try_acquire_owned() else {
-            return Err(Status::resource_exhausted(format!("{WATCHES} watches are open, and more are not taken")));
+            return Err(Status::resource_exhausted(format!(
+                "{WATCHES} watches are open, and more are not taken"
+            )));
         };
         let (answers, stream) = mpsc::channel(1);
         let name = request.into_inner().service;

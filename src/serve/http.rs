@@ -52,7 +52,10 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/models/{model}/config", get(model_config))
         .route("/v2/models/{model}/stats", get(model_statistics))
         .route("/v2/models/{model}/versions/{version}/config", get(model_config))
-        .route("/v2/models/{model}/versions/{version}/stats", get(model_statistics))
+        .route(
+            "/v2/models/{model}/versions/{version}/stats",
+            get(model_statistics),
+        )
         .route("/v1/models", get(list_models))
         .route("/v1/models/{model}", get(one_model))
         .route("/v1/embeddings", post(embed))
@@ -192,10 +195,11 @@ async fn infer(
         protocol: "http",
         ..call
     };
+    // An unknown model is said before anything that is wrong with the inputs.
+    let model = service.model(&path.model, &path.version);
+    let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
     let read = || -> Result<_> {
         refuse_encoding(&headers)?;
-        // An unknown model is said before anything that is wrong with the inputs.
-        service.model(&path.model, &path.version)?;
         let length = json_length(&headers)?;
         let request = at_length(body.len(), || {
             json::read_request(&path.model, &path.version, body, length)
@@ -203,7 +207,7 @@ async fn infer(
         let binary = json::binary_outputs(&request)?;
         Ok((request, binary))
     };
-    let (request, binary) = read().inspect_err(|failure| service.refused(&call, failure))?;
+    let (request, binary) = read().inspect_err(|failure| service.refused(&call, &model.name, failure))?;
     let response = service.infer(call, request).await?;
     let elements: usize = response
         .outputs
@@ -269,7 +273,7 @@ async fn embed(
     let embedded = match read() {
         Ok((request, decoded)) => request.run(&service, call, decoded).await,
         Err(failure) => {
-            service.refused(&call, &failure);
+            service.refused(&call, "", &failure);
             Err(failure)
         }
     };
@@ -299,7 +303,10 @@ async fn model_config(State(service): State<Arc<Service>>, Path(path): Path<Mode
 
 async fn model_statistics(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
     let models = service.with_statistics(&path.model, &path.version)?;
-    let models: Vec<Value> = models.iter().map(|model| triton::statistics_json(model)).collect();
+    let models: Vec<Value> = models
+        .iter()
+        .map(|model| triton::statistics_json(model))
+        .collect();
     Ok(to_json(&json!({ "model_stats": models })))
 }
 

@@ -120,7 +120,10 @@ impl BodyMemory {
     }
 
     fn too_large(most: usize) -> Failure {
-        Failure::new(Kind::TooLarge, format!("the body exceeds the limit of {most} bytes"))
+        Failure::new(
+            Kind::TooLarge,
+            format!("the body exceeds the limit of {most} bytes"),
+        )
     }
 
     pub(super) fn too_slow(&self) -> Failure {

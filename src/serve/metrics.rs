@@ -462,6 +462,14 @@ impl EngineMetrics {
         self.image_nanoseconds.store(average, Ordering::Relaxed);
     }
 
+    /// What the engine runs, for messages.
+    pub(super) fn what(&self) -> &'static str {
+        match self.runs {
+            Runs::Texts => "texts",
+            Runs::Images | Runs::Explanations => "images",
+        }
+    }
+
     /// The recent time per image; 0 before the first batch.
     pub(super) fn seconds_per_image(&self) -> f64 {
         self.image_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9

@@ -509,7 +509,11 @@ const REPEATED: usize = 100;
 /// Says that there is no such model, and which there are.
 fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
     let shown: String = name.chars().take(REPEATED).collect();
-    let mut names: Vec<String> = entries.keys().take(LISTED).map(|name| format!("`{name}`")).collect();
+    let mut names: Vec<String> = entries
+        .keys()
+        .take(LISTED)
+        .map(|name| format!("`{name}`"))
+        .collect();
     if entries.len() > LISTED {
         names.push(format!("and {} more", entries.len() - LISTED));
     }
@@ -521,7 +525,10 @@ fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
 
 /// Returns the beginning of a message up to its first sentence's or clause's end.
 fn first_sentence(message: &str) -> &str {
-    let end = [". ", "; ", " (looked", "\n"].iter().filter_map(|end| message.find(end)).min();
+    let end = [". ", "; ", " (looked", "\n"]
+        .iter()
+        .filter_map(|end| message.find(end))
+        .min();
     &message[..end.unwrap_or(message.len())]
 }
 

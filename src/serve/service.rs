@@ -201,12 +201,16 @@ impl Service {
         })
     }
 
-    /// Counts a request that was refused before it was known for which model it is.
-    pub(super) fn refused(&self, call: &Call, failure: &Failure) {
+    /// Counts a request that was refused before it was run. `model` is that of the request if there is such a model, or empty.
+    pub(super) fn refused(&self, call: &Call, model: &str, failure: &Failure) {
         call.trace.fail(failure);
-        let labels = ("", call.protocol);
-        self.metrics
-            .request(labels, Priority::Interactive, Some(failure.kind()), Duration::ZERO);
+        let labels = (model, call.protocol);
+        self.metrics.request(
+            labels,
+            Priority::Interactive,
+            Some(failure.kind()),
+            Duration::ZERO,
+        );
     }
 
     /// A loaded model.
@@ -383,7 +387,8 @@ impl TextJob {
         let truncate = parameters.boolean("truncate")?.unwrap_or(true);
         if !with_images {
             if !templates.is_empty() {
-                let reason = "parameter `template` is for requests with images and texts; write the texts in full";
+                let reason =
+                    "parameter `template` is for requests with images and texts; write the texts in full";
                 return Err(Failure::invalid(reason));
             }
             return Ok(Self {
@@ -428,26 +433,36 @@ impl TextJob {
             && let Some(long) = results.iter().position(|text| text.truncated)
         {
             let context = model.texts().map_or(0, |tower| tower.context);
-            let reason = format!("text {long} is longer than the model's {context} tokens, and `truncate` is false");
+            let reason =
+                format!("text {long} is longer than the model's {context} tokens, and `truncate` is false");
             return Err(Failure::input(TEXT, reason));
         }
         let is_wrong = |value: &f32| !value.is_finite();
-        if let Some(wrong) = results.iter().position(|text| text.embedding.iter().any(is_wrong)) {
+        if let Some(wrong) = results
+            .iter()
+            .position(|text| text.embedding.iter().any(is_wrong))
+        {
             let reason = format!("input `{TEXT}`: the embedding of text {wrong} is NaN or infinite");
             return Err(Failure::new(Kind::Internal, reason));
         }
-        let (Some(prompts), Some(tower), Some(first)) = (&self.prompts, model.texts(), results.first()) else {
+        let (Some(prompts), Some(tower), Some(first)) = (&self.prompts, model.texts(), results.first())
+        else {
             return Ok(None);
         };
         if first.embedding.len() != model.outputs.embedding {
-            let reason = "the embeddings of texts and of images have different widths: they cannot be compared";
+            let reason =
+                "the embeddings of texts and of images have different widths: they cannot be compared";
             return Err(Failure::input(TEXT, reason));
         }
         let values = results.iter().flat_map(|text| text.embedding.iter().copied());
         let shape = (results.len(), first.embedding.len());
         let embeddings = Array2::from_shape_vec(shape, values.collect());
         let embeddings = embeddings.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-        Ok(Some(Classifier::new(prompts, embeddings.view(), tower.similarity)))
+        Ok(Some(Classifier::new(
+            prompts,
+            embeddings.view(),
+            tower.similarity,
+        )))
     }
 }
 

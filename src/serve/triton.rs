@@ -7,7 +7,8 @@ use super::proto::model_instance_group::Kind;
 use super::proto::model_version_policy::{All, PolicyChoice};
 use super::proto::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
-    ModelInstanceGroup, ModelOutput, ModelStatistics, ModelTransactionPolicy, ModelVersionPolicy, StatisticDuration,
+    ModelInstanceGroup, ModelOutput, ModelStatistics, ModelTransactionPolicy, ModelVersionPolicy,
+    StatisticDuration,
 };
 use super::protocol::{Datatype, TensorMetadata};
 use super::repository::Model;

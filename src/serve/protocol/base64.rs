@@ -43,7 +43,10 @@ pub(in crate::serve) fn is_data_url(text: &str) -> bool {
 
 /// Returns true if `text` is the base64 of an image file.
 pub(in crate::serve) fn is_image(text: &[u8]) -> bool {
-    let Some(begin) = text.get(..SIGNATURE).and_then(|begin| std::str::from_utf8(begin).ok()) else {
+    let Some(begin) = text
+        .get(..SIGNATURE)
+        .and_then(|begin| std::str::from_utf8(begin).ok())
+    else {
         return false;
     };
     let begin = begin.replace('-', "+").replace('_', "/");
@@ -126,7 +129,9 @@ pub(in crate::serve) fn mistaken_for_image(bytes: &[u8]) -> Option<&'static str>
     } else if is_data_url(&begin) {
         Some("is a data: URL within binary data. Send the bytes of the file, or the URL in JSON")
     } else if is_image(bytes) {
-        Some("is base64 where the bytes of the file are expected. Decode it, or send it in JSON, encoded once")
+        Some(
+            "is base64 where the bytes of the file are expected. Decode it, or send it in JSON, encoded once",
+        )
     } else {
         None
     }
@@ -163,7 +168,10 @@ mod tests {
     #[test]
     fn what_is_not_base64_says_what_to_send() {
         for (text, expected) in [
-            ("https://example.com/cat.png", "is a URL. The server fetches nothing"),
+            (
+                "https://example.com/cat.png",
+                "is a URL. The server fetches nothing",
+            ),
             ("FILE:///tmp/cat.png", "is a URL. The server fetches nothing"),
             ("data:image/png,abc", "is a data: URL without base64"),
             ("data:image/png;base64", "is a data: URL without base64"),
@@ -188,6 +196,10 @@ mod tests {
         }
         assert!(!is_image(b"/9j/ is how the base64 of a JPEG file begins"));
         assert!(mistaken_for_image(b"http://a/b.png").unwrap().contains("URL"));
-        assert!(mistaken_for_image(b"data:image/png;base64,AA==").unwrap().contains("data:"));
+        assert!(
+            mistaken_for_image(b"data:image/png;base64,AA==")
+                .unwrap()
+                .contains("data:")
+        );
     }
 }

@@ -437,7 +437,7 @@ mod tests {
             let tensor = input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": [text]}));
             assert_eq!(tensor.unwrap().data, Data::Bytes(vec!["hello".into()]));
         }
-        for text in ["data:image/png,abc", "%%%"] {
+        for text in ["data:image/png,abc", "%%%", "https://example.com/cat.png"] {
             let tensor =
                 input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": ["", text]}));
             let error = tensor.unwrap_err();

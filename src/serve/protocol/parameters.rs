@@ -238,7 +238,10 @@ mod tests {
             let name = value.as_object().unwrap().keys().next().unwrap().clone();
             let error = parameters(value).check_request().unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
-            assert!(error.message().starts_with(&format!("parameter `{name}`")), "{error}");
+            assert!(
+                error.message().starts_with(&format!("parameter `{name}`")),
+                "{error}"
+            );
         }
         // What changes nothing passes.
         for value in [
@@ -248,7 +251,11 @@ mod tests {
         ] {
             assert_eq!(parameters(value.clone()).check_request(), Ok(()), "{value}");
         }
-        assert!(parameters(json!({"shared_memory_byte_size": 3})).check_tensor().is_err());
+        assert!(
+            parameters(json!({"shared_memory_byte_size": 3}))
+                .check_tensor()
+                .is_err()
+        );
     }
 
     #[test]

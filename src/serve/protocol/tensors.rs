@@ -95,7 +95,11 @@ impl Inputs {
         let (mut images, mut texts) = (None, None);
         for input in inputs {
             self.check(&input)?;
-            let slot = if input.name == TEXT { &mut texts } else { &mut images };
+            let slot = if input.name == TEXT {
+                &mut texts
+            } else {
+                &mut images
+            };
             if slot.is_some() {
                 let reason = format!("is one of several inputs; a request has one of {}", self.names());
                 return Err(Failure::input(&input.name, reason));
@@ -132,7 +136,9 @@ impl Inputs {
             (TEXT, Some(reason)) => return refused(reason),
             (PIXEL_VALUES, _) if self.values => {}
             (PIXEL_VALUES, _) => {
-                return refused("the server was not started with --pixel-values, which loads the model for it");
+                return refused(
+                    "the server was not started with --pixel-values, which loads the model for it",
+                );
             }
             _ => {
                 return refused(&format!("the model has no such input; it has {}", self.names()));
@@ -140,7 +146,10 @@ impl Inputs {
         }
         let checked = input.parameters.check_tensor();
         checked.map_err(|failure| {
-            Failure::new(failure.kind(), format!("input `{}`: {}", input.name, failure.message()))
+            Failure::new(
+                failure.kind(),
+                format!("input `{}`: {}", input.name, failure.message()),
+            )
         })
     }
 
@@ -246,7 +255,9 @@ fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
             ));
         }
         let text = String::from_utf8(text.to_vec());
-        text.map_err(|_| format!("text {index} is not UTF-8. Is it an image? Images go into the input `{IMAGE}`"))
+        text.map_err(|_| {
+            format!("text {index} is not UTF-8. Is it an image? Images go into the input `{IMAGE}`")
+        })
     };
     texts.into_iter().enumerate().map(text).collect()
 }
@@ -457,7 +468,10 @@ mod tests {
     #[test]
     fn a_request_has_one_input() {
         let image = || tensor(IMAGE, "BYTES", &[1], Data::Bytes(vec![Bytes::from_static(b"x")]));
-        assert_eq!(INPUTS.read(vec![image()]).unwrap().images.unwrap().contents.len(), 1);
+        assert_eq!(
+            INPUTS.read(vec![image()]).unwrap().images.unwrap().contents.len(),
+            1
+        );
         let none = INPUTS.read(Vec::new()).unwrap_err();
         assert!(none.message().starts_with("the request has no input"), "{none}");
         let two = INPUTS.read(vec![image(), image()]).unwrap_err();
@@ -480,7 +494,10 @@ mod tests {
             tensor(IMAGE, "BYTES", &[0], Data::Bytes(Vec::new())),
             tensor(PIXELS, "UINT8", &[0, 1, 1, 3], Data::Numbers(Vec::new())),
         ] {
-            assert_eq!(INPUTS.read(vec![input]).unwrap().images.unwrap().contents.len(), 0);
+            assert_eq!(
+                INPUTS.read(vec![input]).unwrap().images.unwrap().contents.len(),
+                0
+            );
         }
     }
 
@@ -488,7 +505,12 @@ mod tests {
     fn texts_are_read_alone_or_beside_images() {
         let texts = |texts: &[&'static str]| {
             let elements = texts.iter().map(|text| Bytes::from_static(text.as_bytes()));
-            tensor(TEXT, "BYTES", &[texts.len() as i64], Data::Bytes(elements.collect()))
+            tensor(
+                TEXT,
+                "BYTES",
+                &[texts.len() as i64],
+                Data::Bytes(elements.collect()),
+            )
         };
         let image = tensor(IMAGE, "BYTES", &[1], Data::Bytes(vec![Bytes::from_static(b"x")]));
         let alone = INPUTS.read(vec![texts(&["a", "é"])]).unwrap();
@@ -508,9 +530,19 @@ mod tests {
         let error = |inputs| INPUTS.read(inputs).unwrap_err().message().to_owned();
         assert_eq!(error(vec![texts(&[])]), "input `text`: has no text");
         assert!(error(vec![texts(&["a"]), texts(&["b"])]).starts_with("input `text`: is one of several"));
-        let long = tensor(TEXT, "BYTES", &[1], Data::Bytes(vec![vec![b'a'; MAX_TEXT_BYTES + 1].into()]));
+        let long = tensor(
+            TEXT,
+            "BYTES",
+            &[1],
+            Data::Bytes(vec![vec![b'a'; MAX_TEXT_BYTES + 1].into()]),
+        );
         assert!(error(vec![long]).contains("4097 bytes"));
-        let binary = tensor(TEXT, "BYTES", &[1], Data::Bytes(vec![Bytes::from_static(b"\x89PNG")]));
+        let binary = tensor(
+            TEXT,
+            "BYTES",
+            &[1],
+            Data::Bytes(vec![Bytes::from_static(b"\x89PNG")]),
+        );
         assert!(error(vec![binary]).contains("not UTF-8"));
         let without = Inputs {
             no_texts: Some("the model has no text tower".into()),
@@ -535,6 +567,11 @@ mod tests {
         let map = serde_json::json!({"shared_memory_region": "r"});
         shared.parameters = map.as_object().unwrap().clone().into();
         let error = INPUTS.read(vec![shared]).unwrap_err();
-        assert!(error.message().starts_with("input `image`: parameter `shared_memory_region`"), "{error}");
+        assert!(
+            error
+                .message()
+                .starts_with("input `image`: parameter `shared_memory_region`"),
+            "{error}"
+        );
     }
 }
