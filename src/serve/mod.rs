@@ -1,4 +1,5 @@
-//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching.
+//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching. `docs/serving.md` is
+//! the manual.
 //!
 //! ```no_run
 //! use hipvit::serve::{ModelSource, Server, ServerOptions};
@@ -14,8 +15,9 @@
 //! }
 //! ```
 //!
-//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`; `service` finds the model in the `repository` and
-//! gives the images to its `scheduler`; `listen`, `guard`, `limits` and `stream` stand before all of them. Only connections are
+//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
+//! gives the images and texts to its `scheduler`. `listen`, `guard`, `limits`, `stream` and `access_log` stand before all of them.
+//! `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
 mod access_log;
