@@ -237,10 +237,12 @@ impl Args {
             tracing::warn!("listening beyond this machine without --token-file: every client is served");
         }
         let server = Server::start(options)?;
+        // Before anyone is told that the server is there, and may stop it.
+        let signals = server.catch_signals()?;
         for address in server.addresses() {
             tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
-        server.wait_for_signal()?;
+        server.wait_for(signals);
         tracing::info!("stopping: finishing the requests in flight");
         server.stop();
         Ok(Outcome::Complete)

@@ -88,8 +88,11 @@ impl Note {
         self.add(|facts| facts.images += images);
     }
 
+    /// Sets the request's id. Without one the header's stays.
     pub(super) fn request_id(&self, id: &str) {
-        self.add(|facts| facts.id = shortened(id));
+        if !id.is_empty() {
+            self.add(|facts| facts.id = shortened(id));
+        }
     }
 
     /// Sets the size of the request's body.

@@ -505,3 +505,6 @@ impl EngineMetrics {
         self.metrics.lost.get_or_create(&labels).inc();
     }
 }
+
+#[cfg(test)]
+mod tests;

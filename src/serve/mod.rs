@@ -54,6 +54,7 @@ use axum::extract::DefaultBodyLimit;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
@@ -69,6 +70,14 @@ use crate::error::{Error, Result};
 /// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
     traces::endpoint_of_environment()
+}
+
+/// The signals that stop a server. Made by [`Server::catch_signals`].
+#[derive(Debug)]
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Option<Signal>,
 }
 
 /// A running server, with the threads that serve its connections.
@@ -157,23 +166,35 @@ impl Server {
         &self.addresses
     }
 
-    /// Waits for SIGTERM, SIGINT or SIGHUP. After that, another SIGTERM or SIGINT ends the process at once. A process that was started
-    /// to ignore SIGHUP, as by `nohup`, goes on ignoring it.
+    /// Begins to catch the signals that stop a server, so that none of them ends the process before
+    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP. A process that was started to ignore SIGHUP, as by `nohup`, goes on
+    /// ignoring it.
     ///
     /// # Errors
     ///
-    /// Signals cannot be waited for.
-    pub fn wait_for_signal(&self) -> Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let io = |source| Error::io("signals", source);
-        self.runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate()).map_err(io)?;
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(io)?;
-            // A terminal that is closed may send it twice, so a second one does not end the process.
-            let mut hangup = match ignores_hangup() {
+    /// [`Error::Io`] if signals cannot be caught.
+    pub fn catch_signals(&self) -> Result<StopSignals> {
+        let _runtime = self.runtime.enter();
+        let caught = |kind| signal(kind).map_err(|source| Error::io("signals", source));
+        Ok(StopSignals {
+            terminate: caught(SignalKind::terminate())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            hangup: match ignores_hangup() {
                 true => None,
-                false => Some(signal(SignalKind::hangup()).map_err(io)?),
-            };
+                false => Some(caught(SignalKind::hangup())?),
+            },
+        })
+    }
+
+    /// Waits for one of the signals. After that, another SIGTERM or SIGINT ends the process at once. A terminal that is closed may send
+    /// SIGHUP twice, so another SIGHUP does not.
+    pub fn wait_for(&self, signals: StopSignals) {
+        let StopSignals {
+            mut terminate,
+            mut interrupt,
+            mut hangup,
+        } = signals;
+        self.runtime.block_on(async {
             let hung_up = async {
                 match &mut hangup {
                     Some(hangup) => drop(hangup.recv().await),
@@ -193,8 +214,18 @@ impl Server {
                 tracing::warn!("stopping at once: requests in flight are lost");
                 std::process::exit(1);
             });
-            Ok(())
-        })
+        });
+    }
+
+    /// Catches the signals that stop a server and waits for one, see [`catch_signals`](Self::catch_signals) and
+    /// [`wait_for`](Self::wait_for).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if signals cannot be caught.
+    pub fn wait_for_signal(&self) -> Result<()> {
+        self.wait_for(self.catch_signals()?);
+        Ok(())
     }
 
     /// From now on the server says that it is not ready, and still takes requests.

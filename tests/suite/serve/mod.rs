@@ -7,7 +7,6 @@ mod health;
 mod http;
 mod lifecycle;
 mod limits;
-mod metrics;
 mod openai;
 mod repository;
 mod request_keys;
