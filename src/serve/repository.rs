@@ -459,7 +459,7 @@ impl Repository {
                 Ok(backend) => backends.push(Arc::new(backend)),
                 // Images are served without a tokenizer.
                 Err(error @ (Error::Config { .. } | Error::Hub { .. } | Error::Io { .. })) => {
-                    tracing::warn!(model = name, %error, "takes no texts");
+                    tracing::warn!(model = name, %error, "the model is served without texts");
                     return Ok((None, Some(format!("the model takes no texts: {error}"))));
                 }
                 Err(error) => return Err(error),
@@ -518,8 +518,8 @@ fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
         names.push(format!("and {} more", entries.len() - LISTED));
     }
     match names.is_empty() {
-        true => format!("there is no model `{shown}`; the server has none"),
-        false => format!("there is no model `{shown}`; there are {}", names.join(", ")),
+        true => format!("there is no model `{shown}`; the server has no model"),
+        false => format!("there is no model `{shown}`; the server has {}", names.join(", ")),
     }
 }
 
