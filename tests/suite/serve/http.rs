@@ -292,7 +292,10 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     assert_eq!(running.post("/v2/models/digits/infer", &[], b"{").error().0, 400);
 
     for (path, message) in [
-        ("/v2/models/cats", "there is no model `cats`; the server has `digits`"),
+        (
+            "/v2/models/cats",
+            "there is no model `cats`; the server has `digits`",
+        ),
         (
             "/v2/models/digits/versions/2",
             "model `digits` has no version `2`",

@@ -16,7 +16,10 @@ fn models_are_listed() {
     let unknown = running.get("/v1/models/cats");
     assert_eq!(unknown.status, 404);
     let error = unknown.json()["error"].clone();
-    assert_eq!(error["message"], "there is no model `cats`; the server has `digits`");
+    assert_eq!(
+        error["message"],
+        "there is no model `cats`; the server has `digits`"
+    );
     assert_eq!(error["type"], "invalid_request_error");
 }
 

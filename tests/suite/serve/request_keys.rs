@@ -81,7 +81,10 @@ fn an_unknown_model_is_said_before_a_wrong_input() {
         let response = running.post("/v1/embeddings", &[], body.to_string().as_bytes());
         assert_eq!(response.status, 404);
         let error = &response.json()["error"];
-        assert_eq!(error["message"], "there is no model `cats`; the server has `digits`");
+        assert_eq!(
+            error["message"],
+            "there is no model `cats`; the server has `digits`"
+        );
         assert_eq!(error["code"], "model_not_found");
     }
     block_on(async {
