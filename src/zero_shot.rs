@@ -1,11 +1,12 @@
 //! Zero-shot classification: an image belongs to the label whose text's embedding is nearest to its own, of a model that was
 //! trained on images and their captions.
 
-use ndarray::{Array1, Array2, ArrayView1, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::error::{Error, Result};
 use crate::image::RgbImage;
 use crate::labels::Labels;
+use crate::model::TextTower;
 use crate::outputs::{Outputs, Prediction, Scores};
 use crate::session::Session;
 
@@ -60,12 +61,7 @@ impl ZeroShotOptions {
 #[derive(Clone, Debug)]
 pub struct ZeroShot {
     session: Session,
-    labels: Labels,
-    /// `[labels, D]`, each of unit length.
-    embeddings: Array2<f32>,
-    scale: f64,
-    bias: f64,
-    scores: Scores,
+    classifier: Classifier,
     truncated: Vec<String>,
 }
 
@@ -103,37 +99,9 @@ impl Session {
         options: &ZeroShotOptions,
     ) -> Result<ZeroShot> {
         let tower = self.text_tower()?;
-        let labels: Vec<String> = labels
-            .into_iter()
-            .map(|label| label.as_ref().to_owned())
-            .collect();
-        if labels.is_empty() {
-            return Err(Error::argument("labels", "there is none to classify images by"));
-        }
-        if let Some(blank) = labels.iter().position(|label| label.trim().is_empty()) {
-            let reason = format!("label {blank}, counted from 0, is blank");
-            return Err(Error::argument("labels", reason));
-        }
-        if let Some(template) = options.templates.iter().find(|text| !text.contains(PLACE)) {
-            let reason = format!(
-                "\"{template}\" has no {PLACE} where the label goes, as \"a photo of a {PLACE}.\" has"
-            );
-            return Err(Error::argument("template", reason));
-        }
-        let texts: Vec<String> = match options.templates.is_empty() {
-            true => labels.clone(),
-            false => {
-                let of_label = |label| {
-                    options
-                        .templates
-                        .iter()
-                        .map(move |text| text.replace(PLACE, label))
-                };
-                labels.iter().flat_map(|label| of_label(label)).collect()
-            }
-        };
-        let texts_each = options.templates.len().max(1);
-        let embedded = self.embed_texts(&texts)?;
+        let labels = labels.into_iter().map(|label| label.as_ref().to_owned());
+        let prompts = Prompts::new(labels.collect(), &options.templates)?;
+        let embedded = self.embed_texts(prompts.texts())?;
         let width = embedded.embeddings.ncols();
         let of_images = self.no_outputs()?.embeddings().ncols();
         if width != of_images {
@@ -142,32 +110,138 @@ impl Session {
             );
             return Err(Error::argument("texts", reason));
         }
-        let mut embeddings = Array2::zeros((labels.len(), width));
+        let truncated = embedded.truncated.iter();
+        let truncated = truncated.map(|&index| prompts.texts()[index].clone()).collect();
+        Ok(ZeroShot {
+            session: self.clone(),
+            classifier: Classifier::new(&prompts, embedded.embeddings.view(), tower.similarity()),
+            truncated,
+        })
+    }
+}
+
+/// Labels, and the texts that are embedded for them: each template with the label in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Prompts {
+    labels: Vec<String>,
+    /// All texts of the first label, then those of the second.
+    texts: Vec<String>,
+}
+
+impl Prompts {
+    /// Checks the labels and fills the templates. Without a template the labels are the texts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] without a label, for a blank label, or for a template without `{}`.
+    pub(crate) fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
+        if labels.is_empty() {
+            return Err(Error::argument("labels", "there is none to classify images by"));
+        }
+        if let Some(blank) = labels.iter().position(|label| label.trim().is_empty()) {
+            let reason = format!("label {blank}, counted from 0, is blank");
+            return Err(Error::argument("labels", reason));
+        }
+        if let Some(template) = templates.iter().find(|text| !text.contains(PLACE)) {
+            let reason = format!(
+                "\"{template}\" has no {PLACE} where the label goes, as \"a photo of a {PLACE}.\" has"
+            );
+            return Err(Error::argument("template", reason));
+        }
+        let texts = if templates.is_empty() {
+            labels.clone()
+        } else {
+            let of_label = |label| templates.iter().map(move |text| text.replace(PLACE, label));
+            labels.iter().flat_map(|label| of_label(label)).collect()
+        };
+        Ok(Self { labels, texts })
+    }
+
+    /// The texts to embed.
+    pub(crate) fn texts(&self) -> &[String] {
+        &self.texts
+    }
+}
+
+/// How a dual encoder compares an image with a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Similarity {
+    /// Factor of the cosine similarity.
+    pub(crate) scale: f64,
+    /// Added to the scaled similarity.
+    pub(crate) bias: f64,
+    /// How logits become probabilities.
+    pub(crate) scores: Scores,
+}
+
+impl TextTower {
+    /// How the model compares an image with a text.
+    pub(crate) fn similarity(&self) -> Similarity {
+        let [scale, bias] = self.scale_and_bias();
+        Similarity {
+            scale,
+            bias,
+            scores: self.scores(),
+        }
+    }
+}
+
+/// Labels with their embeddings, which images are compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Classifier {
+    labels: Labels,
+    /// `[labels, D]`, each of unit length.
+    embeddings: Array2<f32>,
+    similarity: Similarity,
+}
+
+impl Classifier {
+    /// Averages the embeddings of each label's texts, `[texts, D]`.
+    pub(crate) fn new(prompts: &Prompts, texts: ArrayView2<'_, f32>, similarity: Similarity) -> Self {
+        let width = texts.ncols();
+        let texts_each = prompts.texts.len() / prompts.labels.len().max(1);
+        let mut embeddings = Array2::zeros((prompts.labels.len(), width));
         for (label, mut row) in embeddings.rows_mut().into_iter().enumerate() {
             let mut sum = vec![0.0; width];
             for text in 0..texts_each {
-                let unit = unit(embedded.embeddings.row(label * texts_each + text));
+                let unit = unit(texts.row(label * texts_each + text));
                 sum.iter_mut().zip(unit).for_each(|(sum, value)| *sum += value);
             }
-            // Of one text this is the text's own, whose length is 1 already.
+            // The sum of one text has length 1 already.
             let norm = norm(sum.iter().copied());
             row.iter_mut()
                 .zip(sum)
                 .for_each(|(value, sum)| *value = (sum / norm) as f32);
         }
-        let [scale, bias] = tower.scale_and_bias();
-        Ok(ZeroShot {
-            session: self.clone(),
-            labels: labels.iter().collect(),
+        Self {
+            labels: prompts.labels.iter().collect(),
             embeddings,
-            scale,
-            bias,
-            scores: tower.scores(),
-            truncated: embedded
-                .truncated
-                .iter()
-                .map(|&index| texts[index].clone())
-                .collect(),
+            similarity,
+        }
+    }
+
+    /// The labels, in the order of the logits.
+    pub(crate) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// `[labels, D]`, each of unit length.
+    pub(crate) fn embeddings(&self) -> &Array2<f32> {
+        &self.embeddings
+    }
+
+    /// How logits become probabilities.
+    pub(crate) fn scores(&self) -> Scores {
+        self.similarity.scores
+    }
+
+    /// Returns the labels' logits for an image's embedding.
+    pub(crate) fn logits(&self, embedding: ArrayView1<'_, f32>) -> Array1<f32> {
+        let image: Vec<f64> = unit(embedding).collect();
+        let Similarity { scale, bias, .. } = self.similarity;
+        self.embeddings.map_axis(Axis(1), |label| {
+            let similarity: f64 = label.iter().zip(&image).map(|(&a, b)| f64::from(a) * b).sum();
+            (scale * similarity + bias) as f32
         })
     }
 }
@@ -185,17 +259,17 @@ fn unit(embedding: ArrayView1<'_, f32>) -> impl Iterator<Item = f64> {
 impl ZeroShot {
     /// The labels, in the order of the logits.
     pub fn labels(&self) -> &Labels {
-        &self.labels
+        self.classifier.labels()
     }
 
     /// `[labels, D]`: what images are compared with, each of length 1.
     pub fn embeddings(&self) -> &Array2<f32> {
-        &self.embeddings
+        self.classifier.embeddings()
     }
 
     /// How logits become probabilities: CLIP's labels share 1, each of SigLIP's has a probability of its own.
     pub fn scores(&self) -> Scores {
-        self.scores
+        self.classifier.scores()
     }
 
     /// The texts that were longer than the text tower's context, whose ends were left out as the libraries do.
@@ -217,13 +291,13 @@ impl ZeroShot {
 
     /// Adds the labels' logits to outputs of the same session, as those of [`Session::run_with`].
     pub fn apply(&self, outputs: Outputs) -> Outputs {
-        let mut logits = Array2::zeros((outputs.len(), self.labels.len()));
+        let mut logits = Array2::zeros((outputs.len(), self.labels().len()));
         for (mut row, embedding) in logits.rows_mut().into_iter().zip(outputs.embeddings().rows()) {
             row.assign(&self.logits(embedding));
         }
         Outputs {
-            labels: self.labels.clone(),
-            scores: self.scores,
+            labels: self.labels().clone(),
+            scores: self.scores(),
             logits: Some(logits),
             ..outputs
         }
@@ -232,15 +306,11 @@ impl ZeroShot {
     /// The labels' logits for an image's [embedding](crate::ImageOutputs::embedding): its cosine similarity to each label, scaled
     /// and shifted as the model was trained.
     pub fn logits(&self, embedding: ArrayView1<'_, f32>) -> Array1<f32> {
-        let image: Vec<f64> = unit(embedding).collect();
-        self.embeddings.map_axis(Axis(1), |label| {
-            let similarity: f64 = label.iter().zip(&image).map(|(&a, b)| f64::from(a) * b).sum();
-            (self.scale * similarity + self.bias) as f32
-        })
+        self.classifier.logits(embedding)
     }
 
     /// The `k` most likely labels for an image's embedding, best first.
     pub fn top(&self, embedding: ArrayView1<'_, f32>, k: usize) -> Vec<Prediction> {
-        self.scores.top(self.logits(embedding).view(), k, &self.labels)
+        self.scores().top(self.logits(embedding).view(), k, self.labels())
     }
 }

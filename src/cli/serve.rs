@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::image::Limits;
-use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
+use hipvit::serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
 
 use super::choices::DeviceSets;
@@ -70,6 +70,9 @@ pub struct Args {
     /// second time, in double precision on the host
     #[arg(long)]
     explanation: bool,
+    /// Do not load the text towers of CLIP and SigLIP models
+    #[arg(long)]
+    no_texts: bool,
     #[command(flatten)]
     limits: LimitArgs,
     /// File with the bearer token that clients must send
@@ -84,7 +87,7 @@ pub struct Args {
     /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// After SIGTERM, go on taking requests for so long while saying that the server is not ready
+    /// After SIGTERM, SIGINT or SIGHUP, go on taking requests for so long while saying that the server is not ready
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
     drain_delay: f64,
     /// Time that requests in flight have after that
@@ -93,6 +96,9 @@ pub struct Args {
     /// How events are written to standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     log: LogFormat,
+    /// How each request is written to standard output
+    #[arg(long, default_value = "off", value_name = "FORMAT")]
+    access_log: AccessLogFormat,
 }
 
 const AFTER_HELP: &str = "\
@@ -134,6 +140,26 @@ enum LogFormat {
     Text,
     /// One JSON object per line
     Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AccessLogFormat {
+    /// Not at all
+    Off,
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+impl AccessLogFormat {
+    fn form(self) -> Option<AccessLog> {
+        match self {
+            Self::Off => None,
+            Self::Text => Some(AccessLog::Text),
+            Self::Json => Some(AccessLog::Json),
+        }
+    }
 }
 
 /// What each instance of a model runs on: a device, or as many GPUs as divide the model.
@@ -211,10 +237,12 @@ impl Args {
             tracing::warn!("listening beyond this machine without --token-file: every client is served");
         }
         let server = Server::start(options)?;
+        // Before anyone is told that the server is there, and may stop it.
+        let signals = server.catch_signals()?;
         for address in server.addresses() {
             tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
-        server.wait_for_signal()?;
+        server.wait_for(signals);
         tracing::info!("stopping: finishing the requests in flight");
         server.stop();
         Ok(Outcome::Complete)
@@ -224,6 +252,8 @@ impl Args {
         let log = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             .with_max_level(tracing::Level::INFO)
+            // Nobody is left to read that standard error cannot be written to, and saying so would panic.
+            .log_internal_errors(false)
             .with_target(false);
         match self.log {
             LogFormat::Text => log
@@ -262,6 +292,8 @@ impl Args {
         options.pixel_values = self.pixel_values;
         options.tokens = self.tokens;
         options.explanation = self.explanation;
+        options.texts = !self.no_texts;
+        options.access_log = self.access_log.form();
         options.limits = self.limits.limits();
         if let Some(path) = &self.token_file {
             let token = fs::read_to_string(path).with_context(|| path.display().to_string())?;

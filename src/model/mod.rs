@@ -55,6 +55,8 @@ pub(crate) use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
 pub(crate) use text::TextTower;
+#[cfg(feature = "text")]
+pub(crate) use text::{Tokenizer, Tokens};
 pub(crate) use weight_file::WeightFile;
 pub use weights::Ignored;
 use weights::Weights;

@@ -33,7 +33,7 @@ use crate::outputs::Scores;
 use crate::tensor::Tensor;
 
 #[cfg(feature = "text")]
-pub(crate) use tokenizer::Tokenizer;
+pub(crate) use tokenizer::{Tokenizer, Tokens};
 
 /// Maximum of a text tower's context, in tokens, and of its vocabulary: keeps a wrong configuration from requesting terabytes.
 const LARGEST_CONTEXT: usize = 1 << 13;

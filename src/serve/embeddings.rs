@@ -1,158 +1,622 @@
-//! `/v1/embeddings`: the form of OpenAI's embeddings, with images in it as servers of multimodal embeddings (Jina's, Infinity)
-//! take them: `data:` URIs, or objects `{"image": …}` with one or with base64. Nothing is fetched from other servers.
+//! `/v1/embeddings`: the form of OpenAI's embeddings, for texts and, as servers of multimodal embeddings take them, for images: `data:`
+//! URLs, or objects with an `image` or an `image_url`. Nothing is fetched from other servers.
+
+use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value, json};
 
 use super::failure::{Failure, Kind};
-use super::protocol::json::{decode_base64, encode_base64};
-use super::protocol::tensors::IMAGE;
+use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
+use super::protocol::parameters::Parameters;
+use super::protocol::tensors::{IMAGE, TEXT};
 use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
+use super::repository::Model;
+use super::service::{Call, Service};
 
-#[derive(Deserialize)]
-struct Body {
-    model: String,
-    input: OneOrMany,
-    #[serde(default)]
-    encoding_format: Option<String>,
-}
+/// Maximum number of inputs of a request, as in OpenAI's API.
+const MAX_INPUTS: usize = 2048;
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(Input),
-    Many(Vec<Input>),
-}
+/// Keys that other servers follow and this one does not, and what to do instead.
+const REFUSED: [(&str, &str); 11] = [
+    (
+        "messages",
+        "send `input`, with texts, or objects with `image_url`",
+    ),
+    (
+        "truncate_prompt_tokens",
+        "the model's context is the limit; leave it out",
+    ),
+    ("truncation", "the key is `truncate`, which is true or false"),
+    ("late_chunking", "each input is embedded by itself; leave it out"),
+    (
+        "embedding_type",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    (
+        "embedding_types",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    (
+        "modality",
+        "send images as data: URLs, or objects with `image` or `text`",
+    ),
+    ("instruction", "write it into the text"),
+    ("prompt", "write it into the text"),
+    ("prompt_name", "write the prompt into the text"),
+    ("task", "the model has one task; leave it out"),
+];
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Input {
-    Text(String),
-    Image { image: String },
-}
-
-/// A request for embeddings.
-#[derive(Debug)]
+/// A request as it came.
+#[derive(Debug, Default)]
 pub(super) struct Request {
-    pub(super) infer: InferRequest,
-    /// Whether the embeddings are wanted as base64 of their bytes.
-    pub(super) base64: bool,
+    pub(super) model: String,
+    inputs: Vec<Input>,
+    base64: bool,
+    dimensions: Option<u64>,
+    normalized: bool,
+    /// `priority`, `timeout` and `truncate`, which are parameters of the inference.
+    parameters: Map<String, Value>,
 }
 
-/// Reads a request's body.
+#[derive(Debug, PartialEq)]
+enum Input {
+    /// A string, which is a text or an image.
+    Plain(String),
+    Text(String),
+    Image(String),
+}
+
+/// Reads a request's body; what the inputs are is not looked at.
 pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
-    let body: Body =
-        serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
-    let base64 = match body.encoding_format.as_deref() {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(other) => {
-            let reason = format!("`encoding_format`: `{other}` is not one of float, base64");
+    let wrong = |error: serde_json::Error| Failure::invalid(format!("the request's JSON: {error}"));
+    serde_json::from_slice(body).map_err(wrong)
+}
+
+impl<'de> Deserialize<'de> for Request {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RequestVisitor)
+    }
+}
+
+struct RequestVisitor;
+
+impl<'de> Visitor<'de> for RequestVisitor {
+    type Value = Request;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `model` and `input`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request, A::Error> {
+        let mut request = Request::default();
+        let (mut model, mut inputs) = (None, None);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "model" => model = Some(map.next_value()?),
+                "input" => inputs = Some(map.next_value::<Inputs>()?.0),
+                "encoding_format" => {
+                    request.base64 = match map.next_value::<Option<String>>()?.as_deref() {
+                        None | Some("float") => false,
+                        Some("base64") => true,
+                        Some(other) => {
+                            let reason = format!("`encoding_format`: `{other}` is not one of float, base64");
+                            return Err(A::Error::custom(reason));
+                        }
+                    }
+                }
+                "dimensions" => request.dimensions = map.next_value()?,
+                "normalized" | "normalize" => {
+                    request.normalized = map.next_value::<Option<bool>>()?.unwrap_or(false);
+                }
+                "priority" | "timeout" | "truncate" => {
+                    let Scalar(value) = map.next_value()?;
+                    request.parameters.insert(key, value);
+                }
+                // `user` and unknown keys change nothing.
+                key => {
+                    let given = map.next_value::<Option<IgnoredAny>>()?.is_some();
+                    let refused = REFUSED.iter().find(|(refused, _)| given && *refused == key);
+                    if let Some((key, reason)) = refused {
+                        return Err(A::Error::custom(format!("`{key}` is not supported: {reason}")));
+                    }
+                }
+            }
+        }
+        request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
+        request.inputs = inputs.ok_or_else(|| A::Error::missing_field("input"))?;
+        Ok(request)
+    }
+}
+
+/// A value that is not a list or an object.
+struct Scalar(Value);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl Visitor<'_> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a string, true, false or null")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Scalar, E> {
+                Ok(Scalar(Value::Null))
+            }
+        }
+
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+/// One input, or a list of them.
+struct Inputs(Vec<Input>);
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut inputs = Vec::new();
+        let all = InputVisitor {
+            inputs: &mut inputs,
+            in_list: false,
+        };
+        all.deserialize(deserializer)?;
+        Ok(Self(inputs))
+    }
+}
+
+/// Adds what it visits to the inputs.
+struct InputVisitor<'a> {
+    inputs: &'a mut Vec<Input>,
+    in_list: bool,
+}
+
+const TOKEN_IDS: &str = "`input` has token ids. Send the text: the server finds its tokens";
+
+impl<'de> DeserializeSeed<'de> for InputVisitor<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for InputVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, an image as a data: URL, an object with `text`, `image` or `image_url`, or a list of them")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.inputs.push(Input::Plain(text.to_owned()));
+        Ok(())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<(), E> {
+        self.inputs.push(Input::Plain(text));
+        Ok(())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
+        Err(E::custom(TOKEN_IDS))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        if self.in_list {
+            // A list of lists has token ids, or is a mistake that the elements show.
+            let first = list.next_element::<IgnoredNumber>()?;
+            let reason = match first {
+                Some(_) => TOKEN_IDS,
+                None => "`input` has an empty list in a list",
+            };
+            return Err(A::Error::custom(reason));
+        }
+        let inputs = self.inputs;
+        loop {
+            let next = InputVisitor {
+                inputs: &mut *inputs,
+                in_list: true,
+            };
+            if list.next_element_seed(next)?.is_none() {
+                return Ok(());
+            }
+            if inputs.len() > MAX_INPUTS {
+                let reason = format!("`input` has more than {MAX_INPUTS} elements. Send fewer at once");
+                return Err(A::Error::custom(reason));
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let index = self.inputs.len();
+        let mut found = None;
+        while let Some(key) = map.next_key::<String>()? {
+            let input = match key.as_str() {
+                "text" => map.next_value::<Option<String>>()?.map(Input::Text),
+                "image" | "image_url" => map
+                    .next_value::<Option<ImageUrl>>()?
+                    .map(|url| Input::Image(url.0)),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    None
+                }
+            };
+            if let Some(input) = input
+                && found.replace(input).is_some()
+            {
+                let reason = format!(
+                    "`input`[{index}] has several of `text`, `image` and `image_url`. Send each by itself"
+                );
+                return Err(A::Error::custom(reason));
+            }
+        }
+        let none = || {
+            A::Error::custom(format!(
+                "`input`[{index}] has none of `text`, `image` and `image_url`"
+            ))
+        };
+        self.inputs.push(found.ok_or_else(none)?);
+        Ok(())
+    }
+}
+
+/// A number whose value does not matter.
+#[derive(Deserialize)]
+struct IgnoredNumber(#[allow(dead_code, reason = "only its type is checked")] f64);
+
+/// A URL, or an object with a `url`, as OpenAI's `image_url`.
+struct ImageUrl(String);
+
+impl<'de> Deserialize<'de> for ImageUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct UrlVisitor;
+
+        impl<'de> Visitor<'de> for UrlVisitor {
+            type Value = ImageUrl;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a data: URL, base64, or an object with `url`")
+            }
+
+            fn visit_str<E>(self, url: &str) -> Result<ImageUrl, E> {
+                Ok(ImageUrl(url.to_owned()))
+            }
+
+            fn visit_string<E>(self, url: String) -> Result<ImageUrl, E> {
+                Ok(ImageUrl(url))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ImageUrl, A::Error> {
+                let mut url = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "url" => url = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                url.map(ImageUrl).ok_or_else(|| A::Error::missing_field("url"))
+            }
+        }
+
+        deserializer.deserialize_any(UrlVisitor)
+    }
+}
+
+/// The inputs of a request by kind.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Decoded {
+    images: Vec<Bytes>,
+    texts: Vec<Bytes>,
+    /// For each input, whether it is a text.
+    is_text: Vec<bool>,
+}
+
+impl Request {
+    /// Checks the request against the model, and tells its texts from its images.
+    pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
+        let width = model.outputs.embedding;
+        if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
+            let reason = format!(
+                "`dimensions`: embeddings of `{}` have {width}, and cannot be shortened",
+                model.name
+            );
             return Err(Failure::invalid(reason));
         }
-    };
-    let inputs = match body.input {
-        OneOrMany::One(input) => vec![input],
-        OneOrMany::Many(inputs) => inputs,
-    };
-    let decode = |(index, input): (usize, &Input)| -> Result<Bytes, Failure> {
-        let decoded = match input {
-            Input::Text(text) if !text.starts_with("data:") => {
-                Err("is text; the model takes images as data: URIs".into())
+        if self.inputs.is_empty() {
+            return Err(Failure::invalid("`input` is empty"));
+        }
+        self.decode_inputs(model.inputs.no_texts.as_deref())
+    }
+
+    /// `no_texts` is why the model takes no texts, if it takes none.
+    fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
+        let mut decoded = Decoded::default();
+        for (index, input) in self.inputs.iter().enumerate() {
+            let wrong = |reason: String| Failure::invalid(format!("`input`[{index}] {reason}"));
+            let (text, image) = match input {
+                Input::Plain(text) if is_data_url(text) || is_url(text) || is_image(text.as_bytes()) => {
+                    (None, Some(text))
+                }
+                Input::Plain(text) | Input::Text(text) => (Some(text), None),
+                Input::Image(image) => (None, Some(image)),
+            };
+            if let Some(image) = image {
+                decoded.images.push(decode_base64(image).map_err(wrong)?);
             }
-            Input::Text(text) => decode_base64(text),
-            Input::Image { image } if image.contains("://") => {
-                Err("is a URL; send the image itself, as a data: URI".into())
+            if let Some(text) = text {
+                if let Some(reason) = no_texts {
+                    return Err(wrong(format!(
+                        "is a text, but {reason}. Send images as data: URLs"
+                    )));
+                }
+                decoded.texts.push(Bytes::from(text.clone()));
             }
-            Input::Image { image } => decode_base64(image),
-        };
-        decoded.map_err(|reason: String| Failure::invalid(format!("`input`[{index}] {reason}")))
-    };
-    let images = inputs
-        .iter()
-        .enumerate()
-        .map(decode)
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(Request {
-        infer: InferRequest {
-            model: body.model,
+            decoded.is_text.push(text.is_some());
+        }
+        Ok(decoded)
+    }
+
+    /// The inference of the images or texts, if there are any.
+    fn infer(&self, name: &str, elements: Vec<Bytes>) -> Option<InferRequest> {
+        if elements.is_empty() {
+            return None;
+        }
+        Some(InferRequest {
+            model: self.model.clone(),
+            parameters: self.parameters.clone().into(),
             inputs: vec![InputTensor {
-                name: IMAGE.into(),
+                name: name.into(),
                 datatype: "BYTES".into(),
-                shape: vec![images.len() as i64],
-                data: Data::Bytes(images),
+                shape: vec![elements.len() as i64],
+                parameters: Parameters::default(),
+                data: Data::Bytes(elements),
             }],
             outputs: vec![RequestedOutput {
                 name: "embedding".into(),
                 ..RequestedOutput::default()
             }],
             ..InferRequest::default()
-        },
-        base64,
-    })
+        })
+    }
+
+    /// Embeds the inputs, and returns the response's body.
+    pub(super) async fn run(self, service: &Service, call: Call, decoded: Decoded) -> Result<Value, Failure> {
+        let Decoded {
+            images,
+            texts,
+            is_text,
+        } = decoded;
+        let infer = async |request: Option<InferRequest>| match request {
+            Some(request) => service.infer(call.clone(), request).await.map(Some),
+            None => Ok(None),
+        };
+        let images = self.infer(IMAGE, images);
+        let texts = self.infer(TEXT, texts);
+        let (images, texts) = tokio::try_join!(infer(images), infer(texts))?;
+        self.write(images.as_ref(), texts.as_ref(), &is_text)
+    }
+
+    fn write(
+        &self,
+        images: Option<&InferResponse>,
+        texts: Option<&InferResponse>,
+        is_text: &[bool],
+    ) -> Result<Value, Failure> {
+        let (mut of_images, mut of_texts) = (rows(images)?, rows(texts)?);
+        let mut data = Vec::with_capacity(is_text.len());
+        for (index, is_text) in is_text.iter().enumerate() {
+            let rows = if *is_text { &mut of_texts } else { &mut of_images };
+            let row = rows.next();
+            let row =
+                row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
+            let row = if self.normalized { unit(row) } else { row.to_vec() };
+            let embedding = if self.base64 {
+                json!(encode_base64(bytemuck::cast_slice(&row)))
+            } else {
+                json!(row)
+            };
+            data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
+        }
+        // Images have no tokens.
+        let tokens = texts.map_or(0, |texts| texts.text_tokens);
+        let mut body = json!({
+            "object": "list",
+            "data": data,
+            "model": self.model,
+            "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+        });
+        let cut = texts.map(|texts| texts.truncated.as_slice()).unwrap_or_default();
+        if !cut.is_empty() {
+            let inputs = is_text.iter().enumerate().filter(|(_, is_text)| **is_text);
+            let inputs: Vec<usize> = inputs.map(|(index, _)| index).collect();
+            let cut: Vec<usize> = cut.iter().filter_map(|&text| inputs.get(text).copied()).collect();
+            body["truncated"] = json!(cut);
+        }
+        Ok(body)
+    }
 }
 
-/// Writes the response's body.
-pub(super) fn write(response: &InferResponse, base64: bool) -> Result<Value, Failure> {
-    let (values, width) = match response.outputs.first() {
-        Some(output) => match (&output.data, &output.shape[..]) {
-            (OutputData::Fp32(values), &[_, width]) => (values, width.max(1)),
-            _ => return Err(Failure::new(Kind::Internal, "the embedding is not a matrix")),
+/// The embeddings of a response, one after the other.
+fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>, Failure> {
+    let wrong = || Failure::new(Kind::Internal, "the embedding is not a matrix");
+    let (values, width): (&[f32], usize) = match response {
+        None => (&[], 1),
+        Some(response) => match response.outputs.first() {
+            Some(output) => match (&output.data, &output.shape[..]) {
+                (OutputData::Fp32(values), &[_, width]) => (values, width.max(1)),
+                _ => return Err(wrong()),
+            },
+            None => return Err(wrong()),
         },
-        None => return Err(Failure::new(Kind::Internal, "there is no embedding")),
     };
-    let data = values.chunks(width).enumerate().map(|(index, embedding)| {
-        let embedding = match base64 {
-            true => json!(encode_base64(bytemuck::cast_slice(embedding))),
-            false => json!(embedding),
-        };
-        json!({ "object": "embedding", "index": index, "embedding": embedding })
-    });
-    Ok(json!({
-        "object": "list",
-        "data": data.collect::<Vec<_>>(),
-        "model": response.model,
-        // Images have no prompt.
-        "usage": { "prompt_tokens": 0, "total_tokens": 0 },
-    }))
+    Ok(values.chunks(width))
+}
+
+/// The vector of length 1 in this direction; a vector of zeros stays.
+fn unit(row: &[f32]) -> Vec<f32> {
+    let norm = row
+        .iter()
+        .map(|&x| f64::from(x) * f64::from(x))
+        .sum::<f64>()
+        .sqrt();
+    let norm = if norm > 0.0 { norm } else { 1.0 };
+    row.iter().map(|&x| (f64::from(x) / norm) as f32).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn error(body: Value) -> String {
-        read(body.to_string().as_bytes())
-            .unwrap_err()
-            .message()
-            .to_owned()
+    fn decoded(input: Value, no_texts: Option<&str>) -> Result<Decoded, Failure> {
+        let request = read(json!({"model": "m", "input": input}).to_string().as_bytes())?;
+        request.decode_inputs(no_texts)
     }
 
     #[test]
-    fn images_come_as_data_uris_or_objects() {
+    fn images_and_texts_come_in_every_form_that_clients_send() {
+        let url = "data:image/png;base64,aGk=";
         for input in [
-            json!("data:image/png;base64,aGk="),
-            json!(["data:image/png;base64,aGk="]),
-            json!([{"image": "data:image/png;base64,aGk="}]),
+            json!(url),
+            json!([url]),
+            json!([{"image": url}]),
             json!({"image": "aGk="}),
+            json!({"image": "aG\nk="}),
+            json!([{"image_url": url}]),
+            json!([{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]),
+            json!([{"type": "input_image", "image_url": url}]),
         ] {
-            let request = read(json!({"model": "m", "input": input}).to_string().as_bytes()).unwrap();
-            assert_eq!(request.infer.inputs[0].data, Data::Bytes(vec!["hi".into()]));
+            let decoded = decoded(input.clone(), Some("it takes none")).unwrap();
+            assert_eq!(
+                (decoded.images, decoded.is_text),
+                (vec!["hi".into()], vec![false]),
+                "{input}"
+            );
         }
-        for (input, expected) in [
-            (json!("a cat"), "`input`[0] is text"),
+        let mixed = json!(["a cat", url, {"text": "http://a/b.png"}, {"type": "text", "text": "c"}]);
+        let mixed = decoded(mixed, None).unwrap();
+        let texts: Vec<Bytes> = ["a cat", "http://a/b.png", "c"].map(Bytes::from).to_vec();
+        assert_eq!(mixed.texts, texts);
+        assert_eq!(mixed.is_text, [true, false, true, true]);
+        // The base64 of an image, though nothing says that it is one.
+        let png = encode_base64(&[&b"\x89PNG\r\n\x1a\n"[..], &[0; 50]].concat());
+        assert_eq!(decoded(json!(png), None).unwrap().is_text, [false]);
+    }
+
+    #[test]
+    fn what_cannot_be_embedded_is_said() {
+        let none = Some("the model takes no texts");
+        for (input, no_texts, expected) in [
             (
-                json!(["data:image/png;base64,aGk=", {"image": "https://a/b.png"}]),
-                "`input`[1] is a URL",
+                json!("a cat"),
+                none,
+                "`input`[0] is a text, but the model takes no texts. Send images",
             ),
-            (json!([{"image": "file:///etc/passwd"}]), "`input`[0] is a URL"),
-            (json!([{"image": "%"}]), "`input`[0] is not base64"),
+            (
+                json!(["a", {"image": "https://a/b.png"}]),
+                None,
+                "`input`[1] is a URL. The server fetches nothing",
+            ),
+            (
+                json!("https://a/b.png"),
+                None,
+                "`input`[0] is a URL. The server fetches nothing",
+            ),
+            (
+                json!([{"image_url": {"url": "file:///etc/passwd"}}]),
+                None,
+                "`input`[0] is a URL",
+            ),
+            (json!([{"image": "%"}]), None, "`input`[0] is not base64"),
+            (
+                json!([1, 2, 3]),
+                None,
+                "the request's JSON: `input` has token ids",
+            ),
+            (
+                json!([[1, 2, 3]]),
+                None,
+                "the request's JSON: `input` has token ids",
+            ),
+            (
+                json!([{"audio": "x"}]),
+                None,
+                "the request's JSON: `input`[0] has none of",
+            ),
+            (
+                json!([{"text": "a", "image": "aGk="}]),
+                None,
+                "the request's JSON: `input`[0] has several of",
+            ),
+            (
+                json!(vec!["a"; 2049]),
+                None,
+                "the request's JSON: `input` has more than 2048",
+            ),
         ] {
-            let error = error(json!({"model": "m", "input": input}));
-            assert!(error.starts_with(expected), "{error}");
+            let error = decoded(input, no_texts).unwrap_err();
+            assert!(error.message().starts_with(expected), "{error}");
         }
-        let error = error(json!({"model": "m", "input": [], "encoding_format": "int8"}));
-        assert!(error.starts_with("`encoding_format`"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_followed_or_refused_by_name() {
+        let read = |key: &str, value: Value| {
+            let mut body = json!({"model": "m", "input": "a", "user": "me", "my_own": {"a": [1]}});
+            body[key] = value;
+            super::read(body.to_string().as_bytes())
+        };
+        assert!(read("encoding_format", json!("base64")).unwrap().base64);
+        assert!(!read("encoding_format", json!(null)).unwrap().base64);
+        assert_eq!(read("dimensions", json!(8)).unwrap().dimensions, Some(8));
+        assert!(read("normalized", json!(true)).unwrap().normalized);
+        assert_eq!(
+            read("priority", json!("bulk")).unwrap().parameters["priority"],
+            "bulk"
+        );
+        assert!(read("prompt_name", json!(null)).is_ok());
+        for (key, value) in [
+            ("encoding_format", json!("int8")),
+            ("messages", json!([{"role": "user", "content": "a"}])),
+            ("task", json!("retrieval.query")),
+            ("embedding_type", json!("binary")),
+            ("truncate_prompt_tokens", json!(3)),
+        ] {
+            let error = read(key, value).unwrap_err();
+            assert!(error.message().contains(&format!("`{key}`")), "{error}");
+        }
+        let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
+        assert!(error.message().contains("missing field `input`"), "{error}");
+    }
+
+    #[test]
+    fn embeddings_of_length_one_are_that() {
+        let got = unit(&[3.0, 4.0]);
+        assert_eq!(got, [0.6, 0.8]);
+        assert_eq!(unit(&[0.0, 0.0]), [0.0, 0.0]);
     }
 }

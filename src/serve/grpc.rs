@@ -12,12 +12,13 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
+use super::proto::infer_parameter::ParameterChoice;
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
-use super::service::{EXTENSIONS, NAME, Service};
+use super::service::{Call, EXTENSIONS, NAME, Service};
 use super::stream::Messages;
-use super::traces::Trace;
+use super::triton;
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -129,13 +130,39 @@ impl GrpcInferenceService for Grpc {
         }))
     }
 
+    async fn model_config(
+        &self,
+        request: Request<proto::ModelConfigRequest>,
+    ) -> Answer<proto::ModelConfigResponse> {
+        let request = request.get_ref();
+        let model = self.0.model(&request.name, &request.version)?;
+        let config = triton::configuration(&model, &self.0.options);
+        Ok(Response::new(proto::ModelConfigResponse { config: Some(config) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<proto::ModelStatisticsRequest>,
+    ) -> Answer<proto::ModelStatisticsResponse> {
+        let request = request.get_ref();
+        let models = self.0.with_statistics(&request.name, &request.version)?;
+        let model_stats = models.iter().map(|model| triton::statistics(model));
+        Ok(Response::new(proto::ModelStatisticsResponse {
+            model_stats: model_stats.collect(),
+        }))
+    }
+
     async fn model_infer(
         &self,
         request: Request<proto::ModelInferRequest>,
     ) -> Answer<proto::ModelInferResponse> {
-        let limit = timeout(request.metadata())?;
-        let trace = request.extensions().get().cloned().unwrap_or_default();
-        let response = infer(&self.0, request.into_inner(), limit, trace).await?;
+        let call: Call = request.extensions().get().cloned().unwrap_or_default();
+        let call = Call {
+            protocol: "grpc",
+            limit: timeout(request.metadata())?,
+            ..call
+        };
+        let response = infer(&self.0, request.into_inner(), call).await?;
         Ok(Response::new(response))
     }
 
@@ -150,6 +177,7 @@ impl GrpcInferenceService for Grpc {
         let headers = request.metadata().clone().into_headers();
         let memory: Option<Arc<Taken>> = request.extensions().get().cloned();
         let messages: Option<Messages> = request.extensions().get().cloned();
+        let stream_call: Call = request.extensions().get().cloned().unwrap_or_default();
         let mut requests = request.into_inner();
         let (responses, stream) = mpsc::channel(UNREAD);
         tokio::spawn(async move {
@@ -162,12 +190,18 @@ impl GrpcInferenceService for Grpc {
                             let id = request.id.clone();
                             let trace = service.traces.request(STREAM_SPAN.into(), &headers);
                             trace.describe("rpc.system", "grpc");
-                            let response = infer(&service, request, None, trace.clone()).await;
+                            let call = Call {
+                                protocol: "grpc",
+                                limit: None,
+                                trace: trace.clone(),
+                                note: stream_call.note.clone(),
+                            };
+                            let response = infer(&service, request, call).await;
                             trace.end();
                             Ok(match response {
                                 Ok(response) => proto::ModelStreamInferResponse {
                                     error_message: String::new(),
-                                    infer_response: Some(response),
+                                    infer_response: Some(final_response(response)),
                                 },
                                 // The stream goes on; the id tells which request failed.
                                 Err(failure) => proto::ModelStreamInferResponse {
@@ -203,6 +237,7 @@ impl GrpcInferenceService for Grpc {
         request: Request<proto::RepositoryIndexRequest>,
     ) -> Answer<proto::RepositoryIndexResponse> {
         use proto::repository_index_response::ModelIndex;
+        check_repository(&request.get_ref().repository_name)?;
         let (service, ready) = (self.0.clone(), request.get_ref().ready);
         let models = blocking(move || service.index(ready)).await?;
         let models = models.into_iter().map(|model| ModelIndex {
@@ -223,9 +258,10 @@ impl GrpcInferenceService for Grpc {
         let proto::RepositoryModelLoadRequest {
             repository_name,
             model_name,
-            ..
+            parameters,
         } = request.into_inner();
-        let (service, name) = (self.0.clone(), model_of(repository_name, model_name));
+        super::service::check_load(parameters.keys().map(String::as_str))?;
+        let (service, name) = (self.0.clone(), model_of(repository_name, model_name)?);
         blocking(move || service.load(&name)).await?;
         Ok(Response::new(proto::RepositoryModelLoadResponse {}))
     }
@@ -237,31 +273,53 @@ impl GrpcInferenceService for Grpc {
         let proto::RepositoryModelUnloadRequest {
             repository_name,
             model_name,
-            ..
+            parameters,
         } = request.into_inner();
-        let (service, name) = (self.0.clone(), model_of(repository_name, model_name));
+        super::service::check_load(parameters.keys().map(String::as_str))?;
+        let (service, name) = (self.0.clone(), model_of(repository_name, model_name)?);
         blocking(move || service.unload(&name)).await?;
         Ok(Response::new(proto::RepositoryModelUnloadResponse {}))
     }
 }
 
-/// In KServe's form of the message the model's name is field 1, where Triton's has the repository's.
-fn model_of(repository: String, model: String) -> String {
-    match model.is_empty() {
-        true => repository,
-        false => model,
+/// Returns the name of the model. In KServe's form of the message it is field 1, where Triton's has the repository's.
+fn model_of(repository: String, model: String) -> Result<String, Failure> {
+    if model.is_empty() {
+        return Ok(repository);
     }
+    check_repository(&repository)?;
+    Ok(model)
+}
+
+/// Refuses the name of a repository, as Triton does.
+fn check_repository(name: &str) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    let reason = "`repository_name`: the server has one repository, without a name. Leave it out";
+    Err(Failure::new(Kind::Unsupported, reason))
 }
 
 async fn infer(
     service: &Service,
     request: proto::ModelInferRequest,
-    limit: Option<Duration>,
-    trace: Trace,
+    call: Call,
 ) -> Result<proto::ModelInferResponse, Failure> {
-    let request = read(request).inspect_err(|failure| trace.fail(failure))?;
-    let response = service.infer("grpc", request, limit, trace).await?;
+    // An unknown model is said before anything that is wrong with the inputs.
+    let model = service.model(&request.model_name, &request.model_version);
+    let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
+    let request = read(request).inspect_err(|failure| service.refused(&call, &model.name, failure))?;
+    let response = service.infer(call, request).await?;
     Ok(write(&response))
+}
+
+/// Marks a response as the last one of its request, as Triton does in streams.
+fn final_response(mut response: proto::ModelInferResponse) -> proto::ModelInferResponse {
+    let last = proto::InferParameter {
+        parameter_choice: Some(ParameterChoice::BoolParam(true)),
+    };
+    response.parameters.insert("triton_final_response".into(), last);
+    response
 }
 
 /// The time that the client gives the call: `grpc-timeout`, at most eight digits and a unit.
@@ -308,6 +366,7 @@ fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Failure> {
             name: tensor.name,
             datatype: tensor.datatype,
             shape: tensor.shape,
+            parameters: tensor.parameters.into(),
         })
     };
     let inputs = request.inputs.into_iter().map(input).collect::<Result<_, _>>()?;
@@ -368,13 +427,17 @@ fn write(response: &InferResponse) -> proto::ModelInferResponse {
         shape: tensor.shape.iter().map(|&side| side as i64).collect(),
         ..InferOutputTensor::default()
     });
+    let truncated = response.truncated().map(|texts| {
+        let parameter_choice = Some(ParameterChoice::StringParam(texts));
+        ("truncated".to_owned(), proto::InferParameter { parameter_choice })
+    });
     proto::ModelInferResponse {
+        parameters: truncated.into_iter().collect(),
         model_name: response.model.clone(),
         model_version: response.version.clone(),
         id: response.id.clone(),
         outputs: outputs.collect(),
         raw_output_contents: response.outputs.iter().map(binary::encode).collect(),
-        ..proto::ModelInferResponse::default()
     }
 }
 

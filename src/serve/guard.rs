@@ -12,19 +12,29 @@ use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use opentelemetry::KeyValue;
 use tonic::Status;
 
+use super::access_log::Note;
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
-use super::service::Service;
+use super::service::{Call, Service};
 use super::stream::StreamBody;
 use super::traces::Trace;
 
 /// Probes have no token: these say nothing but whether the server works.
-const OPEN: [&str; 4] = [
+const OPEN: [&str; 6] = [
+    "/health",
     "/v2/health/live",
     "/v2/health/ready",
+    "/grpc.health.v1.Health/Check",
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];
+
+/// Maximum size of the body of a request that needs no token.
+const OPEN_BODY: usize = 4 << 10;
+
+/// Whether a request has the server's token, or needs none; in the extensions of the request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Authorized(pub(super) bool);
 
 /// The call whose body is a stream of requests; each message is checked as it comes.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -35,8 +45,19 @@ const STREAM_MEMORY: usize = 16 << 10;
 /// The call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// Lets a request through to `next`, or answers it in the form of its protocol.
+/// Lets a request through to `next`, or answers it in the form of its protocol. Writes the access log, if there is one.
 pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    match &service.access_log {
+        Some(log) => {
+            let entry = log.entry(&request);
+            let response = admit(&service, request, next, entry.note()).await;
+            entry.answer(response)
+        }
+        None => admit(&service, request, next, Note::default()).await,
+    }
+}
+
+async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note) -> Response {
     let is_grpc = request
         .headers()
         .get(CONTENT_TYPE)
@@ -46,8 +67,11 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
         false => failure.into_response(),
     };
     let path = request.uri().path();
-    if !OPEN.contains(&path)
-        && let Err(failure) = authorize(service.options.token.as_deref(), request.headers())
+    let authorized = authorize(service.options.token.as_deref(), request.headers());
+    let is_open = OPEN.contains(&path);
+    let is_authorized = Authorized(authorized.is_ok());
+    if let Err(failure) = authorized
+        && !is_open
     {
         return refuse(failure);
     }
@@ -58,25 +82,41 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
                 let body = StreamBody::new(body, service.bodies.clone());
                 // The stream's task keeps them.
                 head.extensions.insert(body.messages());
+                head.extensions.insert(Call {
+                    note,
+                    ..Call::default()
+                });
                 head.extensions.insert(Arc::new(taken));
                 next.run(Request::from_parts(head, Body::new(body))).await
             }
             Err(failure) => refuse(failure),
         };
     }
-    let trace = begin_trace(&service, &request);
+    let trace = begin_trace(service, &request);
     let begin = Instant::now();
     let (mut head, body) = request.into_parts();
     let length = head
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    match service.bodies.read(body, length).await {
+    // Whoever has no token sends no more than a name.
+    let most = if is_open {
+        OPEN_BODY
+    } else {
+        service.options.limits.body
+    };
+    match service.bodies.read(body, length, most).await {
         Ok((bytes, taken)) => {
+            note.received(bytes.len());
             trace.stage("receive", begin, begin.elapsed(), || {
                 vec![KeyValue::new("http.request.body.size", bytes.len() as i64)]
             });
-            head.extensions.insert(trace.clone());
+            head.extensions.insert(is_authorized);
+            head.extensions.insert(Call {
+                trace: trace.clone(),
+                note,
+                ..Call::default()
+            });
             let taken = Arc::new(taken);
             // Images that are parts of the body keep it, and its memory counts until the last of them is gone.
             let body = Bytes::from_owner(Owned {

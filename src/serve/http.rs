@@ -1,5 +1,6 @@
-//! The protocol over HTTP/REST, `/v1/embeddings`, and metrics.
+//! The protocol over HTTP/REST, with Triton's extensions; OpenAI's embeddings and models; metrics.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -12,16 +13,19 @@ use hyper::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Method, StatusCode, Uri};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::failure::{Failure, Kind};
 use super::protocol::json;
-use super::service::{EXTENSIONS, NAME, Service};
-use super::traces::Trace;
-use super::{embeddings, metrics};
+use super::service::{Call, EXTENSIONS, NAME, Service};
+use super::{embeddings, metrics, openai, triton};
 
 /// The length of a body's JSON, after which binary tensors follow.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// Maximum number of characters of a path that an error repeats.
+const SHOWN: usize = 200;
 
 /// Bodies above this are parsed where other requests do not wait behind them.
 const LONG_BODY: usize = 256 << 10;
@@ -44,7 +48,18 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/repository/index", post(repository_index))
         .route("/v2/repository/models/{model}/load", post(repository_load))
         .route("/v2/repository/models/{model}/unload", post(repository_unload))
+        .route("/v2/models/stats", get(all_statistics))
+        .route("/v2/models/{model}/config", get(model_config))
+        .route("/v2/models/{model}/stats", get(model_statistics))
+        .route("/v2/models/{model}/versions/{version}/config", get(model_config))
+        .route(
+            "/v2/models/{model}/versions/{version}/stats",
+            get(model_statistics),
+        )
+        .route("/v1/models", get(list_models))
+        .route("/v1/models/{model}", get(one_model))
         .route("/v1/embeddings", post(embed))
+        .route("/health", get(health))
         .route("/metrics", get(encode_metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
@@ -106,19 +121,26 @@ fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 }
 
 /// A model's name and, if the path has one, its version.
-#[derive(serde::Deserialize)]
+#[derive(Default, serde::Deserialize)]
 struct ModelPath {
     model: String,
     #[serde(default)]
     version: String,
 }
 
+/// What the server has, for those who look in the wrong place.
+const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
+    (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
+
 async fn not_found(uri: Uri) -> Failure {
-    Failure::new(Kind::NotFound, format!("there is no {}", uri.path()))
+    let shown: String = uri.path().chars().take(SHOWN).collect();
+    Failure::new(Kind::NotFound, format!("there is no {shown}. There are {PATHS}"))
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let failure = Failure::invalid(format!("{method} is not for {}", uri.path()));
+    let shown: String = uri.path().chars().take(SHOWN).collect();
+    let instead = if method == Method::POST { "GET" } else { "POST" };
+    let failure = Failure::invalid(format!("{method} is not for {shown}; use {instead}"));
     let mut response = failure.into_response();
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response
@@ -165,24 +187,28 @@ async fn model_metadata(State(service): State<Arc<Service>>, Path(path): Path<Mo
 async fn infer(
     State(service): State<Arc<Service>>,
     Path(path): Path<ModelPath>,
-    Extension(trace): Extension<Trace>,
+    Extension(call): Extension<Call>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result {
-    refuse_encoding(&headers)?;
-    let length = match headers.get(JSON_LENGTH) {
-        None => None,
-        Some(value) => {
-            let length = value.to_str().ok().and_then(|text| text.parse().ok());
-            let wrong = || Failure::invalid("Inference-Header-Content-Length is not a number");
-            Some(length.ok_or_else(wrong)?)
-        }
+    let call = Call {
+        protocol: "http",
+        ..call
     };
-    let request = at_length(body.len(), || {
-        json::read_request(&path.model, &path.version, body, length)
-    })?;
-    let binary = json::binary_outputs(&request)?;
-    let response = service.infer("http", request, None, trace).await?;
+    // An unknown model is said before anything that is wrong with the inputs.
+    let model = service.model(&path.model, &path.version);
+    let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
+    let read = || -> Result<_> {
+        refuse_encoding(&headers)?;
+        let length = json_length(&headers)?;
+        let request = at_length(body.len(), || {
+            json::read_request(&path.model, &path.version, body, length)
+        })?;
+        let binary = json::binary_outputs(&request)?;
+        Ok((request, binary))
+    };
+    let (request, binary) = read().inspect_err(|failure| service.refused(&call, &model.name, failure))?;
+    let response = service.infer(call, request).await?;
     let elements: usize = response
         .outputs
         .iter()
@@ -202,6 +228,16 @@ async fn infer(
     Ok(response)
 }
 
+/// The length of the JSON at the beginning of the body, if the headers give it.
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>> {
+    let Some(value) = headers.get(JSON_LENGTH) else {
+        return Ok(None);
+    };
+    let length = value.to_str().ok().and_then(|text| text.parse().ok());
+    let wrong = || Failure::invalid("Inference-Header-Content-Length is not a number");
+    length.ok_or_else(wrong).map(Some)
+}
+
 /// Bodies are not decompressed: a small one could become a large one.
 fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
     match headers.get(CONTENT_ENCODING) {
@@ -215,27 +251,94 @@ fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
 
 async fn embed(
     State(service): State<Arc<Service>>,
-    Extension(trace): Extension<Trace>,
+    Extension(call): Extension<Call>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let embedded = async {
-        refuse_encoding(&headers)?;
-        let request = at_length(body.len(), || embeddings::read(&body))?;
-        let response = service.infer("embeddings", request.infer, None, trace).await?;
-        embeddings::write(&response, request.base64)
+    let call = Call {
+        protocol: "embeddings",
+        ..call
     };
-    match embedded.await {
-        Ok(value) => to_json(&value),
+    let read = || -> Result<_> {
+        refuse_encoding(&headers)?;
+        at_length(body.len(), || {
+            let request = embeddings::read(&body)?;
+            // An unknown model is said before anything that is wrong with the inputs.
+            let model = service.model(&request.model, "")?;
+            call.note.model(&model.name);
+            let decoded = request.decode(&model)?;
+            Ok((request, decoded))
+        })
+    };
+    let embedded = match read() {
+        Ok((request, decoded)) => request.run(&service, call, decoded).await,
         Err(failure) => {
-            // The form of errors that clients of this path know.
-            let body = json!({ "error": { "message": failure.message(), "type": failure.kind().label() } });
-            let mut response = failure.into_response();
-            *response.body_mut() = Body::from(body.to_string());
-            response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
-            response
+            service.refused(&call, "", &failure);
+            Err(failure)
         }
+    };
+    match embedded {
+        Ok(value) => to_json(&value),
+        Err(failure) => openai::error(failure),
     }
+}
+
+async fn list_models(State(service): State<Arc<Service>>) -> Response {
+    let loaded = service.loaded();
+    to_json(&openai::models(loaded.iter().map(|model| &**model)))
+}
+
+async fn one_model(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Response {
+    match service.model(&path.model, "") {
+        Ok(model) => to_json(&openai::model(&model)),
+        Err(failure) => openai::error(failure),
+    }
+}
+
+async fn model_config(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    let model = service.model(&path.model, &path.version)?;
+    let config = triton::configuration(&model, &service.options);
+    Ok(to_json(&triton::configuration_json(&config)))
+}
+
+async fn model_statistics(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    let models = service.with_statistics(&path.model, &path.version)?;
+    let models: Vec<Value> = models
+        .iter()
+        .map(|model| triton::statistics_json(model))
+        .collect();
+    Ok(to_json(&json!({ "model_stats": models })))
+}
+
+async fn all_statistics(state: State<Arc<Service>>) -> Result {
+    model_statistics(state, Path(ModelPath::default())).await
+}
+
+/// Text Embeddings Inference's and vLLM's: the status says it all.
+async fn health(State(service): State<Arc<Service>>) -> StatusCode {
+    if service.is_ready() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
+/// The body of a request to load or unload a model. Values may be large and are skipped.
+#[derive(Default, serde::Deserialize)]
+struct ControlBody {
+    #[serde(default)]
+    parameters: Option<HashMap<String, IgnoredAny>>,
+}
+
+/// Refuses parameters that Triton follows and this server does not.
+fn check_control(body: &[u8]) -> Result<()> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let body: ControlBody =
+        serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
+    let parameters = body.parameters.unwrap_or_default();
+    super::service::check_load(parameters.keys().map(String::as_str))
 }
 
 async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> Result {
@@ -257,12 +360,22 @@ async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> R
     Ok(to_json(&models.collect()))
 }
 
-async fn repository_load(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn repository_load(
+    State(service): State<Arc<Service>>,
+    Path(path): Path<ModelPath>,
+    body: Bytes,
+) -> Result {
+    check_control(&body)?;
     blocking(move || service.load(&path.model)).await?;
     Ok(to_json(&json!({})))
 }
 
-async fn repository_unload(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn repository_unload(
+    State(service): State<Arc<Service>>,
+    Path(path): Path<ModelPath>,
+    body: Bytes,
+) -> Result {
+    check_control(&body)?;
     blocking(move || service.unload(&path.model)).await?;
     Ok(to_json(&json!({})))
 }

@@ -119,9 +119,11 @@ impl BodyMemory {
         &self.limits
     }
 
-    fn too_large(&self) -> Failure {
-        let reason = format!("the body exceeds the limit of {} bytes", self.limits.body);
-        Failure::new(Kind::TooLarge, reason)
+    fn too_large(most: usize) -> Failure {
+        Failure::new(
+            Kind::TooLarge,
+            format!("the body exceeds the limit of {most} bytes"),
+        )
     }
 
     pub(super) fn too_slow(&self) -> Failure {
@@ -132,7 +134,7 @@ impl BodyMemory {
     /// Memory for a body of `bytes`, and for so much of the server's own beside it.
     pub(super) fn reserve(&self, bytes: usize, own: usize) -> Result<Taken, Failure> {
         if bytes > self.limits.body {
-            return Err(self.too_large());
+            return Err(Self::too_large(self.limits.body));
         }
         let mut taken = self.nothing();
         self.take(&mut taken, bytes + own)?;
@@ -144,14 +146,18 @@ impl BodyMemory {
         self.limits.all_bodies / KIB - self.free.available_permits()
     }
 
-    /// Reads a body whose length the client says is `length`.
-    pub(super) async fn read(&self, body: Body, length: Option<u64>) -> Result<(Bytes, Taken), Failure> {
-        let most = self.limits.body;
+    /// Reads a body of at most `most` bytes, whose length the client says is `length`.
+    pub(super) async fn read(
+        &self,
+        body: Body,
+        length: Option<u64>,
+        most: usize,
+    ) -> Result<(Bytes, Taken), Failure> {
         let mut taken = self.nothing();
         let length = match length.map(usize::try_from) {
             None => None,
             Some(Ok(length)) if length <= most => Some(length),
-            Some(_) => return Err(self.too_large()),
+            Some(_) => return Err(Self::too_large(most)),
         };
         if let Some(length) = length {
             self.take(&mut taken, length)?;
@@ -163,7 +169,7 @@ impl BodyMemory {
                 let frame = frame.map_err(|e| Failure::invalid(format!("the body cannot be read: {e}")))?;
                 let Ok(data) = frame.into_data() else { continue };
                 if all.len() + data.len() > most {
-                    return Err(self.too_large());
+                    return Err(Self::too_large(most));
                 }
                 self.take(&mut taken, all.len() + data.len())?;
                 if all.is_empty() {
@@ -232,7 +238,7 @@ mod tests {
         block_on(async {
             let memory = memory(5000, 100 * KIB);
             for length in [Some(5000), None] {
-                let (bytes, taken) = memory.read(body(5000), length).await.unwrap();
+                let (bytes, taken) = memory.read(body(5000), length, 5000).await.unwrap();
                 assert_eq!(bytes.len(), 5000);
                 assert_eq!(taken.kib, 5);
             }
@@ -252,7 +258,7 @@ mod tests {
                 (None, 5001),
                 (Some(10), 5001),
             ] {
-                let failure = memory.read(body(bytes), length).await.unwrap_err();
+                let failure = memory.read(body(bytes), length, 5000).await.unwrap_err();
                 assert_eq!(failure.kind(), Kind::TooLarge, "{length:?}");
             }
             assert_eq!(memory.free.available_permits(), 100);
@@ -263,12 +269,12 @@ mod tests {
     fn without_memory_for_it_the_request_is_shed() {
         block_on(async {
             let memory = memory(64 * KIB, 100 * KIB);
-            let first = memory.read(body(64 * KIB), None).await.unwrap();
-            let failure = memory.read(body(37 * KIB), None).await.unwrap_err();
+            let first = memory.read(body(64 * KIB), None, 64 * KIB).await.unwrap();
+            let failure = memory.read(body(37 * KIB), None, 64 * KIB).await.unwrap_err();
             assert!(matches!(failure.kind(), Kind::Overloaded(_)), "{failure}");
-            memory.read(body(36 * KIB), None).await.unwrap();
+            memory.read(body(36 * KIB), None, 64 * KIB).await.unwrap();
             drop(first);
-            memory.read(body(37 * KIB), None).await.unwrap();
+            memory.read(body(37 * KIB), None, 64 * KIB).await.unwrap();
         });
     }
 
@@ -277,7 +283,7 @@ mod tests {
         block_on(async {
             let mut memory = memory(5000, 100 * KIB);
             memory.limits.body_time = Duration::from_millis(1);
-            let failure = memory.read(Body::new(Silent), None).await.unwrap_err();
+            let failure = memory.read(Body::new(Silent), None, 5000).await.unwrap_err();
             assert_eq!(failure.kind(), Kind::SlowClient);
         });
     }

@@ -25,6 +25,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower::ServiceExt as _;
 
+use super::access_log::Peer;
 use super::metrics::Metrics;
 use super::options::{ServerOptions, TlsFiles};
 use crate::error::{Error, Result};
@@ -73,8 +74,8 @@ impl Acceptor {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|&stop| stop) => return,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Of the one connection, or there are no file descriptors now.
                     tracing::warn!(%error, "a connection cannot be accepted");
@@ -91,7 +92,7 @@ impl Acceptor {
             let (acceptor, watcher, stop) = (self.clone(), graceful.watcher(), stop.clone());
             tokio::spawn(async move {
                 acceptor.metrics.connections.inc();
-                acceptor.serve(stream, watcher, stop).await;
+                acceptor.serve(stream, Peer(peer), watcher, stop).await;
                 acceptor.metrics.connections.dec();
                 drop(permit);
             });
@@ -99,7 +100,7 @@ impl Acceptor {
     }
 
     /// Serves one connection to its end. What it fails with is its client's affair.
-    async fn serve(&self, stream: TcpStream, watcher: Watcher, stop: watch::Receiver<bool>) {
+    async fn serve(&self, stream: TcpStream, peer: Peer, watcher: Watcher, stop: watch::Receiver<bool>) {
         // A client that reads no answers is one that has left.
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_time));
@@ -107,12 +108,12 @@ impl Acceptor {
         match &self.tls {
             None => {
                 let (reader, writer) = tokio::io::split(stream);
-                self.serve_plain(reader, writer, watcher, stop).await;
+                self.serve_plain((reader, writer), peer, watcher, stop).await;
             }
             Some(tls) => {
                 if let Some(Ok(stream)) = self.begin(tls.accept(stream), stop.clone()).await {
                     let (reader, writer) = tokio::io::split(stream);
-                    self.serve_plain(reader, writer, watcher, stop).await;
+                    self.serve_plain((reader, writer), peer, watcher, stop).await;
                 }
             }
         }
@@ -126,8 +127,13 @@ impl Acceptor {
         }
     }
 
-    async fn serve_plain<R, W>(&self, mut reader: R, writer: W, watcher: Watcher, stop: watch::Receiver<bool>)
-    where
+    async fn serve_plain<R, W>(
+        &self,
+        (mut reader, writer): (R, W),
+        peer: Peer,
+        watcher: Watcher,
+        stop: watch::Receiver<bool>,
+    ) where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
@@ -137,18 +143,20 @@ impl Acceptor {
         };
         let http2 = begin == HTTP2_PREFACE;
         let io = TokioIo::new(tokio::io::join(Cursor::new(begin).chain(reader), writer));
-        self.serve_http(io, http2, watcher).await;
+        self.serve_http(io, http2, peer, watcher).await;
     }
 
     async fn serve_http(
         &self,
         io: impl Read + Write + Unpin + Send + 'static,
         http2: bool,
+        peer: Peer,
         watcher: Watcher,
     ) {
         let router = self.router.clone();
-        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             let router = router.clone();
+            request.extensions_mut().insert(peer);
             async move {
                 Ok::<_, Infallible>(
                     router

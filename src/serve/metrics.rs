@@ -18,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::failure::Kind;
 use super::scheduler::{Priority, RunTimes};
+use super::statistics::{Parts, Statistics};
 use crate::hip::Monitor;
 
 /// The content type of [`Metrics::encode`].
@@ -45,6 +46,8 @@ pub(super) enum Stage {
     Queue,
     Decode,
     Resize,
+    /// Finding the tokens of a text.
+    Tokenize,
     /// To the device and back, per batch.
     Copy,
     /// Per batch.
@@ -77,6 +80,7 @@ impl Stage {
             Self::Queue => "queue",
             Self::Decode => "decode",
             Self::Resize => "resize",
+            Self::Tokenize => "tokenize",
             Self::Copy => "copy",
             Self::Compute => "compute",
             Self::Explain => "explain",
@@ -128,6 +132,7 @@ pub(super) struct Metrics {
     stages: Histograms<ByStage>,
     batch_sizes: Histograms<ByModel>,
     images: Family<ByModel, Counter>,
+    texts: Family<ByModel, Counter>,
     queued: Family<ByPriority, Gauge>,
     shed: Family<ByPriority, Counter>,
     dropped: Family<ByModel, Counter>,
@@ -137,6 +142,7 @@ pub(super) struct Metrics {
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,
     pub(super) body_bytes: Gauge,
+    pub(super) access_log_dropped: Counter,
     gpu_memory_used: Family<ByGpu, Gauge>,
     gpu_memory: Family<ByGpu, Gauge>,
     gpu_busy: Family<ByGpu, Gauge<f64, AtomicU64>>,
@@ -179,16 +185,17 @@ impl Metrics {
         );
         let stages = register!(
             "stage_duration",
-            "Time in a stage: queue, decode and resize per image, copy and compute per batch (on a GPU of one batch in 32), explain per explanation",
+            "Time in a stage: queue per image or text, decode and resize per image, tokenize per text, copy and compute per batch (on a GPU of one batch in 32), explain per explanation",
             Unit::Seconds,
             Family::new_with_constructor(seconds)
         );
         let batch_sizes = register!(
             "batch_size",
-            "Images in a batch",
+            "Images or texts in a batch",
             Family::new_with_constructor(Buckets(&BATCH_SIZES))
         );
         let images = register!("images", "Images that were run", Family::default());
+        let texts = register!("texts", "Texts that were embedded", Family::default());
         let queued = register!(
             "queue_images",
             "Images that were admitted and are not finished",
@@ -226,6 +233,11 @@ impl Metrics {
             "Bytes of request bodies in memory",
             Gauge::default()
         );
+        let access_log_dropped = register!(
+            "access_log_dropped",
+            "Lines of the access log that were not written: the output failed or was too slow",
+            Counter::default()
+        );
         let gpu_memory_used = register!("gpu_memory_used_bytes", "GPU memory in use", Family::default());
         let gpu_memory = register!("gpu_memory_bytes", "GPU memory", Family::default());
         let gpu_busy = register!(
@@ -251,6 +263,7 @@ impl Metrics {
             stages,
             batch_sizes,
             images,
+            texts,
             queued,
             shed,
             dropped,
@@ -260,6 +273,7 @@ impl Metrics {
             connections,
             refused_connections,
             body_bytes,
+            access_log_dropped,
             gpu_memory_used,
             gpu_memory,
             gpu_busy,
@@ -269,21 +283,19 @@ impl Metrics {
         })
     }
 
-    /// The metrics of one model.
-    pub(super) fn engine(self: &Arc<Self>, model: &str) -> EngineMetrics {
+    /// Returns the metrics of an engine of a model, which also counts its batches in `statistics`.
+    pub(super) fn engine(
+        self: &Arc<Self>,
+        model: &str,
+        runs: Runs,
+        statistics: Arc<Statistics>,
+    ) -> EngineMetrics {
         EngineMetrics {
             metrics: self.clone(),
             model: model.into(),
-            explains: false,
+            runs,
+            statistics,
             image_nanoseconds: Arc::default(),
-        }
-    }
-
-    /// The metrics of one model's explanations.
-    pub(super) fn explanations(self: &Arc<Self>, model: &str) -> EngineMetrics {
-        EngineMetrics {
-            explains: true,
-            ..self.engine(model)
         }
     }
 
@@ -382,13 +394,21 @@ impl Metrics {
     }
 }
 
-/// The metrics of one model.
+/// What an engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    Images,
+    Texts,
+    Explanations,
+}
+
+/// The metrics of one engine of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineMetrics {
     metrics: Arc<Metrics>,
     model: Arc<str>,
-    /// Explanations are no images that were run.
-    explains: bool,
+    runs: Runs,
+    statistics: Arc<Statistics>,
     /// A moving average of the time of a batch over its images.
     image_nanoseconds: Arc<AtomicU64>,
 }
@@ -409,16 +429,27 @@ impl EngineMetrics {
         histogram.observe(time.as_secs_f64());
     }
 
-    pub(super) fn batch(&self, images: usize, time: Duration, times: Option<RunTimes>) {
-        if self.explains {
-            self.stage(Stage::Explain, time);
-        } else {
-            let labels = self.by_model();
+    /// Counts a batch that took `time`, whose longest preparation took `prepared`.
+    pub(super) fn batch(&self, images: usize, prepared: Duration, time: Duration, times: Option<RunTimes>) {
+        let labels = self.by_model();
+        match self.runs {
+            Runs::Explanations => self.stage(Stage::Explain, time),
+            Runs::Images => drop(self.metrics.images.get_or_create(&labels).inc_by(images as u64)),
+            Runs::Texts => drop(self.metrics.texts.get_or_create(&labels).inc_by(images as u64)),
+        }
+        if self.runs != Runs::Explanations {
             let sizes = self.metrics.batch_sizes.get_or_create(&labels);
             sizes.observe(images as f64);
-            self.metrics.images.get_or_create(&labels).inc_by(images as u64);
+            let output = times.map_or(Duration::ZERO, |times| times.copy_out);
+            let parts = Parts {
+                queue: Duration::ZERO,
+                input: prepared,
+                infer: time.saturating_sub(output),
+                output,
+            };
+            self.statistics.batch(images, parts);
         }
-        if let Some(RunTimes { copy, compute }) = times {
+        if let Some(RunTimes { copy, compute, .. }) = times {
             self.stage(Stage::Copy, copy);
             self.stage(Stage::Compute, compute);
         }
@@ -429,6 +460,14 @@ impl EngineMetrics {
             _ => (7 * before + each) / 8,
         };
         self.image_nanoseconds.store(average, Ordering::Relaxed);
+    }
+
+    /// What the engine runs, for messages.
+    pub(super) fn what(&self) -> &'static str {
+        match self.runs {
+            Runs::Texts => "texts",
+            Runs::Images | Runs::Explanations => "images",
+        }
     }
 
     /// The recent time per image; 0 before the first batch.
@@ -466,3 +505,6 @@ impl EngineMetrics {
         self.metrics.lost.get_or_create(&labels).inc();
     }
 }
+
+#[cfg(test)]
+mod tests;

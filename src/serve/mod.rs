@@ -1,4 +1,5 @@
-//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching.
+//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching. `docs/serving.md` is
+//! the manual.
 //!
 //! ```no_run
 //! use hipvit::serve::{ModelSource, Server, ServerOptions};
@@ -14,18 +15,22 @@
 //! }
 //! ```
 //!
-//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`; `service` finds the model in the `repository` and
-//! gives the images to its `scheduler`; `listen`, `guard`, `limits` and `stream` stand before all of them. Only connections are
+//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
+//! gives the images and texts to its `scheduler`. `listen`, `guard`, `limits`, `stream` and `access_log` stand before all of them.
+//! `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
+mod access_log;
 mod embeddings;
 mod failure;
 mod grpc;
 mod guard;
+mod health;
 mod http;
 mod limits;
 mod listen;
 mod metrics;
+mod openai;
 mod options;
 #[doc(hidden)]
 pub mod proto;
@@ -33,8 +38,10 @@ mod protocol;
 mod repository;
 mod scheduler;
 mod service;
+mod statistics;
 mod stream;
 mod traces;
+mod triton;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -47,10 +54,12 @@ use axum::extract::DefaultBodyLimit;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
+pub use self::access_log::AccessLog;
 pub use self::limits::ServerLimits;
 pub use self::options::{ModelSource, ServerOptions, TlsFiles};
 pub use self::scheduler::Priority;
@@ -61,6 +70,14 @@ use crate::error::{Error, Result};
 /// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
     traces::endpoint_of_environment()
+}
+
+/// The signals that stop a server. Made by [`Server::catch_signals`].
+#[derive(Debug)]
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Option<Signal>,
 }
 
 /// A running server, with the threads that serve its connections.
@@ -114,9 +131,12 @@ impl Server {
         let service = Arc::new(Service::new(options, traces)?);
         let grpc = grpc::service(service.clone());
         let grpc = grpc.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
+        let health = health::service(service.clone());
+        let health = health.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);
         let router = Router::new()
             .route_service("/inference.GRPCInferenceService/{*call}", grpc)
+            .route_service("/grpc.health.v1.Health/{*call}", health)
             .merge(http::routes(service.clone()))
             // The guard has read the body within its limits.
             .layer(DefaultBodyLimit::disable())
@@ -146,20 +166,45 @@ impl Server {
         &self.addresses
     }
 
-    /// Waits for SIGTERM or SIGINT; a second one ends the process.
+    /// Begins to catch the signals that stop a server, so that none of them ends the process before
+    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP. A process that was started to ignore SIGHUP, as by `nohup`, goes on
+    /// ignoring it.
     ///
     /// # Errors
     ///
-    /// Signals cannot be waited for.
-    pub fn wait_for_signal(&self) -> Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let io = |source| Error::io("signals", source);
+    /// [`Error::Io`] if signals cannot be caught.
+    pub fn catch_signals(&self) -> Result<StopSignals> {
+        let _runtime = self.runtime.enter();
+        let caught = |kind| signal(kind).map_err(|source| Error::io("signals", source));
+        Ok(StopSignals {
+            terminate: caught(SignalKind::terminate())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(caught(SignalKind::hangup())?),
+            },
+        })
+    }
+
+    /// Waits for one of the signals. After that, another SIGTERM or SIGINT ends the process at once. A terminal that is closed may send
+    /// SIGHUP twice, so another SIGHUP does not.
+    pub fn wait_for(&self, signals: StopSignals) {
+        let StopSignals {
+            mut terminate,
+            mut interrupt,
+            mut hangup,
+        } = signals;
         self.runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate()).map_err(io)?;
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(io)?;
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.recv().await),
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                () = hung_up => {}
             }
             tokio::spawn(async move {
                 tokio::select! {
@@ -169,8 +214,18 @@ impl Server {
                 tracing::warn!("stopping at once: requests in flight are lost");
                 std::process::exit(1);
             });
-            Ok(())
-        })
+        });
+    }
+
+    /// Catches the signals that stop a server and waits for one, see [`catch_signals`](Self::catch_signals) and
+    /// [`wait_for`](Self::wait_for).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if signals cannot be caught.
+    pub fn wait_for_signal(&self) -> Result<()> {
+        self.wait_for(self.catch_signals()?);
+        Ok(())
     }
 
     /// From now on the server says that it is not ready, and still takes requests.
@@ -210,8 +265,20 @@ impl Server {
         // What is abandoned now does not hold up the engines: its images are dropped before they run.
         runtime.shutdown_timeout(Duration::from_secs(1));
         service.close();
+        if let Some(log) = &service.access_log {
+            log.flush();
+        }
         tracing::info!("stopped");
     }
+}
+
+/// Returns true if the process was started to ignore SIGHUP. Without `/proc` it is not known: false.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit n - 1 is signal n; SIGHUP is 1.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 impl fmt::Debug for Server {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access_log::AccessLog;
 use super::limits::ServerLimits;
 use crate::session::SessionBuilder;
 
@@ -87,6 +88,8 @@ pub struct ServerOptions {
     pub tokens: bool,
     /// Whether explanations are an output. Each model is loaded a second time for them, in double precision on the host.
     pub explanation: bool,
+    /// Whether to load the text towers of models that have one, for clients that send texts; on by default.
+    pub texts: bool,
     /// Whether clients may load and unload models; off by default.
     pub model_control: bool,
     /// Limits on what clients may send.
@@ -98,6 +101,8 @@ pub struct ServerOptions {
     /// The collector that traces are sent to by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint) is the
     /// one that the environment names; `OTEL_*` variables say the rest.
     pub otlp_endpoint: Option<String>,
+    /// In which form each request is written to standard output; `None`, the default: not at all.
+    pub access_log: Option<AccessLog>,
     /// For how long a server that is told to stop still takes requests while it says that it is not ready.
     pub drain_delay: Duration,
     /// How long requests may take that were in flight when it stopped taking others.
@@ -121,11 +126,13 @@ impl Default for ServerOptions {
             pixel_values: false,
             tokens: false,
             explanation: false,
+            texts: true,
             model_control: false,
             limits: ServerLimits::default(),
             token: None,
             tls: None,
             otlp_endpoint: None,
+            access_log: None,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
         }

@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 
 use super::failure::{Failure, Kind};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Runs};
 use super::options::ServerOptions;
 use super::protocol::outputs::Outputs;
 use super::protocol::tensors::Inputs;
 use super::scheduler::{
-    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend, Turns,
+    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend, TextBackend, Turns,
 };
+use super::statistics::Statistics;
 use crate::error::{Error, Result};
 use crate::explain::Explainer;
 use crate::model::InputKind;
 use crate::session::{ResizeOn, Session, SessionBuilder};
+use crate::zero_shot::Similarity;
 
 /// A loaded version of a model.
 #[derive(Debug)]
@@ -30,9 +33,22 @@ pub(super) struct Model {
     pub(super) platform: String,
     pub(super) inputs: Inputs,
     pub(super) outputs: Outputs,
+    /// When it was loaded.
+    pub(super) loaded: SystemTime,
+    pub(super) statistics: Arc<Statistics>,
     images: Engine,
     values: Option<Engine>,
     explanations: Option<Engine>,
+    texts: Option<Texts>,
+}
+
+/// A model's text tower.
+#[derive(Debug)]
+pub(super) struct Texts {
+    pub(super) engine: Engine,
+    pub(super) similarity: Similarity,
+    /// Maximum number of tokens of a text.
+    pub(super) context: usize,
 }
 
 impl Model {
@@ -49,9 +65,20 @@ impl Model {
         self.explanations.as_ref()
     }
 
-    /// Those that run the model.
+    /// The text tower, if the model has one.
+    pub(super) fn texts(&self) -> Option<&Texts> {
+        self.texts.as_ref()
+    }
+
+    /// The engines that run the model.
     pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
-        std::iter::once(&self.images).chain(&self.values)
+        let texts = self.texts.as_ref().map(|texts| &texts.engine);
+        std::iter::once(&self.images).chain(&self.values).chain(texts)
+    }
+
+    /// The device of each instance.
+    pub(super) fn devices(&self) -> impl Iterator<Item = String> {
+        self.images.instances().map(|(device, _)| device.to_owned())
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -96,6 +123,7 @@ pub(super) struct Repository {
     changes: Mutex<()>,
     /// By instance: all models have one on the same devices.
     turns: Vec<Arc<Turns>>,
+    no_gpu_logged: AtomicBool,
 }
 
 impl Repository {
@@ -112,6 +140,7 @@ impl Repository {
             entries: RwLock::default(),
             changes: Mutex::default(),
             turns: options.instances.iter().map(|_| Arc::default()).collect(),
+            no_gpu_logged: AtomicBool::new(false),
         };
         for source in &options.models {
             let mut entries = repository.entries.write();
@@ -172,7 +201,7 @@ impl Repository {
         let entries = self.entries.read();
         let not_found = |reason: String| Failure::new(Kind::NotFound, reason);
         let Some(entry) = entries.get(name) else {
-            return Err(not_found(format!("there is no model `{name}`")));
+            return Err(not_found(no_model(name, &entries)));
         };
         let model = match version {
             "" => entry.versions.values().next_back(),
@@ -188,6 +217,11 @@ impl Repository {
                 (false, _) => format!("model `{name}` has no version `{version}`"),
             })
         })
+    }
+
+    /// Whether there is a model of this name, loaded or not.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.entries.read().contains_key(name)
     }
 
     /// The loaded versions of a model.
@@ -242,11 +276,11 @@ impl Repository {
     pub(super) fn load(&self, name: &str) -> Result<(), Failure> {
         self.scan()
             .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-        if !self.entries.read().contains_key(name) {
-            return Err(Failure::new(
-                Kind::NotFound,
-                format!("there is no model `{name}`"),
-            ));
+        {
+            let entries = self.entries.read();
+            if !entries.contains_key(name) {
+                return Err(Failure::new(Kind::NotFound, no_model(name, &entries)));
+            }
         }
         self.load_now(name).map_err(|error| {
             let reason = format!("model `{name}` cannot be loaded: {error}");
@@ -259,12 +293,10 @@ impl Repository {
         let _changes = self.changes.lock();
         let versions = {
             let mut entries = self.entries.write();
-            let Some(entry) = entries.get_mut(name) else {
-                return Err(Failure::new(
-                    Kind::NotFound,
-                    format!("there is no model `{name}`"),
-                ));
-            };
+            if !entries.contains_key(name) {
+                return Err(Failure::new(Kind::NotFound, no_model(name, &entries)));
+            }
+            let entry = entries.entry(name.to_owned()).or_default();
             entry.failed = None;
             std::mem::take(&mut entry.versions)
         };
@@ -326,7 +358,8 @@ impl Repository {
 
     fn load_version(&self, name: &str, version: u64, directory: Option<&Path>) -> Result<Model> {
         let options = &self.options;
-        let (mut first, mut engines) = (None, Vec::new());
+        let statistics: Arc<Statistics> = Arc::default();
+        let (mut sessions, mut engines) = (Vec::new(), Vec::new());
         let kinds = match options.pixel_values {
             true => &[false, true][..],
             false => &[false],
@@ -342,40 +375,28 @@ impl Repository {
                 for tensor in session.non_finite_weights() {
                     tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
                 }
-                if let Some(reason) = session.no_gpu() {
-                    tracing::info!(model = name, %reason, "runs on the CPU");
+                if let Some(error) = session.no_gpu() {
+                    self.log_no_gpu(&error.to_string());
                 }
                 let backend = SessionBackend::new(session.clone(), values, turns.clone());
                 backend.warm_up()?;
-                first.get_or_insert(session);
+                sessions.push(session);
                 backends.push(Arc::new(backend));
             }
-            let engine_options = EngineOptions {
-                batch: BatchRule {
-                    max_batch: options.max_batch,
-                    max_delay: options.max_delay,
-                },
-                capacity: options.queue,
-                backlog: options.backlog.saturating_mul(options.max_batch),
-            };
-            let metrics = self.metrics.engine(name);
-            engines.push(Engine::start(
-                name,
-                backends,
-                engine_options,
-                self.decoders.clone(),
-                metrics,
-            )?);
+            engines.push(self.batched(name, backends, Runs::Images, &statistics)?);
         }
         let mut engines = engines.into_iter();
-        let (Some(session), Some(images)) = (first, engines.next()) else {
+        let (Some(session), Some(images)) = (sessions.first(), engines.next()) else {
             return Err(Error::argument("instances", "there must be at least one"));
         };
         let explanations = match options.explanation {
-            true => Some(self.explanations(name, &session)?),
+            true => Some(self.explanations(name, session, &statistics)?),
             false => None,
         };
-        let (platform, inputs, outputs) = facts(&session, options)?;
+        // The sessions of the images come first, one for each instance.
+        let of_images = &sessions[..options.instances.len()];
+        let (texts, no_texts) = self.texts(name, of_images, &statistics)?;
+        let (platform, inputs, outputs) = facts(session, options, no_texts)?;
         let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
         tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
         Ok(Model {
@@ -384,14 +405,83 @@ impl Repository {
             platform,
             inputs,
             outputs,
+            loaded: SystemTime::now(),
+            statistics,
             images,
             values: engines.next(),
             explanations,
+            texts,
         })
     }
 
+    /// Starts an engine that runs batches of the size of the options.
+    fn batched(
+        &self,
+        name: &str,
+        backends: Vec<Arc<dyn Backend>>,
+        runs: Runs,
+        statistics: &Arc<Statistics>,
+    ) -> Result<Engine> {
+        let options = EngineOptions {
+            batch: BatchRule {
+                max_batch: self.options.max_batch,
+                max_delay: self.options.max_delay,
+            },
+            capacity: self.options.queue,
+            backlog: self.options.backlog.saturating_mul(self.options.max_batch),
+        };
+        let metrics = self.metrics.engine(name, runs, statistics.clone());
+        Engine::start(name, backends, options, self.decoders.clone(), metrics)
+    }
+
+    /// Loads the text tower beside each session, or says why the model takes no texts.
+    fn texts(
+        &self,
+        name: &str,
+        sessions: &[Session],
+        statistics: &Arc<Statistics>,
+    ) -> Result<(Option<Texts>, Option<String>)> {
+        let Some(session) = sessions.first() else {
+            return Ok((None, None));
+        };
+        let Some(info) = &session.info().text else {
+            let reason = "the model takes no texts: it has no text tower";
+            return Ok((None, Some(reason.into())));
+        };
+        if !self.options.texts {
+            let reason = "the server was started with --no-texts";
+            return Ok((None, Some(reason.into())));
+        }
+        let (context, similarity) = (info.context, session.text_tower()?.similarity());
+        let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+        for session in sessions {
+            match TextBackend::new(session) {
+                Ok(backend) => backends.push(Arc::new(backend)),
+                // Images are served without a tokenizer.
+                Err(error @ (Error::Config { .. } | Error::Hub { .. } | Error::Io { .. })) => {
+                    tracing::warn!(model = name, %error, "the model is served without texts");
+                    return Ok((None, Some(format!("the model takes no texts: {error}"))));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let texts = Texts {
+            engine: self.batched(name, backends, Runs::Texts, statistics)?,
+            similarity,
+            context,
+        };
+        Ok((Some(texts), None))
+    }
+
+    /// Logs once, and in one sentence, why the server runs on the CPU.
+    fn log_no_gpu(&self, reason: &str) {
+        if !self.no_gpu_logged.swap(true, Ordering::Relaxed) {
+            tracing::info!("no GPU ({}); runs on the CPU", first_sentence(reason));
+        }
+    }
+
     /// The engine that explains a model's results, one image after the other.
-    fn explanations(&self, name: &str, session: &Session) -> Result<Engine> {
+    fn explanations(&self, name: &str, session: &Session, statistics: &Arc<Statistics>) -> Result<Engine> {
         let options = EngineOptions {
             batch: BatchRule {
                 max_batch: 1,
@@ -405,9 +495,41 @@ impl Repository {
             vec![Arc::new(ExplainerBackend(Explainer::new(session)?))],
             options,
             self.decoders.clone(),
-            self.metrics.explanations(name),
+            self.metrics.engine(name, Runs::Explanations, statistics.clone()),
         )
     }
+}
+
+/// Maximum number of models that an error lists.
+const LISTED: usize = 10;
+
+/// Maximum number of characters of a name that an error repeats.
+const REPEATED: usize = 100;
+
+/// Says that there is no such model, and which there are.
+fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
+    let shown: String = name.chars().take(REPEATED).collect();
+    let mut names: Vec<String> = entries
+        .keys()
+        .take(LISTED)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    if entries.len() > LISTED {
+        names.push(format!("and {} more", entries.len() - LISTED));
+    }
+    match names.is_empty() {
+        true => format!("there is no model `{shown}`; the server has no model"),
+        false => format!("there is no model `{shown}`; the server has {}", names.join(", ")),
+    }
+}
+
+/// Returns the beginning of a message up to its first sentence's or clause's end.
+fn first_sentence(message: &str) -> &str {
+    let end = [". ", "; ", " (looked", "\n"]
+        .iter()
+        .filter_map(|end| message.find(end))
+        .min();
+    &message[..end.unwrap_or(message.len())]
 }
 
 fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Session> {
@@ -418,18 +540,25 @@ fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Se
 }
 
 /// What the protocol says of a model.
-fn facts(session: &Session, options: &ServerOptions) -> Result<(String, Inputs, Outputs)> {
+fn facts(
+    session: &Session,
+    options: &ServerOptions,
+    no_texts: Option<String>,
+) -> Result<(String, Inputs, Outputs)> {
     let info = session.info();
     // For the widths of the outputs.
     let empty = session.no_outputs()?;
+    let texts = no_texts.is_none();
     let inputs = Inputs {
         image_size: info.image_size,
         values: options.pixel_values,
         max_pixels: options.limits.image.max_pixels,
+        no_texts,
     };
     let outputs = Outputs {
         classes: empty.logits().map(ndarray::Array2::ncols),
         embedding: empty.embeddings().ncols(),
+        texts,
         patch_tokens: empty.tokens().map(|tokens| [tokens.dim().1, tokens.dim().2]),
         explanation: options.explanation.then_some(info.image_size),
     };

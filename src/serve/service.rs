@@ -4,29 +4,55 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ndarray::Array2;
 use parking_lot::Mutex;
 
+use super::access_log::{AccessLogger, Note};
 use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
 use super::metrics::Metrics;
 use super::options::ServerOptions;
-use super::protocol::outputs::Selected;
+use super::protocol::outputs::{Outputs, Results, Selected};
+use super::protocol::parameters::Parameters;
+use super::protocol::tensors::{Given, Images, Sent, TEXT};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
-use super::scheduler::{Content, Priority, Terms};
+use super::scheduler::{Content, ImageResult, Pending, Priority, Terms};
+use super::statistics::Parts;
 use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
 use crate::session::Device;
+use crate::zero_shot::{Classifier, Prompts};
 
 /// The name that the server gives itself.
 pub(super) const NAME: &str = "hipvit";
 
 /// The extensions of the protocol that it has.
-pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "classification", "model_repository"];
+pub(super) const EXTENSIONS: [&str; 5] = [
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+];
 
 /// A year: later than any request waits.
 const NEVER: Duration = Duration::from_secs(365 * 86400);
+
+/// Images times texts above which comparing them would hold up other connections.
+const LONG_COMPARISON: usize = 1 << 12;
+
+/// How a request came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Call {
+    pub(super) protocol: &'static str,
+    /// The time limit of the transport, if it has one.
+    pub(super) limit: Option<Duration>,
+    pub(super) trace: Trace,
+    /// What the access log tells of the request.
+    pub(super) note: Note,
+}
 
 /// The server behind its protocols.
 pub(super) struct Service {
@@ -34,6 +60,7 @@ pub(super) struct Service {
     pub(super) metrics: Arc<Metrics>,
     pub(super) bodies: BodyMemory,
     pub(super) traces: Traces,
+    pub(super) access_log: Option<AccessLogger>,
     repository: Repository,
     draining: AtomicBool,
     sensors: Mutex<Sensors>,
@@ -47,7 +74,9 @@ impl Service {
     /// Loads the models.
     pub(super) fn new(options: ServerOptions, traces: Traces) -> Result<Self> {
         let metrics = Metrics::new();
+        let access_log = options.access_log.map(|form| AccessLogger::start(form, &metrics));
         let service = Self {
+            access_log: access_log.transpose()?,
             repository: Repository::new(&options, metrics.clone())?,
             bodies: BodyMemory::new(options.limits, metrics.clone()),
             metrics,
@@ -61,26 +90,21 @@ impl Service {
         Ok(service)
     }
 
-    /// Runs a request that a client sent by `protocol`, whose transport has a time limit of its own if it has.
-    pub(super) async fn infer(
-        &self,
-        protocol: &'static str,
-        request: InferRequest,
-        limit: Option<Duration>,
-        trace: Trace,
-    ) -> Result<InferResponse, Failure> {
+    /// Runs a request.
+    pub(super) async fn infer(&self, call: Call, request: InferRequest) -> Result<InferResponse, Failure> {
         let mut record = Record {
             metrics: &self.metrics,
-            // Only names that exist become labels: a client can send any.
-            model: String::new(),
-            protocol,
+            model: None,
+            protocol: call.protocol,
             priority: Priority::Interactive,
             begin: Instant::now(),
+            parts: Parts::default(),
             failed: None,
             ended: false,
-            trace,
+            trace: call.trace.clone(),
         };
-        let result = self.infer_recorded(request, limit, &mut record).await;
+        call.note.request_id(&request.id);
+        let result = self.infer_recorded(call, request, &mut record).await;
         if let Err(failure) = &result {
             record.failed = Some(failure.kind());
             record.trace.fail(failure);
@@ -91,69 +115,102 @@ impl Service {
 
     async fn infer_recorded(
         &self,
+        call: Call,
         request: InferRequest,
-        limit: Option<Duration>,
         record: &mut Record<'_>,
     ) -> Result<InferResponse, Failure> {
         let model = self.repository.find(&request.model, &request.version)?;
-        record.model.clone_from(&model.name);
-        let priority = request.parameters.priority()?;
+        record.model = Some(model.clone());
+        call.note.model(&model.name);
+        let parameters = &request.parameters;
+        let priority = parameters.priority()?;
         record.priority = priority;
         record.trace.describe("hipvit.model", model.name.clone());
         record.trace.describe("hipvit.version", model.version as i64);
         record.trace.describe("hipvit.priority", priority.label());
-        let time = [
-            request.parameters.timeout()?,
-            limit,
+        let limits = [
+            parameters.timeout()?,
+            call.limit,
             Some(self.options.limits.request_time),
         ];
-        let time = time.into_iter().flatten().min().unwrap_or(Duration::MAX);
-        let selected = model.outputs.select(&request.outputs, &request.parameters)?;
-        let images = model.inputs.read(request.inputs)?;
+        let time = limits.into_iter().flatten().min().unwrap_or(Duration::MAX);
+        parameters.check_request()?;
+        let given = Given::of(&request.inputs);
+        let selected = model.outputs.select(&request.outputs, parameters, given)?;
+        let Sent { images, texts } = model.inputs.read(request.inputs)?;
         let terms = Terms {
             priority,
             // So late that it is never.
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
             trace: record.trace.clone(),
         };
-        record
-            .trace
-            .describe("hipvit.images", images.contents.len() as i64);
-        let values = matches!(images.contents.first(), Some(Content::Values(_)));
-        let of = |contents: Vec<Content>| {
-            contents
-                .into_iter()
-                .map(|content| (images.tensor, content))
-                .collect()
-        };
-        let explain = selected.iter().find_map(Selected::to_explain);
-        let explaining = match (explain, model.explanations()) {
-            (Some(options), Some(engine)) => {
-                let contents = images.contents.iter();
-                let contents =
-                    contents.map(|content| Content::ToExplain(Box::new(content.clone()), options.clone()));
-                Some(engine.submit(of(contents.collect()), terms.clone())?)
-            }
-            _ => None,
-        };
-        let running = match selected.iter().all(|output| output.to_explain().is_some()) {
-            true => None,
-            false => Some(model.engine(values).submit(of(images.contents), terms)?),
-        };
-        let (mut results, mut explained) = (Vec::new(), Vec::new());
-        // Whichever fails drops the other, which is then not run.
+        let count = images.as_ref().map_or(0, |images| images.contents.len());
+        record.trace.describe("hipvit.images", count as i64);
+        call.note.images(count);
+        let texts = texts
+            .map(|texts| TextJob::new(&model, texts, parameters, given.images, self.options.queue))
+            .transpose()?;
+        if let Some(job) = texts.as_ref().filter(|job| job.prompts.is_some()) {
+            Outputs::check_size(&selected, count, &job.texts, self.options.limits.body)?;
+        }
+        let embedding = texts.as_ref().map(|job| job.submit(&model, &terms)).transpose()?;
+        let (running, explaining) = submit_images(&model, images, &selected, &terms)?;
+        let (mut results, mut explained, mut embedded) = (Vec::new(), Vec::new(), Vec::new());
+        // The first failure drops the others, which are then not run.
         if let Some(pending) = running {
             results = pending.wait().await?;
         }
         if let Some(pending) = explaining {
             explained = pending.wait().await?;
         }
+        if let Some(pending) = embedding {
+            embedded = pending.wait().await?;
+        }
+        let begin = Instant::now();
+        let all = results.iter().chain(&explained).chain(&embedded);
+        record.parts = all.fold(Parts::default(), |parts, result| parts.longest(result.parts));
+        let write = || {
+            let classifier = match &texts {
+                Some(job) => job.check(&model, &embedded)?,
+                None => None,
+            };
+            let results = Results {
+                images: &results,
+                explained: &explained,
+                texts: &embedded,
+                classifier: classifier.as_ref(),
+                has_templates: texts.as_ref().is_some_and(|job| job.has_templates),
+            };
+            Ok(model.outputs.write(&selected, results))
+        };
+        let outputs = if results.len() * embedded.len() > LONG_COMPARISON {
+            tokio::task::block_in_place(write)?
+        } else {
+            write()?
+        };
+        record.parts.output += begin.elapsed();
+        let tokens = embedded.iter().filter_map(ImageResult::text);
+        let truncated = tokens.clone().enumerate().filter(|(_, text)| text.truncated);
         Ok(InferResponse {
-            outputs: model.outputs.write(&selected, &results, &explained),
+            outputs,
+            truncated: truncated.map(|(index, _)| index).collect(),
+            text_tokens: tokens.map(|text| text.tokens).sum(),
             model: model.name.clone(),
             version: model.version.to_string(),
             id: request.id,
         })
+    }
+
+    /// Counts a request that was refused before it was run. `model` is that of the request if there is such a model, or empty.
+    pub(super) fn refused(&self, call: &Call, model: &str, failure: &Failure) {
+        call.trace.fail(failure);
+        let labels = (model, call.protocol);
+        self.metrics.request(
+            labels,
+            Priority::Interactive,
+            Some(failure.kind()),
+            Duration::ZERO,
+        );
     }
 
     /// A loaded model.
@@ -165,6 +222,34 @@ impl Service {
     pub(super) fn versions(&self, name: &str) -> Vec<String> {
         let versions = self.repository.versions(name);
         versions.iter().map(u64::to_string).collect()
+    }
+
+    /// Whether the repository has a model of this name, loaded or not.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.repository.knows(name)
+    }
+
+    /// The models whose statistics are asked for: all versions of one if `version` is empty, all models if `name` is.
+    pub(super) fn with_statistics(&self, name: &str, version: &str) -> Result<Vec<Arc<Model>>, Failure> {
+        if !version.is_empty() {
+            return Ok(vec![self.model(name, version)?]);
+        }
+        if !name.is_empty() {
+            self.model(name, "")?;
+        }
+        let mut models = self.loaded();
+        models.retain(|model| name.is_empty() || model.name == name);
+        Ok(models)
+    }
+
+    /// Every loaded version of every model.
+    pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
+        self.repository.loaded()
+    }
+
+    /// Whether the server was told to stop.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Whether requests can be run: by every loaded model, and the server is not about to stop.
@@ -261,13 +346,164 @@ impl Service {
     }
 }
 
+/// Refuses parameters of a request to load or unload a model that Triton follows and this server does not.
+pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+    let refused = |name: &&str| *name == "config" || name.starts_with("file:");
+    match names.into_iter().find(refused) {
+        Some(name) => {
+            let shown: String = name.chars().take(100).collect();
+            let reason = format!(
+                "parameter `{shown}`: a model is loaded from its directory as it is. Change the files there, and the options of the server"
+            );
+            Err(Failure::new(Kind::Unsupported, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The work on the texts of a request.
+struct TextJob {
+    /// The texts that are embedded, with the templates around them.
+    texts: Vec<String>,
+    /// The labels, for a request with images.
+    prompts: Option<Prompts>,
+    has_templates: bool,
+    /// Whether the end of a text that is longer than the context may be left out.
+    truncate: bool,
+}
+
+impl TextJob {
+    fn new(
+        model: &Model,
+        texts: Vec<String>,
+        parameters: &Parameters,
+        with_images: bool,
+        queue: usize,
+    ) -> Result<Self, Failure> {
+        let templates: Vec<String> = match parameters.text("template")? {
+            Some(text) => text.lines().map(str::to_owned).collect(),
+            None => Vec::new(),
+        };
+        let truncate = parameters.boolean("truncate")?.unwrap_or(true);
+        if !with_images {
+            if !templates.is_empty() {
+                let reason =
+                    "parameter `template` is for requests with images and texts; write the texts in full";
+                return Err(Failure::invalid(reason));
+            }
+            return Ok(Self {
+                texts,
+                prompts: None,
+                has_templates: false,
+                truncate,
+            });
+        }
+        if model.outputs.classes.is_some() {
+            let reason = "the model has a classification head: send images or texts, not both";
+            return Err(Failure::input(TEXT, reason));
+        }
+        let all = texts.len().saturating_mul(templates.len().max(1));
+        if all > queue {
+            let reason =
+                format!("texts times templates are {all}, and the queue takes {queue}; send fewer at once");
+            return Err(Failure::input(TEXT, reason));
+        }
+        let prompts = Prompts::new(texts, &templates).map_err(|error| Failure::input(TEXT, error))?;
+        Ok(Self {
+            texts: prompts.texts().to_vec(),
+            prompts: Some(prompts),
+            has_templates: !templates.is_empty(),
+            truncate,
+        })
+    }
+
+    fn submit(&self, model: &Model, terms: &Terms) -> Result<Pending, Failure> {
+        let Some(tower) = model.texts() else {
+            return Err(Failure::input(TEXT, "the model takes no texts"));
+        };
+        let texts = self.texts.iter();
+        let texts = texts.map(|text| (TEXT, Content::Text(text.clone())));
+        tower.engine.submit(texts.collect(), terms.clone())
+    }
+
+    /// Checks the embeddings, and returns the classifier that they make if there are images.
+    fn check(&self, model: &Model, embedded: &[ImageResult]) -> Result<Option<Classifier>, Failure> {
+        let results: Vec<_> = embedded.iter().filter_map(ImageResult::text).collect();
+        if !self.truncate
+            && let Some(long) = results.iter().position(|text| text.truncated)
+        {
+            let context = model.texts().map_or(0, |tower| tower.context);
+            let reason =
+                format!("text {long} is longer than the model's {context} tokens, and `truncate` is false");
+            return Err(Failure::input(TEXT, reason));
+        }
+        let is_wrong = |value: &f32| !value.is_finite();
+        if let Some(wrong) = results
+            .iter()
+            .position(|text| text.embedding.iter().any(is_wrong))
+        {
+            let reason = format!("input `{TEXT}`: the embedding of text {wrong} is NaN or infinite");
+            return Err(Failure::new(Kind::Internal, reason));
+        }
+        let (Some(prompts), Some(tower), Some(first)) = (&self.prompts, model.texts(), results.first())
+        else {
+            return Ok(None);
+        };
+        if first.embedding.len() != model.outputs.embedding {
+            let reason =
+                "the embeddings of texts and of images have different widths: they cannot be compared";
+            return Err(Failure::input(TEXT, reason));
+        }
+        let values = results.iter().flat_map(|text| text.embedding.iter().copied());
+        let shape = (results.len(), first.embedding.len());
+        let embeddings = Array2::from_shape_vec(shape, values.collect());
+        let embeddings = embeddings.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        Ok(Some(Classifier::new(
+            prompts,
+            embeddings.view(),
+            tower.similarity,
+        )))
+    }
+}
+
+/// Submits the images of a request to the engine that runs them, and to the one that explains them, as the outputs demand.
+fn submit_images(
+    model: &Model,
+    images: Option<Images>,
+    selected: &[Selected],
+    terms: &Terms,
+) -> Result<(Option<Pending>, Option<Pending>), Failure> {
+    let Some(Images { tensor, contents }) = images else {
+        return Ok((None, None));
+    };
+    let values = matches!(contents.first(), Some(Content::Values(_)));
+    let of = |contents: Vec<Content>| contents.into_iter().map(|content| (tensor, content)).collect();
+    let explain = selected.iter().find_map(Selected::to_explain);
+    let explaining = match (explain, model.explanations()) {
+        (Some(options), Some(engine)) => {
+            let contents = contents.iter();
+            let contents =
+                contents.map(|content| Content::ToExplain(Box::new(content.clone()), options.clone()));
+            Some(engine.submit(of(contents.collect()), terms.clone())?)
+        }
+        _ => None,
+    };
+    let running = match selected.iter().all(|output| output.to_explain().is_some()) {
+        true => None,
+        false => Some(model.engine(values).submit(of(contents), terms.clone())?),
+    };
+    Ok((running, explaining))
+}
+
 /// Counts a request when it has ended: with its result, or when its future is dropped because the client left.
 struct Record<'a> {
     metrics: &'a Metrics,
-    model: String,
+    /// Only names that exist become labels: a client can send any.
+    model: Option<Arc<Model>>,
     protocol: &'static str,
     priority: Priority,
     begin: Instant,
+    parts: Parts,
     failed: Option<Kind>,
     ended: bool,
     trace: Trace,
@@ -275,14 +511,21 @@ struct Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        let labels = (self.model.as_str(), self.protocol);
+        let model = self.model.as_deref();
+        let labels = (model.map_or("", |model| &model.name), self.protocol);
         let time = self.begin.elapsed();
-        match self.ended {
-            true => self.metrics.request(labels, self.priority, self.failed, time),
-            false => {
-                self.trace.describe("error.type", "cancelled");
-                self.metrics.cancelled(labels);
+        if let Some(model) = model {
+            if self.ended && self.failed.is_none() {
+                model.statistics.success(time, self.parts);
+            } else {
+                model.statistics.fail(time);
             }
+        }
+        if self.ended {
+            self.metrics.request(labels, self.priority, self.failed, time);
+        } else {
+            self.trace.describe("error.type", "cancelled");
+            self.metrics.cancelled(labels);
         }
     }
 }

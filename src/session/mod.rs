@@ -34,6 +34,8 @@ pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 #[cfg(feature = "text")]
 pub use self::text::TextEmbeddings;
+#[cfg(feature = "serve")]
+pub(crate) use self::text::TextEncoder;
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode, Replays};

@@ -1,17 +1,30 @@
-//! Texts through the text tower of a dual encoder. Its executor lives as long as it takes: texts are embedded once, and the
-//! GPU's memory is the images' then.
+//! Texts through the text tower of a dual encoder. [`Session::embed_texts`] frees the tower's memory when it returns;
+//! a [`TextEncoder`] keeps it for further calls.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use ndarray::Array2;
+use parking_lot::Mutex;
 
 use super::Session;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, HipExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::{self, Float8, OutputKind, Passes};
-use crate::model::TextTower;
+use crate::graph::{self, Float8, Graph, OutputKind, Passes};
+#[cfg(feature = "serve")]
+use crate::hip;
+#[cfg(feature = "serve")]
+use crate::model::Tokens;
+use crate::model::{TextTower, Tokenizer};
 use crate::tensor::{DType, Input};
+
+/// Token counts of plans are multiples of this, so that texts of many lengths share few plans.
+const TOKENS_STEP: usize = 8;
+
+/// Maximum number of plans that an encoder keeps.
+const MAX_PLANS: usize = 64;
 
 /// The embeddings of some texts. Made by [`Session::embed_texts`].
 #[derive(Clone, Debug)]
@@ -67,7 +80,9 @@ impl Session {
         let truncated = tokens.iter().enumerate().filter(|(_, tokens)| tokens.truncated);
         let truncated = truncated.map(|(index, _)| index).collect();
         let ids: Vec<&[u32]> = tokens.iter().map(|tokens| tokens.ids.as_slice()).collect();
-        let embeddings = self.embed_tokens(tower, &ids)?;
+        let longest = ids.iter().map(|ids| ids.len()).max().unwrap_or(1);
+        let encoder = TextEncoder::for_tokens(self, tokenizer, tower.needed(longest))?;
+        let embeddings = encoder.embed(&ids)?;
         for (text, row) in texts.iter().zip(embeddings.rows()) {
             if row.iter().any(|value| !value.is_finite()) {
                 let text = text.as_ref();
@@ -84,42 +99,92 @@ impl Session {
             truncated,
         })
     }
+}
 
-    /// The embeddings of texts whose tokens are `ids`.
-    fn embed_tokens(&self, tower: &TextTower, ids: &[&[u32]]) -> Result<Array2<f32>> {
-        let longest = ids.iter().map(|ids| ids.len()).max().unwrap_or(1);
-        let tokens = tower.needed(longest);
-        let gpu = self.executor().gpu();
+/// A text tower that is ready to run: its tokenizer, and its weights in the memory of the session's device.
+pub(crate) struct TextEncoder {
+    session: Session,
+    tokenizer: Tokenizer,
+    executor: Executor,
+    /// The optimised graph for `tokens` tokens.
+    graph: Arc<Graph>,
+    tokens: usize,
+    /// Type of the activations in plans.
+    dtype: DType,
+    /// Plans by number of tokens and of texts.
+    plans: Mutex<HashMap<(usize, usize), Arc<Plan>>>,
+}
+
+impl TextEncoder {
+    /// Prepares the text tower of a session for texts of any length.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no text tower, [`Error::Config`] if its tokenizer is missing or unusable; an error of
+    /// the device.
+    #[cfg(feature = "serve")]
+    pub(crate) fn new(session: &Session) -> Result<Self> {
+        let tower = session.text_tower()?;
+        Self::for_tokens(session, tower.tokenizer()?, tower.needed(usize::MAX))
+    }
+
+    /// Prepares the text tower for texts of up to `tokens` tokens.
+    fn for_tokens(session: &Session, tokenizer: Tokenizer, tokens: usize) -> Result<Self> {
+        let tower = session.text_tower()?;
+        let dtype = session.dtype();
+        let first = session.executor();
+        let gpu = first.gpu();
         let passes = Passes {
-            fold_normalize: self.dtype() == DType::F32,
-            float8: gpu.map_or(Float8::Rounded, |gpu| HipExecutor::float8(gpu, self.dtype())),
+            fold_normalize: dtype == DType::F32,
+            float8: gpu.map_or(Float8::Rounded, |gpu| HipExecutor::float8(gpu, dtype)),
             rounded_rows: gpu.is_some(),
-            optimizations: self.graph().optimizations(),
+            optimizations: session.graph().optimizations(),
             ..Passes::default()
         };
         let (graph, _) = graph::optimize(tower.graph.with_tokens(tokens)?, &passes)?;
-        let first = self.executor();
-        let executor = match first.gpu() {
-            None => Executor::cpu(&graph, self.dtype(), Some(self.threads()))?,
-            Some(gpu) => {
-                let select = self.loaded.select;
-                Executor::hip(&graph, gpu, self.dtype(), Some(self.threads()), select)?
-            }
+        let threads = Some(session.threads());
+        let executor = match gpu {
+            None => Executor::cpu(&graph, dtype, threads)?,
+            Some(gpu) => Executor::hip(&graph, gpu, dtype, threads, session.loaded.select)?,
         };
-        let graph = Arc::new(graph);
-        let dtype = executor.activations(self.dtype());
+        Ok(Self {
+            session: session.clone(),
+            tokenizer,
+            dtype: executor.activations(dtype),
+            executor,
+            graph: Arc::new(graph),
+            tokens,
+            plans: Mutex::default(),
+        })
+    }
+
+    /// Returns the tokens of a text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the tokenizer cannot make tokens of it.
+    #[cfg(feature = "serve")]
+    pub(crate) fn tokenize(&self, text: &str) -> Result<Tokens> {
+        self.tokenizer.encode(text)
+    }
+
+    /// Returns the embeddings of texts whose tokens are `ids`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a token that the model does not know; an error of the device.
+    pub(crate) fn embed(&self, ids: &[&[u32]]) -> Result<Array2<f32>> {
+        let tower = self.session.text_tower()?;
         let mut rows: Vec<f32> = Vec::new();
-        let mut plan: Option<Arc<Plan>> = None;
-        for batch in ids.chunks(self.batch()) {
-            let plan = match plan.take().filter(|plan| plan.batch() == batch.len()) {
-                Some(same) => plan.insert(same),
-                None => plan.insert(Arc::new(Plan::new(graph.clone(), batch.len(), dtype)?)),
-            };
+        for batch in ids.chunks(self.session.batch()) {
+            let longest = batch.iter().map(|ids| ids.len()).max().unwrap_or(1);
+            let tokens = self.tokens_for(tower.needed(longest));
+            let plan = self.plan(tokens, batch.len())?;
             let mut values = Vec::new();
             for ids in batch {
                 tower.embed(ids, tokens, &mut values)?;
             }
-            for (kind, output) in executor.run(plan, Input::Values(&values), None)? {
+            for (kind, output) in self.executor.run(&plan, Input::Values(&values), None)? {
                 match kind {
                     OutputKind::Embedding => rows.extend(output.iter()),
                     OutputKind::Tokens => {
@@ -133,5 +198,46 @@ impl Session {
         }
         let width = rows.len() / ids.len().max(1);
         Array2::from_shape_vec((ids.len(), width), rows).map_err(|e| Error::argument("texts", e))
+    }
+
+    /// Returns the number of tokens to run for texts that need `needed`. A GPU's executor takes one number alone.
+    fn tokens_for(&self, needed: usize) -> usize {
+        if self.executor.gpu().is_some() {
+            self.tokens
+        } else {
+            needed.next_multiple_of(TOKENS_STEP).min(self.tokens)
+        }
+    }
+
+    fn plan(&self, tokens: usize, texts: usize) -> Result<Arc<Plan>> {
+        if let Some(plan) = self.plans.lock().get(&(tokens, texts)) {
+            return Ok(plan.clone());
+        }
+        let graph = if tokens == self.tokens {
+            self.graph.clone()
+        } else {
+            Arc::new(self.graph.with_tokens(tokens)?)
+        };
+        let plan = Arc::new(Plan::new(graph, texts, self.dtype)?);
+        let mut plans = self.plans.lock();
+        if plans.len() >= MAX_PLANS {
+            plans.clear();
+        }
+        plans.insert((tokens, texts), plan.clone());
+        Ok(plan)
+    }
+
+    /// Returns the GPU that the text tower runs on, if it runs on one.
+    #[cfg(feature = "serve")]
+    pub(crate) fn gpu(&self) -> Option<&hip::Device> {
+        self.executor.gpu()
+    }
+}
+
+impl fmt::Debug for TextEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextEncoder")
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-"""tritonclient against `hipvit serve`: health, metadata, repository, errors, and every golden model bit for bit, one image at a
-time, in a batch, and asynchronously. Usage: triton.py http|grpc ADDRESS EXPECTED"""
+"""tritonclient against `hipvit serve`: health, metadata, configuration, statistics, repository, errors, and every golden model bit for
+bit, one image at a time, in a batch, and asynchronously. Usage: triton.py http|grpc ADDRESS EXPECTED"""
 
 import queue
 import sys
@@ -56,6 +56,8 @@ def main():
         names = outputs_of(by_image[paths[0]])
         for name in names:
             assert declared[name] == [-1, by_image[paths[0]][name].size], (model, declared)
+        configuration(client, model, declared)
+        before = statistics(client, model)
         # One by one, with all outputs by default.
         for path in paths:
             answer = client.infer(model, images([path]), request_id="17")
@@ -80,6 +82,13 @@ def main():
                 logit, index = answer.as_numpy("logits")[row][0].decode().split(":")[:2]
                 assert np.float32(logit) == by_image[path]["logits"][best["index"]] and int(index) == best["index"]
 
+        after = statistics(client, model)
+        count = lambda part: int(field(field(after[0], part), "count")) - int(field(field(before[0], part), "count"))
+        assert count("success") > len(paths) and count("fail") == 0, (model, after)
+        assert count("queue") == count("compute_input") == count("compute_infer") == count("compute_output") == count("success")
+        assert int(field(field(after[0], "compute_infer"), "ns")) > int(field(field(before[0], "compute_infer"), "ns"))
+        assert after[1] - before[1] >= 2 * len(paths) and after[2] > before[2], (model, after)
+
     model, by_image = next(iter(results.items()))
     path = next(iter(by_image))
     asynchronous(client, model, path, by_image[path])
@@ -93,6 +102,26 @@ def main():
     fails(lambda: client.infer(model, images([path]), timeout=1), "deadline")
     fails(lambda: client.get_model_metadata(model, "99"), "no version `99`")
     print(f"tritonclient {protocol}: {len(results)} models, {compared} outputs bit for bit")
+
+
+def configuration(client, model, declared):
+    """The model's configuration has its outputs, without the batch dimension."""
+    config = client.get_model_config(model)
+    config = config if isinstance(config, dict) else config.config
+    assert field(config, "name") == model and field(config, "max_batch_size") == 4
+    outputs = {field(output, "name"): list(map(int, field(output, "dims"))) for output in field(config, "output")}
+    assert outputs == {name: shape[1:] for name, shape in declared.items()}, (model, outputs)
+
+
+def statistics(client, model):
+    """The durations of requests, the number of images, and that of batches, which the statistics of batches add up to."""
+    answer = client.get_inference_statistics(model)
+    (stats,) = field(answer, "model_stats")
+    batches = field(stats, "batch_stats")
+    executions = sum(int(field(field(batch, "compute_infer"), "count")) for batch in batches)
+    images = sum(int(field(batch, "batch_size")) * int(field(field(batch, "compute_infer"), "count")) for batch in batches)
+    assert (images, executions) == (int(field(stats, "inference_count")), int(field(stats, "execution_count"))), (model, stats)
+    return field(stats, "inference_stats"), images, executions
 
 
 def asynchronous(client, model, path, wanted):

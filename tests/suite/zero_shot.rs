@@ -31,7 +31,7 @@ pub(crate) struct Golden {
     pub(crate) texts: Vec<String>,
     pub(crate) labels: Vec<String>,
     pub(crate) templates: Vec<String>,
-    images: Vec<String>,
+    pub(crate) images: Vec<String>,
 }
 
 pub(crate) fn directory(case: &str) -> PathBuf {

@@ -1,4 +1,5 @@
-//! The protocol's messages and its gRPC service, generated from `open_inference.proto` by `scripts/serve-proto/generate`.
+//! The messages and gRPC services of the Open Inference Protocol, and of gRPC's health checking protocol. Generated from the `.proto`
+//! files by `scripts/serve-proto/generate`.
 
 #![allow(
     missing_docs,
@@ -10,3 +11,8 @@
 )]
 
 include!("inference.rs");
+
+/// Messages and service of gRPC's health checking protocol.
+pub mod health {
+    include!("health.rs");
+}

@@ -2,41 +2,18 @@
 
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::{Bytes, BytesMut};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::tensors::IMAGE;
-use super::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput, binary};
+use super::base64::decode_base64;
+use super::tensors::{IMAGE, TEXT};
+use super::{
+    Data, InferRequest, InferResponse, InputTensor, OutputData, Parameters, RequestedOutput, binary,
+};
 use crate::serve::failure::Failure;
-
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
-/// A file that came as base64, or as a `data:` URI of base64.
-pub(in crate::serve) fn decode_base64(text: &str) -> Result<Bytes, String> {
-    let encoded = match text.strip_prefix("data:").map(|uri| uri.split_once(',')) {
-        Some(Some((kind, encoded))) if kind.ends_with(";base64") => encoded,
-        Some(_) => return Err("is a data URI that is not base64".into()),
-        None => text,
-    };
-    BASE64
-        .decode(encoded)
-        .map(Bytes::from)
-        .map_err(|e| format!("is not base64: {e}"))
-}
-
-/// Floats as little-endian base64, as embeddings are often sent.
-pub(in crate::serve) fn encode_base64(bytes: &[u8]) -> String {
-    BASE64.encode(bytes)
-}
 
 #[derive(Deserialize)]
 struct RequestBody {
@@ -207,7 +184,9 @@ impl Elements {
                 let elements = self.strings.iter().enumerate().map(element);
                 Ok(Data::Bytes(elements.collect::<Result<_, _>>()?))
             }
-            (_, true) if name == IMAGE && self.numbers.is_empty() => Ok(Data::Bytes(Vec::new())),
+            (_, true) if [IMAGE, TEXT].contains(&name) && self.numbers.is_empty() => {
+                Ok(Data::Bytes(Vec::new()))
+            }
             (_, true) => Ok(Data::Numbers(self.numbers)),
         }
     }
@@ -230,6 +209,7 @@ pub(in crate::serve) fn read_request(
                 name: IMAGE.into(),
                 datatype: "BYTES".into(),
                 shape: vec![1],
+                parameters: Parameters::default(),
                 data: Data::Bytes(vec![body]),
             }],
             ..InferRequest::default()
@@ -249,7 +229,7 @@ pub(in crate::serve) fn read_request(
     for input in request.inputs {
         let name = input.name;
         let of_input = |failure: Failure| Failure::input(&name, failure.message());
-        let parameters = super::Parameters::from(input.parameters);
+        let parameters = Parameters::from(input.parameters);
         let data = match (
             parameters.unsigned("binary_data_size").map_err(of_input)?,
             input.data,
@@ -266,6 +246,7 @@ pub(in crate::serve) fn read_request(
             name,
             datatype: input.datatype,
             shape: input.shape,
+            parameters,
             data,
         });
     }
@@ -321,6 +302,8 @@ struct ResponseBody<'a> {
     model_version: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Value>,
     outputs: Vec<OutputTensorBody<'a>>,
 }
 
@@ -374,6 +357,7 @@ pub(in crate::serve) fn write_response(
         model_name: &response.model,
         model_version: &response.version,
         id: &response.id,
+        parameters: response.truncated().map(|texts| json!({ "truncated": texts })),
         outputs: outputs.collect(),
     };
     let json = serde_json::to_vec(&body)
@@ -453,7 +437,7 @@ mod tests {
             let tensor = input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": [text]}));
             assert_eq!(tensor.unwrap().data, Data::Bytes(vec!["hello".into()]));
         }
-        for text in ["data:image/png,abc", "%%%"] {
+        for text in ["data:image/png,abc", "%%%", "https://example.com/cat.png"] {
             let tensor =
                 input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": ["", text]}));
             let error = tensor.unwrap_err();
@@ -519,6 +503,8 @@ mod tests {
             model: "m".into(),
             version: "1".into(),
             id: String::new(),
+            truncated: Vec::new(),
+            text_tokens: 0,
             outputs: vec![
                 OutputTensor {
                     name: "logits",

@@ -1,19 +1,26 @@
 //! The Open Inference Protocol (version 2 of KServe's, and Triton's), without its transports: requests and responses as
 //! [`http`](super::http) and [`grpc`](super::grpc) read and write them.
 //!
-//! Of each model there are the inputs
+//! A model has the inputs
 //! - `image`, BYTES `[n]`: encoded image files (in JSON as base64),
 //! - `pixels`, UINT8 `[n, height, width, 3]`: decoded images of any size,
 //! - `pixel_values`, FP32, FP16 or BF16 `[n, 3, H, W]`: normalised values of the model's size, if the server offers it,
 //!
-//! of which a request has one, and the outputs
+//! of which a request has one. A model with a text tower also has the input
+//! - `text`, BYTES `[n]`: texts, alone or beside images.
+//!
+//! A model has the outputs
 //! - `logits`, FP32 `[n, classes]`; with the parameter `classification: k` as Triton's classification extension has it,
 //! - `top`, BYTES `[n, k]`: the most likely classes, each as `probability:index:label`,
-//! - `embedding`, FP32 `[n, D]`, and `patch_tokens`, FP32 `[n, patches, D]`, if the server offers it,
+//! - `embedding`, FP32 `[n, D]`, of the images or, in a request without images, of the texts; and `patch_tokens`, FP32
+//!   `[n, patches, D]`, if the server offers it,
+//! - `text_embedding`, FP32 `[texts, D]`, for requests with texts,
+//! - `probabilities`, FP32 `[n, texts]`, for requests with images and texts, whose `logits` and `top` are also those of the texts,
 //! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: what each pixel, at the model's size,
 //!   contributes to a logit, that of the parameter `class` or the largest, by the parameter `method` (`attnlrp` or `conservative`);
 //!   both may be parameters of the request.
 
+pub(super) mod base64;
 pub(super) mod binary;
 pub(super) mod json;
 pub(super) mod outputs;
@@ -104,6 +111,7 @@ pub(super) struct InputTensor {
     pub(super) name: String,
     pub(super) datatype: String,
     pub(super) shape: Vec<i64>,
+    pub(super) parameters: Parameters,
     pub(super) data: Data,
 }
 
@@ -156,7 +164,19 @@ pub(super) struct InferResponse {
     pub(super) model: String,
     pub(super) version: String,
     pub(super) id: String,
+    /// Which texts, counted from 0, were longer than the model's context: their ends were left out.
+    pub(super) truncated: Vec<usize>,
+    /// Number of tokens of all texts.
+    pub(super) text_tokens: usize,
     pub(super) outputs: Vec<OutputTensor>,
+}
+
+impl InferResponse {
+    /// The value of the response's parameter `truncated`: the numbers of the texts, separated by commas. `None` if none was cut.
+    pub(super) fn truncated(&self) -> Option<String> {
+        let numbers: Vec<String> = self.truncated.iter().map(usize::to_string).collect();
+        (!numbers.is_empty()).then(|| numbers.join(","))
+    }
 }
 
 /// A tensor in a model's metadata; -1 is a dimension of any size.

@@ -1,17 +1,26 @@
 //! From results to output tensors.
 
+use ndarray::Array1;
+
 use super::parameters::Parameters;
+use super::tensors::Given;
 use super::{Datatype, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
 use crate::explain::{ExplainOptions, Method};
 use crate::outputs::{ImageOutputs, Prediction};
 use crate::serve::failure::Failure;
 use crate::serve::scheduler::ImageResult;
+use crate::zero_shot::Classifier;
 
 const LOGITS: &str = "logits";
+const PROBABILITIES: &str = "probabilities";
 const TOP: &str = "top";
 const EMBEDDING: &str = "embedding";
+const TEXT_EMBEDDING: &str = "text_embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
 const EXPLANATION: &str = "explanation";
+
+/// Maximum number of outputs that a request names: each output in every form is less.
+const MAX_OUTPUTS: usize = 16;
 
 /// The number of classes in `top`, unless the request says.
 const DEFAULT_TOP: usize = 5;
@@ -29,6 +38,20 @@ pub(in crate::serve) struct Outputs {
     pub(in crate::serve) patch_tokens: Option<[usize; 2]>,
     /// Height and width, if explanations are offered.
     pub(in crate::serve) explanation: Option<[usize; 2]>,
+    /// Whether it has a text tower, so that texts can be labels.
+    pub(in crate::serve) texts: bool,
+}
+
+/// The results that outputs are written from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::serve) struct Results<'a> {
+    pub(in crate::serve) images: &'a [ImageResult],
+    pub(in crate::serve) explained: &'a [ImageResult],
+    pub(in crate::serve) texts: &'a [ImageResult],
+    /// The texts as labels, for a request with images and texts.
+    pub(in crate::serve) classifier: Option<&'a Classifier>,
+    /// The prompt templates that the texts were put into, if any.
+    pub(in crate::serve) has_templates: bool,
 }
 
 /// What a request wants, checked.
@@ -43,8 +66,10 @@ enum What {
     Logits,
     /// The largest logits, as Triton's classification extension has them.
     Classification(usize),
+    Probabilities,
     Top(usize),
     Embedding,
+    TextEmbedding,
     PatchTokens,
     Explanation(ExplainOptions),
 }
@@ -70,8 +95,19 @@ impl Outputs {
         if let Some(classes) = self.classes {
             all.push(tensor(LOGITS, Datatype::Fp32, &[-1, classes as i64]));
             all.push(tensor(TOP, Datatype::Bytes, &[-1, -1]));
+        } else if self.texts {
+            all.push(tensor(LOGITS, Datatype::Fp32, &[-1, -1]));
+            all.push(tensor(PROBABILITIES, Datatype::Fp32, &[-1, -1]));
+            all.push(tensor(TOP, Datatype::Bytes, &[-1, -1]));
         }
         all.push(tensor(EMBEDDING, Datatype::Fp32, &[-1, self.embedding as i64]));
+        if self.texts {
+            all.push(tensor(
+                TEXT_EMBEDDING,
+                Datatype::Fp32,
+                &[-1, self.embedding as i64],
+            ));
+        }
         if let Some([patches, channels]) = self.patch_tokens {
             all.push(tensor(
                 PATCH_TOKENS,
@@ -86,52 +122,53 @@ impl Outputs {
         all
     }
 
-    /// Checks which outputs are wanted; if none is named, all but the explanation, which costs several times the rest.
+    /// Says which input an output needs that a request does not have; `None` if it has what the output needs.
+    fn missing(&self, name: &str, given: Given) -> Option<&'static str> {
+        let Given { images, texts } = given;
+        match name {
+            EMBEDDING => None,
+            TEXT_EMBEDDING => (!texts).then_some("needs the input `text`"),
+            LOGITS | PROBABILITIES | TOP if self.classes.is_none() || !images => {
+                (!(images && texts)).then_some("needs images and, in the input `text`, labels")
+            }
+            _ => (!images).then_some("needs an image"),
+        }
+    }
+
+    /// Checks which outputs are wanted by a request with the inputs `given`. A request that names none gets all but the explanation,
+    /// which costs several times the rest; one with texts alone gets their embedding.
     /// `of_request` are the parameters of the request, for clients that give an output none.
     pub(in crate::serve) fn select(
         &self,
         requested: &[RequestedOutput],
         of_request: &Parameters,
+        given: Given,
     ) -> Result<Vec<Selected>, Failure> {
         let all = self.metadata();
-        let select = |name, requested: &RequestedOutput| -> Result<Selected, Failure> {
-            let count = |parameter| {
-                let count = requested.parameters.unsigned(parameter);
-                let count = count.map_err(|failure| Failure::output(name, failure.message()))?;
-                // More classes than there are is all of them.
-                Ok(count.map(|count| {
-                    usize::try_from(count)
-                        .unwrap_or(usize::MAX)
-                        .min(self.classes.unwrap_or(0))
-                }))
-            };
-            let what = match name {
-                LOGITS => match count("classification")?.filter(|&k| k > 0) {
-                    Some(k) => What::Classification(k),
-                    None => What::Logits,
-                },
-                TOP => {
-                    let k = match count("k")? {
-                        Some(k) => Some(k),
-                        None => count("classification")?,
-                    };
-                    What::Top(k.unwrap_or(DEFAULT_TOP.min(self.classes.unwrap_or(0))))
-                }
-                EMBEDDING => What::Embedding,
-                EXPLANATION => What::Explanation(self.explain_options([&requested.parameters, of_request])?),
-                _ => What::PatchTokens,
-            };
-            Ok(Selected { name, what })
-        };
         if requested.is_empty() {
             let any = RequestedOutput::default();
             let names = all.iter().map(|output| output.name);
-            let names = names.filter(|&name| name != EXPLANATION);
-            return names.map(|name| select(name, &any)).collect();
+            let names = names.filter(|&name| match name {
+                EXPLANATION => false,
+                TEXT_EMBEDDING => given.images && given.texts,
+                name => self.missing(name, given).is_none(),
+            });
+            return names
+                .map(|name| self.select_one(name, &any, of_request, given))
+                .collect();
+        }
+        if requested.len() > MAX_OUTPUTS {
+            let count = requested.len();
+            return Err(Failure::invalid(format!(
+                "the request names {count} outputs, and {MAX_OUTPUTS} are the most"
+            )));
         }
         let one = |requested: &RequestedOutput| match all.iter().find(|output| output.name == requested.name)
         {
-            Some(output) => select(output.name, requested),
+            Some(output) => match self.missing(output.name, given) {
+                Some(reason) => Err(Failure::output(output.name, reason)),
+                None => self.select_one(output.name, requested, of_request, given),
+            },
             None => {
                 let names: Vec<String> = all.iter().map(|output| format!("`{}`", output.name)).collect();
                 let reason = match requested.name.as_str() {
@@ -151,6 +188,49 @@ impl Outputs {
             return Err(Failure::output(EXPLANATION, reason));
         }
         Ok(selected)
+    }
+
+    fn select_one(
+        &self,
+        name: &'static str,
+        requested: &RequestedOutput,
+        of_request: &Parameters,
+        given: Given,
+    ) -> Result<Selected, Failure> {
+        let of_output = |failure: Failure| {
+            Failure::new(failure.kind(), format!("output `{name}`: {}", failure.message()))
+        };
+        check_parameters(name, &requested.parameters).map_err(of_output)?;
+        // Texts as labels are counted when they are written.
+        let most = if given.texts {
+            usize::MAX
+        } else {
+            self.classes.unwrap_or(0)
+        };
+        let count = |parameter| {
+            let count = requested.parameters.unsigned(parameter).map_err(of_output)?;
+            // More classes than there are is all of them.
+            Ok(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX).min(most)))
+        };
+        let what = match name {
+            LOGITS => match count("classification")?.filter(|&k| k > 0) {
+                Some(k) => What::Classification(k),
+                None => What::Logits,
+            },
+            TOP => {
+                let k = match count("k")? {
+                    Some(k) => Some(k),
+                    None => count("classification")?,
+                };
+                What::Top(k.unwrap_or(DEFAULT_TOP.min(most)))
+            }
+            PROBABILITIES => What::Probabilities,
+            EMBEDDING if given.images => What::Embedding,
+            EMBEDDING | TEXT_EMBEDDING => What::TextEmbedding,
+            EXPLANATION => What::Explanation(self.explain_options([&requested.parameters, of_request])?),
+            _ => What::PatchTokens,
+        };
+        Ok(Selected { name, what })
     }
 
     /// By the first of the parameters that has one.
@@ -186,21 +266,73 @@ impl Outputs {
         Ok(ExplainOptions::new().class(class).method(method))
     }
 
-    /// The selected outputs of these images, of which `explained` has the explanations.
-    pub(in crate::serve) fn write(
-        &self,
+    /// Refuses outputs of texts as labels that would have more than `most` bytes: each image repeats the best labels.
+    pub(in crate::serve) fn check_size(
         selected: &[Selected],
-        images: &[ImageResult],
-        explained: &[ImageResult],
-    ) -> Vec<OutputTensor> {
-        let write = |output: &Selected| match output.what {
-            What::Explanation(_) => self.write_one(output, explained),
-            _ => self.write_one(output, images),
+        images: usize,
+        labels: &[String],
+        most: usize,
+    ) -> Result<(), Failure> {
+        // Beside a label there are its number, and its logit or probability.
+        let longest = 32 + labels.iter().map(String::len).max().unwrap_or(0);
+        let bytes = |selected: &Selected| match selected.what {
+            What::Top(k) | What::Classification(k) => {
+                images.saturating_mul(k.min(labels.len())).saturating_mul(longest)
+            }
+            _ => 0,
+        };
+        match selected.iter().find(|output| bytes(output) > most) {
+            Some(output) => {
+                let reason = format!(
+                    "would have more than {most} bytes. Ask for fewer labels by `k`, or send fewer images"
+                );
+                Err(Failure::output(output.name, reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the selected outputs.
+    pub(in crate::serve) fn write(&self, selected: &[Selected], results: Results<'_>) -> Vec<OutputTensor> {
+        let by_texts = results
+            .classifier
+            .map(|classifier| ByTexts::new(classifier, results.images));
+        let write = |output: &Selected| {
+            let (shape, data) = match (&output.what, &by_texts) {
+                (What::Logits, Some(by_texts)) => by_texts.logits(),
+                (What::Probabilities, Some(by_texts)) => by_texts.probabilities(),
+                (What::Classification(k), Some(by_texts)) => by_texts.top(*k, logit_text),
+                (What::Top(k), Some(by_texts)) => by_texts.top(*k, probability_text),
+                (What::TextEmbedding, _) => self.text_embedding(results),
+                (What::Explanation(_), _) => self.write_one(output, results.explained),
+                _ => self.write_one(output, results.images),
+            };
+            OutputTensor {
+                name: output.name,
+                shape,
+                data,
+            }
         };
         selected.iter().map(write).collect()
     }
 
-    fn write_one(&self, output: &Selected, images: &[ImageResult]) -> OutputTensor {
+    /// The embedding of each text. With templates it is the mean of unit vectors.
+    fn text_embedding(&self, results: Results<'_>) -> (Vec<usize>, OutputData) {
+        let (rows, values): (usize, Vec<f32>) = match results.classifier {
+            Some(classifier) if results.has_templates => {
+                let embeddings = classifier.embeddings();
+                (embeddings.nrows(), embeddings.iter().copied().collect())
+            }
+            _ => {
+                let texts = results.texts.iter().filter_map(ImageResult::text);
+                let values = texts.flat_map(|text| text.embedding.to_vec());
+                (results.texts.len(), values.collect())
+            }
+        };
+        (vec![rows, self.embedding], OutputData::Fp32(values))
+    }
+
+    fn write_one(&self, output: &Selected, images: &[ImageResult]) -> (Vec<usize>, OutputData) {
         let count = images.len();
         let tensor = |shape: &[usize], values| ([&[count], shape].concat(), OutputData::Fp32(values));
         let floats = |of: &dyn Fn(ImageOutputs<'_>, &mut Vec<f32>), shape: &[usize]| {
@@ -209,19 +341,19 @@ impl Outputs {
             outputs.for_each(|image| of(image, &mut values));
             tensor(shape, values)
         };
-        let classes = |k: usize, text: &dyn Fn(&Prediction) -> String| {
+        let classes = |k: usize, text: fn(&Prediction) -> String| {
             let elements = images.iter().filter_map(ImageResult::outputs);
             let elements = elements.flat_map(|image| image.top(k));
             let elements = elements.map(|prediction| text(&prediction)).collect();
             (vec![count, k], OutputData::Bytes(elements))
         };
-        let (shape, data) = match output.what {
+        match output.what {
             What::Logits => floats(
                 &|image, values| values.extend(image.logits().into_iter().flatten()),
                 &[self.classes.unwrap_or(0)],
             ),
-            What::Classification(k) => classes(k, &|p| format!("{}:{}:{}", p.logit, p.index, p.label)),
-            What::Top(k) => classes(k, &|p| format!("{}:{}:{}", p.probability, p.index, p.label)),
+            What::Classification(k) => classes(k, logit_text),
+            What::Top(k) => classes(k, probability_text),
             What::Embedding => floats(
                 &|image, values| values.extend(image.embedding()),
                 &[self.embedding],
@@ -237,193 +369,83 @@ impl Outputs {
                     explanations.flatten().copied().collect(),
                 )
             }
-        };
-        OutputTensor {
-            name: output.name,
-            shape,
-            data,
+            // Selected only for requests with texts, whose outputs are written elsewhere.
+            What::Probabilities | What::TextEmbedding => tensor(&[0], Vec::new()),
         }
+    }
+}
+
+fn logit_text(prediction: &Prediction) -> String {
+    format!("{}:{}:{}", prediction.logit, prediction.index, prediction.label)
+}
+
+fn probability_text(prediction: &Prediction) -> String {
+    let Prediction {
+        probability,
+        index,
+        label,
+        ..
+    } = prediction;
+    format!("{probability}:{index}:{label}")
+}
+
+/// Refuses parameters of an output that would be ignored.
+fn check_parameters(name: &str, parameters: &Parameters) -> Result<(), Failure> {
+    parameters.check_tensor()?;
+    if name != TOP {
+        parameters.only_for(&["k"], "the output `top`")?;
+    }
+    if ![LOGITS, TOP].contains(&name) {
+        parameters.only_for(&["classification"], "the outputs `logits` and `top`")?;
+    }
+    if name != EXPLANATION {
+        parameters.only_for(&["class", "method"], "the output `explanation`")?;
+    }
+    Ok(())
+}
+
+/// Images classified by texts.
+struct ByTexts<'a> {
+    classifier: &'a Classifier,
+    /// For each image, the logits of the texts.
+    logits: Vec<Array1<f32>>,
+}
+
+impl<'a> ByTexts<'a> {
+    fn new(classifier: &'a Classifier, images: &[ImageResult]) -> Self {
+        let images = images.iter().filter_map(ImageResult::outputs);
+        Self {
+            classifier,
+            logits: images.map(|image| classifier.logits(image.embedding())).collect(),
+        }
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        vec![self.logits.len(), self.classifier.labels().len()]
+    }
+
+    fn logits(&self) -> (Vec<usize>, OutputData) {
+        let values = self.logits.iter().flatten().copied().collect();
+        (self.shape(), OutputData::Fp32(values))
+    }
+
+    fn probabilities(&self) -> (Vec<usize>, OutputData) {
+        let scores = self.classifier.scores();
+        let rows = self.logits.iter();
+        let values = rows.flat_map(|logits| scores.probabilities(logits.view()));
+        (self.shape(), OutputData::Fp32(values.collect()))
+    }
+
+    fn top(&self, k: usize, text: fn(&Prediction) -> String) -> (Vec<usize>, OutputData) {
+        let labels = self.classifier.labels();
+        let k = k.min(labels.len());
+        let scores = self.classifier.scores();
+        let best = self.logits.iter();
+        let best = best.flat_map(|logits| scores.top(logits.view(), k, labels));
+        let elements = best.map(|prediction| text(&prediction)).collect();
+        (vec![self.logits.len(), k], OutputData::Bytes(elements))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use ndarray::array;
-
-    use super::*;
-    use crate::labels::Labels;
-    use crate::outputs::{self, Scores};
-    use crate::serve::scheduler::BatchResults;
-
-    fn model() -> (Outputs, Vec<ImageResult>) {
-        let labels = Labels::from_iter(["cat", "dog", "a:b"]);
-        let results = outputs::Outputs {
-            labels,
-            scores: Scores::Sigmoid,
-            prefix_tokens: 1,
-            grid: None,
-            embeddings: array![[1.0, 2.0], [3.0, 4.0]],
-            logits: Some(array![[0.0, 3.0, -1.0], [5.0, 1.0, 2.5]]),
-            tokens: None,
-            hidden_layers: Vec::new(),
-            attention_statistics: Vec::new(),
-        };
-        let results = Arc::new(BatchResults::Outputs(Box::new(results)));
-        let model = Outputs {
-            classes: Some(3),
-            embedding: 2,
-            patch_tokens: None,
-            explanation: None,
-        };
-        // Out of order, as batches may have them.
-        let images = [1, 0].map(|row| ImageResult::new(results.clone(), row));
-        (model, images.to_vec())
-    }
-
-    fn none() -> Parameters {
-        Parameters::default()
-    }
-
-    fn requested(name: &str, parameters: serde_json::Value) -> RequestedOutput {
-        let serde_json::Value::Object(map) = parameters else {
-            panic!()
-        };
-        RequestedOutput {
-            name: name.into(),
-            parameters: map.into(),
-        }
-    }
-
-    #[test]
-    fn without_names_all_outputs_are_written() {
-        let (model, images) = model();
-        let tensors = model.write(&model.select(&[], &none()).unwrap(), &images, &[]);
-        let names: Vec<_> = tensors.iter().map(|t| (t.name, t.shape.clone())).collect();
-        assert_eq!(
-            names,
-            [
-                ("logits", vec![2, 3]),
-                ("top", vec![2, 3]),
-                ("embedding", vec![2, 2])
-            ]
-        );
-        assert_eq!(
-            tensors[0].data,
-            OutputData::Fp32(vec![5.0, 1.0, 2.5, 0.0, 3.0, -1.0])
-        );
-        assert_eq!(tensors[2].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
-    }
-
-    #[test]
-    fn classes_are_written_as_tritons_classification_extension_has_them() {
-        let (model, images) = model();
-        let wanted = [
-            requested("logits", serde_json::json!({"classification": 2})),
-            requested("top", serde_json::json!({"k": 1})),
-        ];
-        let tensors = model.write(&model.select(&wanted, &none()).unwrap(), &images, &[]);
-        let OutputData::Bytes(classes) = &tensors[0].data else {
-            panic!()
-        };
-        assert_eq!(classes, &["5:0:cat", "2.5:2:a:b", "3:1:dog", "0:0:cat"]);
-        assert_eq!(tensors[0].shape, [2, 2]);
-        let OutputData::Bytes(top) = &tensors[1].data else {
-            panic!()
-        };
-        assert_eq!(top.len(), 2);
-        assert!(
-            top[0].starts_with("0.9933") && top[0].ends_with(":0:cat"),
-            "{top:?}"
-        );
-        // More than there are is all.
-        let all = [requested("top", serde_json::json!({"k": 99}))];
-        assert_eq!(
-            model.write(&model.select(&all, &none()).unwrap(), &images, &[])[0].shape,
-            [2, 3]
-        );
-    }
-
-    #[test]
-    fn explanations_are_written_for_those_who_name_them() {
-        let (mut model, images) = model();
-        model.explanation = Some([1, 2]);
-        let explanations = vec![array![[1.0, 2.0]], array![[3.0, 4.0]]];
-        let batch = Arc::new(BatchResults::Explanations(explanations));
-        let explained = [1, 0].map(|row| ImageResult::new(batch.clone(), row));
-
-        assert!(
-            model
-                .select(&[], &none())
-                .unwrap()
-                .iter()
-                .all(|output| output.name != EXPLANATION)
-        );
-        let wanted = [
-            requested(
-                "explanation",
-                serde_json::json!({"class": 2, "method": "conservative"}),
-            ),
-            requested("embedding", serde_json::json!({})),
-        ];
-        let selected = model.select(&wanted, &none()).unwrap();
-        let options = selected[0].to_explain().unwrap();
-        assert_eq!((options.class, options.method), (Some(2), Method::Conservative));
-        assert!(selected[1].to_explain().is_none());
-        let tensors = model.write(&selected, &images, &explained);
-        assert_eq!(tensors[0].shape, [2, 1, 2]);
-        assert_eq!(tensors[0].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
-        assert_eq!(tensors[1].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
-
-        let of_request = serde_json::json!({"class": 1, "method": "conservative"});
-        let serde_json::Value::Object(of_request) = of_request else {
-            panic!()
-        };
-        let output = requested("explanation", serde_json::json!({"method": "attnlrp"}));
-        let selected = model.select(&[output], &of_request.into()).unwrap();
-        let options = selected[0].to_explain().unwrap();
-        assert_eq!((options.class, options.method), (Some(1), Method::AttnLrp));
-        let twice = [&wanted[0], &wanted[0]].map(Clone::clone);
-        let twice = model.select(&twice, &none()).unwrap_err();
-        assert!(twice.message().contains("more than once"), "{twice}");
-        let error = |model: &Outputs, parameters| {
-            let failure = model.select(&[requested("explanation", parameters)], &none());
-            failure.unwrap_err().message().to_owned()
-        };
-        assert_eq!(
-            error(&model, serde_json::json!({"class": 3})),
-            "output `explanation`: parameter `class`: 3 is not one of the model's 3, counted from 0"
-        );
-        assert_eq!(
-            error(&model, serde_json::json!({"method": "integrated-gradients"})),
-            "output `explanation`: parameter `method`: \"integrated-gradients\" is not one of attnlrp, conservative"
-        );
-        model.classes = None;
-        assert_eq!(
-            error(&model, serde_json::json!({"class": 0})),
-            "output `explanation`: parameter `class`: the model has no classification head"
-        );
-        model.explanation = None;
-        assert!(error(&model, serde_json::json!({})).contains("--explanation"));
-    }
-
-    #[test]
-    fn an_unknown_output_is_named() {
-        let (model, _) = model();
-        let error = |name, parameters| model.select(&[requested(name, parameters)], &none()).unwrap_err();
-        assert_eq!(
-            error("logit", serde_json::json!({})).message(),
-            "output `logit`: the model has no such output; it has `logits`, `top`, `embedding`"
-        );
-        assert!(
-            error("patch_tokens", serde_json::json!({}))
-                .message()
-                .contains("--tokens")
-        );
-        assert_eq!(
-            error("top", serde_json::json!({"k": "all"})).message(),
-            "output `top`: parameter `k`: \"all\" is not a whole number, at least 0"
-        );
-    }
-}
+mod tests;

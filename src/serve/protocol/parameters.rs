@@ -1,11 +1,12 @@
-//! The parameters of requests and outputs. Unknown ones are ignored, as the protocol wants it.
+//! The parameters of requests, inputs and outputs. Unknown ones are ignored, as the protocol demands. Parameters that Triton follows and
+//! this server does not are refused, and so are known parameters in the wrong place.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::serve::failure::Failure;
+use crate::serve::failure::{Failure, Kind};
 use crate::serve::proto::{InferParameter, infer_parameter::ParameterChoice};
 use crate::serve::scheduler::Priority;
 
@@ -33,11 +34,102 @@ impl From<HashMap<String, InferParameter>> for Parameters {
     }
 }
 
+/// Why a parameter is refused, and how.
+type Rule = (&'static str, Kind, &'static str);
+
+const SEQUENCES: &str = "the server has no sequences: each request is run by itself. Leave the parameter out";
+const SHARED_MEMORY: &str = "the server has no shared memory: send tensors in the request";
+const OF_OUTPUTS: &str = "is a parameter of an output, not of the request";
+
+/// Refused among the parameters of a request.
+const OF_REQUEST: [Rule; 7] = [
+    ("sequence_id", Kind::Unsupported, SEQUENCES),
+    ("sequence_start", Kind::Unsupported, SEQUENCES),
+    ("sequence_end", Kind::Unsupported, SEQUENCES),
+    ("classification", Kind::InvalidArgument, OF_OUTPUTS),
+    ("k", Kind::InvalidArgument, OF_OUTPUTS),
+    (
+        "binary_data",
+        Kind::InvalidArgument,
+        "is a parameter of an output; `binary_data_output` is the parameter of the request, for all outputs",
+    ),
+    (
+        "binary_data_size",
+        Kind::InvalidArgument,
+        "is a parameter of an input, not of the request",
+    ),
+];
+
+/// Refused among the parameters of tensors.
+const OF_TENSOR: [Rule; 3] = [
+    ("shared_memory_region", Kind::Unsupported, SHARED_MEMORY),
+    ("shared_memory_byte_size", Kind::Unsupported, SHARED_MEMORY),
+    ("shared_memory_offset", Kind::Unsupported, SHARED_MEMORY),
+];
+
+/// Returns true for the values by which a client says that it does not want something.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
 fn wrong(name: &str, value: &Value, expected: &str) -> Failure {
     Failure::invalid(format!("parameter `{name}`: {value} is not {expected}"))
 }
 
 impl Parameters {
+    fn refuse(&self, rules: &[Rule]) -> Result<(), Failure> {
+        let given = |name: &str| self.0.get(name).is_some_and(|value| !is_nothing(value));
+        match rules.iter().find(|(name, ..)| given(name)) {
+            Some((name, kind, reason)) => Err(Failure::new(*kind, format!("parameter `{name}`: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the parameters of a request.
+    ///
+    /// # Errors
+    ///
+    /// A parameter that Triton follows and this server does not, or one that belongs to a tensor.
+    pub(in crate::serve) fn check_request(&self) -> Result<(), Failure> {
+        self.refuse(&OF_REQUEST)?;
+        self.refuse(&OF_TENSOR)
+    }
+
+    /// Checks the parameters of an input or output.
+    ///
+    /// # Errors
+    ///
+    /// A parameter of shared memory.
+    pub(in crate::serve) fn check_tensor(&self) -> Result<(), Failure> {
+        self.refuse(&OF_TENSOR)
+    }
+
+    /// Refuses parameters that are only for another output.
+    ///
+    /// # Errors
+    ///
+    /// One of `names` is given.
+    pub(in crate::serve) fn only_for(&self, names: &[&'static str], output: &str) -> Result<(), Failure> {
+        let given = |name: &&&str| self.0.get(**name).is_some_and(|value| !is_nothing(value));
+        match names.iter().find(given) {
+            Some(name) => Err(Failure::invalid(format!("parameter `{name}` is for {output}"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(in crate::serve) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(value) => Err(wrong(name, value, "a string")),
+        }
+    }
+
     /// A whole number that is not negative.
     pub(in crate::serve) fn unsigned(&self, name: &str) -> Result<Option<u64>, Failure> {
         match self.0.get(name) {
@@ -128,6 +220,42 @@ mod tests {
             let error = parameters(value).priority().unwrap_err();
             assert!(error.message().starts_with("parameter `priority`: "), "{error}");
         }
+    }
+
+    #[test]
+    fn parameters_that_would_be_ignored_are_refused_by_name() {
+        for (value, kind) in [
+            (json!({"sequence_id": 7}), Kind::Unsupported),
+            (json!({"sequence_id": "a"}), Kind::Unsupported),
+            (json!({"sequence_start": true}), Kind::Unsupported),
+            (json!({"sequence_end": true}), Kind::Unsupported),
+            (json!({"shared_memory_region": "r"}), Kind::Unsupported),
+            (json!({"classification": 3}), Kind::InvalidArgument),
+            (json!({"binary_data": true}), Kind::InvalidArgument),
+            (json!({"binary_data_size": 3}), Kind::InvalidArgument),
+            (json!({"k": 3}), Kind::InvalidArgument),
+        ] {
+            let name = value.as_object().unwrap().keys().next().unwrap().clone();
+            let error = parameters(value).check_request().unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(
+                error.message().starts_with(&format!("parameter `{name}`")),
+                "{error}"
+            );
+        }
+        // What changes nothing passes.
+        for value in [
+            json!({"sequence_id": 0, "sequence_start": false, "sequence_end": false}),
+            json!({"sequence_id": "", "binary_data": null}),
+            json!({"priority": 1, "timeout": 5, "binary_data_output": true, "class": 1, "my_own": [1]}),
+        ] {
+            assert_eq!(parameters(value.clone()).check_request(), Ok(()), "{value}");
+        }
+        assert!(
+            parameters(json!({"shared_memory_byte_size": 3}))
+                .check_tensor()
+                .is_err()
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use half::{bf16, f16};
 
+use super::base64::mistaken_for_image;
 use super::{Data, Datatype, InputTensor, TensorMetadata, binary};
 use crate::image::RgbImage;
 use crate::serve::failure::Failure;
@@ -11,9 +12,13 @@ use crate::serve::scheduler::Content;
 pub(in crate::serve) const IMAGE: &str = "image";
 pub(in crate::serve) const PIXELS: &str = "pixels";
 pub(in crate::serve) const PIXEL_VALUES: &str = "pixel_values";
+pub(in crate::serve) const TEXT: &str = "text";
+
+/// Maximum size of a text. Contexts have some 70 tokens: the rest of a longer text would not count.
+const MAX_TEXT_BYTES: usize = 4096;
 
 /// The inputs that a model takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::serve) struct Inputs {
     /// Height and width.
     pub(in crate::serve) image_size: [usize; 2],
@@ -21,6 +26,33 @@ pub(in crate::serve) struct Inputs {
     pub(in crate::serve) values: bool,
     /// The maximum number of pixels of a decoded image.
     pub(in crate::serve) max_pixels: u64,
+    /// Why it takes no texts; `None` if it takes them.
+    pub(in crate::serve) no_texts: Option<String>,
+}
+
+/// Which inputs a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Given {
+    pub(in crate::serve) images: bool,
+    pub(in crate::serve) texts: bool,
+}
+
+impl Given {
+    pub(in crate::serve) fn of(inputs: &[InputTensor]) -> Self {
+        let texts = inputs.iter().any(|input| input.name == TEXT);
+        Self {
+            // Without any input the request is about images, as far as its outputs are concerned.
+            images: !texts || inputs.iter().any(|input| input.name != TEXT),
+            texts,
+        }
+    }
+}
+
+/// What a request sends.
+#[derive(Clone, Debug)]
+pub(in crate::serve) struct Sent {
+    pub(in crate::serve) images: Option<Images>,
+    pub(in crate::serve) texts: Option<Vec<String>>,
 }
 
 /// The images of a request.
@@ -46,55 +78,79 @@ impl Inputs {
         if self.values {
             all.push(tensor(PIXEL_VALUES, Datatype::Fp32, &[-1, 3, height, width]));
         }
+        if self.no_texts.is_none() {
+            all.push(tensor(TEXT, Datatype::Bytes, &[-1]));
+        }
         all
     }
 
-    /// The images of a request's only input.
-    pub(in crate::serve) fn read(&self, mut inputs: Vec<InputTensor>) -> Result<Images, Failure> {
-        let names = || {
-            let all = self.metadata();
-            let names: Vec<String> = all.iter().map(|t| format!("`{}`", t.name)).collect();
-            names.join(", ")
+    fn names(&self) -> String {
+        let all = self.metadata();
+        let names: Vec<String> = all.iter().map(|t| format!("`{}`", t.name)).collect();
+        names.join(", ")
+    }
+
+    /// Reads the inputs of a request: images in one input, texts, or both.
+    pub(in crate::serve) fn read(&self, inputs: Vec<InputTensor>) -> Result<Sent, Failure> {
+        let (mut images, mut texts) = (None, None);
+        for input in inputs {
+            self.check(&input)?;
+            let slot = if input.name == TEXT {
+                &mut texts
+            } else {
+                &mut images
+            };
+            if slot.is_some() {
+                let reason = format!("is one of several inputs; a request has one of {}", self.names());
+                return Err(Failure::input(&input.name, reason));
+            }
+            *slot = Some(input);
+        }
+        if images.is_none() && texts.is_none() {
+            return Err(Failure::invalid(format!(
+                "the request has no input; it needs one of {}",
+                self.names()
+            )));
+        }
+        let read_images = |input: InputTensor| {
+            let name = input.name.clone();
+            let read = match name.as_str() {
+                IMAGE => encoded(input),
+                PIXELS => self.pixels(input),
+                _ => self.values(input),
+            };
+            read.map_err(|reason| Failure::input(&name, reason))
         };
-        for input in &inputs {
-            match input.name.as_str() {
-                IMAGE | PIXELS => {}
-                PIXEL_VALUES if self.values => {}
-                PIXEL_VALUES => {
-                    let reason =
-                        "the server was not started with --pixel-values, which loads the model for it";
-                    return Err(Failure::input(&input.name, reason));
-                }
-                name => {
-                    return Err(Failure::input(
-                        name,
-                        format!("the model has no such input; it has {}", names()),
-                    ));
-                }
+        let read_texts = |input| read_texts(input).map_err(|reason| Failure::input(TEXT, reason));
+        Ok(Sent {
+            images: images.map(read_images).transpose()?,
+            texts: texts.map(read_texts).transpose()?,
+        })
+    }
+
+    /// Checks the name and the parameters of an input.
+    fn check(&self, input: &InputTensor) -> Result<(), Failure> {
+        let refused = |reason: &str| Err(Failure::input(&input.name, reason));
+        match (input.name.as_str(), &self.no_texts) {
+            (IMAGE | PIXELS, _) | (TEXT, None) => {}
+            (TEXT, Some(reason)) => return refused(reason),
+            (PIXEL_VALUES, _) if self.values => {}
+            (PIXEL_VALUES, _) => {
+                return refused(
+                    "the server was not started with --pixel-values, which loads the model for it",
+                );
+            }
+            _ => {
+                return refused(&format!("the model has no such input; it has {}", self.names()));
             }
         }
-        let input = match (inputs.pop(), inputs.pop()) {
-            (Some(input), None) => input,
-            (None, _) => {
-                return Err(Failure::invalid(format!(
-                    "the request has no input; it needs one of {}",
-                    names()
-                )));
-            }
-            (Some(last), Some(_)) => {
-                return Err(Failure::input(
-                    &last.name,
-                    format!("is one of several inputs; a request has one of {}", names()),
-                ));
-            }
-        };
-        let name = input.name.clone();
-        let read = match name.as_str() {
-            IMAGE => encoded(input),
-            PIXELS => self.pixels(input),
-            _ => self.values(input),
-        };
-        read.map_err(|reason| Failure::input(&name, reason))
+        let checked = input.parameters.check_tensor();
+        checked.map_err(|failure| {
+            Failure::new(
+                failure.kind(),
+                format!("input `{}`: {}", input.name, failure.message()),
+            )
+        })
     }
 
     fn pixels(&self, input: InputTensor) -> Result<Images, String> {
@@ -165,10 +221,45 @@ fn encoded(input: InputTensor) -> Result<Images, String> {
         Data::Numbers(_) => return Err("has numbers for encoded images".into()),
     };
     check_length(files.len(), &shape)?;
+    for (index, file) in files.iter().enumerate() {
+        if let Some(mistake) = mistaken_for_image(file) {
+            return Err(format!("image {index} {mistake}"));
+        }
+    }
     Ok(Images {
         tensor: IMAGE,
         contents: files.into_iter().map(Content::Encoded).collect(),
     })
+}
+
+fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
+    datatype(&input, &[Datatype::Bytes])?;
+    let shape = dimensions(&input.shape)?;
+    if !matches!(shape[..], [_] | [_, 1]) {
+        return Err(format!("shape {shape:?} is not [n]"));
+    }
+    let texts = match input.data {
+        Data::Raw(bytes) => binary::split_elements(bytes)?,
+        Data::Bytes(elements) => elements,
+        Data::Numbers(_) => return Err("has numbers for texts".into()),
+    };
+    check_length(texts.len(), &shape)?;
+    if texts.is_empty() {
+        return Err("has no text".into());
+    }
+    let text = |(index, text): (usize, Bytes)| {
+        if text.len() > MAX_TEXT_BYTES {
+            let bytes = text.len();
+            return Err(format!(
+                "text {index} has {bytes} bytes, and {MAX_TEXT_BYTES} are the most. Send its beginning: the model reads a few dozen words"
+            ));
+        }
+        let text = String::from_utf8(text.to_vec());
+        text.map_err(|_| {
+            format!("text {index} is not UTF-8. Is it an image? Images go into the input `{IMAGE}`")
+        })
+    };
+    texts.into_iter().enumerate().map(text).collect()
 }
 
 fn datatype(input: &InputTensor, accepted: &[Datatype]) -> Result<Datatype, String> {
@@ -233,11 +324,13 @@ mod tests {
     use bytes::{BufMut, BytesMut};
 
     use super::*;
+    use crate::serve::protocol::parameters::Parameters;
 
     const INPUTS: Inputs = Inputs {
         image_size: [2, 4],
         values: true,
         max_pixels: 100,
+        no_texts: None,
     };
 
     fn tensor(name: &str, datatype: &str, shape: &[i64], data: Data) -> InputTensor {
@@ -245,6 +338,7 @@ mod tests {
             name: name.into(),
             datatype: datatype.into(),
             shape: shape.into(),
+            parameters: Parameters::default(),
             data,
         }
     }
@@ -275,7 +369,7 @@ mod tests {
             let read = INPUTS
                 .read(vec![tensor(PIXEL_VALUES, datatype, &[2, 3, 2, 4], data)])
                 .unwrap();
-            let read = values(read);
+            let read = values(read.images.unwrap());
             assert_eq!(read.len(), 2);
             assert_eq!(read.concat(), numbers, "{datatype}");
         }
@@ -298,7 +392,7 @@ mod tests {
         for (input, expected) in [
             (
                 tensor("images", "BYTES", &[1], raw(4)),
-                "input `images`: the model has no such input; it has `image`, `pixels`, `pixel_values`",
+                "input `images`: the model has no such input; it has `image`, `pixels`, `pixel_values`, `text`",
             ),
             (
                 tensor(IMAGE, "FP32", &[1], raw(4)),
@@ -374,7 +468,10 @@ mod tests {
     #[test]
     fn a_request_has_one_input() {
         let image = || tensor(IMAGE, "BYTES", &[1], Data::Bytes(vec![Bytes::from_static(b"x")]));
-        assert_eq!(INPUTS.read(vec![image()]).unwrap().contents.len(), 1);
+        assert_eq!(
+            INPUTS.read(vec![image()]).unwrap().images.unwrap().contents.len(),
+            1
+        );
         let none = INPUTS.read(Vec::new()).unwrap_err();
         assert!(none.message().starts_with("the request has no input"), "{none}");
         let two = INPUTS.read(vec![image(), image()]).unwrap_err();
@@ -397,7 +494,84 @@ mod tests {
             tensor(IMAGE, "BYTES", &[0], Data::Bytes(Vec::new())),
             tensor(PIXELS, "UINT8", &[0, 1, 1, 3], Data::Numbers(Vec::new())),
         ] {
-            assert_eq!(INPUTS.read(vec![input]).unwrap().contents.len(), 0);
+            assert_eq!(
+                INPUTS.read(vec![input]).unwrap().images.unwrap().contents.len(),
+                0
+            );
         }
+    }
+
+    #[test]
+    fn texts_are_read_alone_or_beside_images() {
+        let texts = |texts: &[&'static str]| {
+            let elements = texts.iter().map(|text| Bytes::from_static(text.as_bytes()));
+            tensor(
+                TEXT,
+                "BYTES",
+                &[texts.len() as i64],
+                Data::Bytes(elements.collect()),
+            )
+        };
+        let image = tensor(IMAGE, "BYTES", &[1], Data::Bytes(vec![Bytes::from_static(b"x")]));
+        let alone = INPUTS.read(vec![texts(&["a", "é"])]).unwrap();
+        assert!(alone.images.is_none());
+        assert_eq!(alone.texts.unwrap(), ["a", "é"]);
+        let both = INPUTS.read(vec![texts(&["a"]), image.clone()]).unwrap();
+        assert!(both.images.is_some() && both.texts.is_some());
+        let given = |inputs: &[InputTensor]| {
+            let Given { images, texts } = Given::of(inputs);
+            (images, texts)
+        };
+        assert_eq!(given(&[texts(&["a"])]), (false, true));
+        assert_eq!(given(&[texts(&["a"]), image.clone()]), (true, true));
+        assert_eq!(given(&[image]), (true, false));
+        assert_eq!(given(&[]), (true, false));
+
+        let error = |inputs| INPUTS.read(inputs).unwrap_err().message().to_owned();
+        assert_eq!(error(vec![texts(&[])]), "input `text`: has no text");
+        assert!(error(vec![texts(&["a"]), texts(&["b"])]).starts_with("input `text`: is one of several"));
+        let long = tensor(
+            TEXT,
+            "BYTES",
+            &[1],
+            Data::Bytes(vec![vec![b'a'; MAX_TEXT_BYTES + 1].into()]),
+        );
+        assert!(error(vec![long]).contains("4097 bytes"));
+        let binary = tensor(
+            TEXT,
+            "BYTES",
+            &[1],
+            Data::Bytes(vec![Bytes::from_static(b"\x89PNG")]),
+        );
+        assert!(error(vec![binary]).contains("not UTF-8"));
+        let without = Inputs {
+            no_texts: Some("the model has no text tower".into()),
+            ..INPUTS
+        };
+        let refused = without.read(vec![texts(&["a"])]).unwrap_err();
+        assert_eq!(refused.message(), "input `text`: the model has no text tower");
+    }
+
+    #[test]
+    fn what_is_mistaken_for_an_image_or_ignored_elsewhere_is_said() {
+        let image = |bytes: &'static [u8]| {
+            let data = Data::Bytes(vec![Bytes::from_static(bytes)]);
+            INPUTS.read(vec![tensor(IMAGE, "BYTES", &[1], data)]).unwrap_err()
+        };
+        let url = image(b"https://example.com/cat.png");
+        assert_eq!(
+            url.message(),
+            "input `image`: image 0 is a URL. The server fetches nothing: send the bytes of the file"
+        );
+        let mut shared = tensor(IMAGE, "BYTES", &[1], Data::Bytes(Vec::new()));
+        let map = serde_json::json!({"shared_memory_region": "r"});
+        shared.parameters = map.as_object().unwrap().clone().into();
+        let error = INPUTS.read(vec![shared]).unwrap_err();
+        assert!(
+            error
+                .message()
+                .starts_with("input `image`: parameter `shared_memory_region`"),
+            "{error}"
+        );
     }
 }

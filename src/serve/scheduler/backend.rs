@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use super::request::{BatchResults, Content, Prepared};
+use super::request::{BatchResults, Content, Prepared, TextResults};
 use super::turns::Turns;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, RunFeed, Submission};
@@ -13,7 +13,7 @@ use crate::explain::Explainer;
 use crate::hip;
 use crate::image::{Limits, RgbImage, decode};
 use crate::outputs::Outputs;
-use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session};
+use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
 use crate::timing::{Phase, Timing};
 
 /// On a GPU events in its streams take time: one batch of so many is timed.
@@ -24,6 +24,7 @@ const TIMED: u32 = 32;
 pub(crate) struct PrepareTimes {
     pub(crate) decode: Option<Duration>,
     pub(crate) resize: Option<Duration>,
+    pub(crate) tokenize: Option<Duration>,
 }
 
 /// The times of a batch on its device, where they were measured.
@@ -31,6 +32,8 @@ pub(crate) struct PrepareTimes {
 pub(crate) struct RunTimes {
     /// To the device and back.
     pub(crate) copy: Duration,
+    /// Back from the device; part of `copy`.
+    pub(crate) copy_out: Duration,
     pub(crate) compute: Duration,
 }
 
@@ -162,6 +165,7 @@ impl SessionBackend {
                 self.session.run_with(RunInput::Images(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::argument("batch", "is to be explained")),
+            Some(Prepared::Text(_)) => Err(Error::argument("batch", "has texts for images")),
             Some(Prepared::Values(_)) | None => {
                 let values = batch.iter().map(|image| match image {
                     Prepared::Values(values) => Some(values.as_slice()),
@@ -209,6 +213,7 @@ impl Backend for SessionBackend {
             Content::Decoded(image) => image,
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
+            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
@@ -229,11 +234,16 @@ impl Backend for SessionBackend {
         let outputs = self.run_in_memory(batch, Some(&mut timing))?;
         let mut times = RunTimes {
             copy: Duration::ZERO,
+            copy_out: Duration::ZERO,
             compute: Duration::ZERO,
         };
         for (phase, time) in timing.phases() {
             match phase {
-                Phase::Stage | Phase::CopyIn | Phase::CopyOut => times.copy += time,
+                Phase::Stage | Phase::CopyIn => times.copy += time,
+                Phase::CopyOut => {
+                    times.copy += time;
+                    times.copy_out += time;
+                }
                 _ => times.compute += time,
             }
         }
@@ -285,6 +295,7 @@ impl Backend for ExplainerBackend {
             Content::Decoded(image) => image,
             Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
+            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
         };
         let start = Instant::now();
         let (_, values) = self.0.pixel_values(&image)?;
@@ -314,5 +325,74 @@ impl Backend for ExplainerBackend {
 
     fn concurrency(&self) -> usize {
         1
+    }
+}
+
+/// The text tower of a session.
+pub(crate) struct TextBackend {
+    encoder: TextEncoder,
+    device: String,
+}
+
+impl TextBackend {
+    /// Loads the text tower of a session, and runs it once.
+    pub(crate) fn new(session: &Session) -> Result<Self> {
+        let encoder = TextEncoder::new(session)?;
+        let device = match encoder.gpu() {
+            Some(gpu) => Device::Hip(gpu.ordinal()),
+            None => Device::Cpu,
+        };
+        let backend = Self {
+            encoder,
+            device: device.to_string(),
+        };
+        backend.check()?;
+        Ok(backend)
+    }
+}
+
+impl Backend for TextBackend {
+    fn prepare(&self, _: &str, content: Content, _: &Limits, times: &mut PrepareTimes) -> Result<Prepared> {
+        let Content::Text(text) = content else {
+            return Err(Error::argument("content", "is not a text"));
+        };
+        let start = Instant::now();
+        let tokens = self.encoder.tokenize(&text)?;
+        times.tokenize = Some(start.elapsed());
+        Ok(Prepared::Text(tokens))
+    }
+
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
+        let tokens = batch.iter().map(|prepared| match prepared {
+            Prepared::Text(tokens) => Ok(tokens),
+            _ => Err(Error::argument("batch", "has images for texts")),
+        });
+        let tokens = tokens.collect::<Result<Vec<_>>>()?;
+        let ids: Vec<&[u32]> = tokens.iter().map(|tokens| tokens.ids.as_slice()).collect();
+        let results = TextResults {
+            embeddings: self.encoder.embed(&ids)?,
+            tokens: tokens
+                .iter()
+                .map(|tokens| (tokens.ids.len(), tokens.truncated))
+                .collect(),
+        };
+        Ok((BatchResults::Texts(results), None))
+    }
+
+    fn check(&self) -> Result<()> {
+        let tokens = self.encoder.tokenize("a photo")?;
+        self.encoder.embed(&[&tokens.ids]).map(drop)
+    }
+
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+
+    fn gpus(&self) -> Vec<hip::Device> {
+        self.encoder.gpu().cloned().into_iter().collect()
     }
 }

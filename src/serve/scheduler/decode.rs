@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::backend::PrepareTimes;
 use super::queue::{BatchRule, Queue, Taken};
-use super::request::{Item, Stage};
+use super::request::{Content, Item, Stage};
 use crate::error::{Error, Result};
 use crate::image::Limits;
 use crate::serve::failure::{Failure, Kind};
@@ -123,12 +123,22 @@ impl Shared {
         let Stage::Received(tensor, content) = std::mem::replace(&mut item.stage, Stage::Running) else {
             return;
         };
-        let name = format!("input `{tensor}`, image {}", item.index());
+        let what = if matches!(content, Content::Text(_)) {
+            "text"
+        } else {
+            "image"
+        };
+        let name = format!("input `{tensor}`, {what} {}", item.index());
         let mut times = PrepareTimes::default();
         match engine.prepare(&name, content, &self.limits, &mut times) {
             Some(Ok(prepared)) => {
                 let mut at = begin;
-                for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
+                let stages = [
+                    (Measured::Decode, times.decode),
+                    (Measured::Resize, times.resize),
+                    (Measured::Tokenize, times.tokenize),
+                ];
+                for (stage, time) in stages {
                     if let Some(time) = time {
                         item.stage(stage, at, time);
                         at += time;

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use self::backend::PrepareTimes;
-pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend};
+pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend, TextBackend};
 pub(crate) use self::decode::Decoders;
 pub use self::queue::Priority;
 pub(crate) use self::queue::{BatchRule, Queue};
@@ -259,7 +259,8 @@ impl Engine {
     fn admit(&self, images: usize, priority: Priority) -> Result<Vec<Slot>, Failure> {
         let shared = &self.shared;
         if images == 0 {
-            return Err(Failure::invalid("the request has no image"));
+            let what = shared.metrics.what();
+            return Err(Failure::invalid(format!("the request has no {what}")));
         }
         // Bulk requests leave space for interactive ones.
         let share = |places: usize| match priority {
@@ -269,7 +270,8 @@ impl Engine {
         let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
-                "the request has {images} images, and the queue takes {capacity} of its priority; send fewer at once"
+                "the request has {images} {}, and the queue takes {capacity} of its priority; send fewer at once",
+                shared.metrics.what()
             )));
         }
         // Under the lock of the queue, so that a request is admitted before the engine closes or loses its last instance,
@@ -286,8 +288,9 @@ impl Engine {
             shared.metrics.shed(priority, images);
             let failure = match admitted >= backlog {
                 true => format!(
-                    "model `{}` is overloaded: {admitted} images wait or run, {backlog} are the most",
-                    shared.name
+                    "model `{}` is overloaded: {admitted} {} wait or run, {backlog} are the most",
+                    shared.name,
+                    shared.metrics.what()
                 ),
                 false => format!(
                     "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -14,12 +14,14 @@ use super::Slot;
 use super::queue::{Priority, Waiting};
 use crate::explain::ExplainOptions;
 use crate::image::RgbImage;
+use crate::model::Tokens;
 use crate::outputs::{ImageOutputs, Outputs};
 use crate::serve::failure::{Failure, Kind};
 use crate::serve::metrics::Stage as Measured;
+use crate::serve::statistics::Parts;
 use crate::serve::traces::Trace;
 
-/// One image as a client sent it.
+/// One image or text as a client sent it.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// An encoded image file.
@@ -30,9 +32,11 @@ pub(crate) enum Content {
     Values(Vec<f32>),
     /// One of the others, whose result is to be explained.
     ToExplain(Box<Content>, ExplainOptions),
+    /// A text.
+    Text(String),
 }
 
-/// One image as a batch takes it.
+/// One image or text as a batch takes it.
 #[derive(Clone, Debug)]
 pub(crate) enum Prepared {
     /// RGB bytes of the model's size.
@@ -43,6 +47,8 @@ pub(crate) enum Prepared {
     Values(Vec<f32>),
     /// Normalised values, whose result is to be explained.
     ToExplain(Vec<f32>, ExplainOptions),
+    /// The tokens of a text.
+    Text(Tokens),
 }
 
 /// The results of a batch.
@@ -51,14 +57,34 @@ pub(crate) enum BatchResults {
     Outputs(Box<Outputs>),
     /// For each image, what its pixels contribute, `[H, W]`.
     Explanations(Vec<Array2<f32>>),
+    /// Embeddings of texts.
+    Texts(TextResults),
+}
+
+/// The results of a batch of texts.
+#[derive(Debug)]
+pub(crate) struct TextResults {
+    /// `[texts, D]`
+    pub(crate) embeddings: Array2<f32>,
+    /// The number of tokens of each text, and whether its end was left out.
+    pub(crate) tokens: Vec<(usize, bool)>,
+}
+
+/// The result of one text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextResult<'a> {
+    pub(crate) embedding: ArrayView1<'a, f32>,
+    pub(crate) tokens: usize,
+    pub(crate) truncated: bool,
 }
 
 impl BatchResults {
-    /// The number of images.
+    /// The number of images or texts.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Outputs(outputs) => outputs.len(),
             Self::Explanations(explanations) => explanations.len(),
+            Self::Texts(texts) => texts.embeddings.nrows(),
         }
     }
 }
@@ -68,23 +94,47 @@ impl BatchResults {
 pub(crate) struct ImageResult {
     batch: Arc<BatchResults>,
     row: usize,
+    pub(crate) parts: Parts,
 }
 
 impl ImageResult {
     pub(crate) fn new(batch: Arc<BatchResults>, row: usize) -> Self {
-        Self { batch, row }
+        Self {
+            batch,
+            row,
+            parts: Parts::default(),
+        }
+    }
+
+    /// Sets the times of this image.
+    pub(super) fn with_parts(mut self, parts: Parts) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// The embedding of a text; `None` for an image.
+    pub(crate) fn text(&self) -> Option<TextResult<'_>> {
+        let BatchResults::Texts(texts) = &*self.batch else {
+            return None;
+        };
+        let &(tokens, truncated) = texts.tokens.get(self.row)?;
+        Some(TextResult {
+            embedding: texts.embeddings.row(self.row),
+            tokens,
+            truncated,
+        })
     }
 
     pub(crate) fn outputs(&self) -> Option<ImageOutputs<'_>> {
         match &*self.batch {
             BatchResults::Outputs(outputs) => Some(outputs.image(self.row)),
-            BatchResults::Explanations(_) => None,
+            BatchResults::Explanations(_) | BatchResults::Texts(_) => None,
         }
     }
 
     pub(crate) fn explanation(&self) -> Option<ArrayView2<'_, f32>> {
         match &*self.batch {
-            BatchResults::Outputs(_) => None,
+            BatchResults::Outputs(_) | BatchResults::Texts(_) => None,
             BatchResults::Explanations(explanations) => explanations.get(self.row).map(|map| map.view()),
         }
     }
@@ -175,6 +225,7 @@ pub(super) struct Item {
     /// When it began to wait: for its decoding, then for its batch.
     pub(super) since: Instant,
     pub(super) stage: Stage,
+    pub(super) parts: Parts,
     /// The queue space that it takes; freed when the image is finished.
     pub(super) slot: Slot,
 }
@@ -208,6 +259,7 @@ impl Item {
             retried: false,
             since: now,
             stage,
+            parts: Parts::default(),
             slot,
         }
     }
@@ -217,7 +269,12 @@ impl Item {
     }
 
     /// Adds a stage of this image to the metrics, and to the trace of its request.
-    pub(super) fn stage(&self, stage: Measured, begin: Instant, time: Duration) {
+    pub(super) fn stage(&mut self, stage: Measured, begin: Instant, time: Duration) {
+        match stage {
+            Measured::Queue => self.parts.queue += time,
+            Measured::Decode | Measured::Resize | Measured::Tokenize => self.parts.input += time,
+            Measured::Copy | Measured::Compute | Measured::Explain => {}
+        }
         self.slot.engine().metrics().stage(stage, time);
         let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
         self.request

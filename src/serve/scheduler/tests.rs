@@ -9,7 +9,7 @@ use super::*;
 use crate::error::ImageErrorKind;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};
-use crate::serve::metrics::Metrics;
+use crate::serve::metrics::{Metrics, Runs};
 use crate::serve::traces::Trace;
 
 /// A batch that waits to be let go.
@@ -116,7 +116,7 @@ impl Steered {
             backlog,
         };
         let decoders = Arc::new(Decoders::new(1, Limits::default()).unwrap());
-        let metrics = Metrics::new().engine("fake");
+        let metrics = Metrics::new().engine("fake", Runs::Images, Arc::default());
         let engine = Engine::start("fake", backends.collect(), options, decoders, metrics);
         Self {
             engine: engine.unwrap(),

@@ -79,11 +79,17 @@ impl Shared {
         match run_caught(instance, &batch, number) {
             Ok((results, times)) => {
                 let time = begin.elapsed();
-                self.metrics.batch(items.len(), time, times);
+                let prepared = items.iter().map(|item| item.parts.input).max();
+                self.metrics
+                    .batch(items.len(), prepared.unwrap_or_default(), time, times);
                 trace(&items, instance, begin, time, times);
                 let results = Arc::new(results);
-                for (row, item) in items.into_iter().enumerate() {
-                    item.finish(Ok(ImageResult::new(results.clone(), row)));
+                let output = times.map_or(Duration::ZERO, |times| times.copy_out);
+                for (row, mut item) in items.into_iter().enumerate() {
+                    item.parts.infer = time.saturating_sub(output);
+                    item.parts.output = output;
+                    let result = ImageResult::new(results.clone(), row).with_parts(item.parts);
+                    item.finish(Ok(result));
                 }
             }
             Err(error) => self.failed(instance, items, batch, &error),
@@ -147,7 +153,7 @@ fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, ti
             ]
         };
         trace.stage("run", begin, time, attributes);
-        if let Some(RunTimes { copy, compute }) = times {
+        if let Some(RunTimes { copy, compute, .. }) = times {
             trace.stage(Measured::Copy.name(), begin, copy, attributes);
             trace.stage(Measured::Compute.name(), begin + copy, compute, attributes);
         }

@@ -111,7 +111,10 @@ fn health_and_metadata() {
         let status = client.model_metadata(request("cats")).await.unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
-            (Code::NotFound, "there is no model `cats`")
+            (
+                Code::NotFound,
+                "there is no model `cats`; the server has `digits`"
+            )
         );
     });
 }

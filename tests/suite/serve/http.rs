@@ -292,7 +292,10 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     assert_eq!(running.post("/v2/models/digits/infer", &[], b"{").error().0, 400);
 
     for (path, message) in [
-        ("/v2/models/cats", "there is no model `cats`"),
+        (
+            "/v2/models/cats",
+            "there is no model `cats`; the server has `digits`",
+        ),
         (
             "/v2/models/digits/versions/2",
             "model `digits` has no version `2`",
@@ -301,14 +304,21 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
             "/v2/models/digits/versions/x",
             "model `digits` has no version `x`",
         ),
-        ("/v3", "there is no /v3"),
     ] {
         assert_eq!(running.get(path).error(), (404, message.into()));
     }
     assert_eq!(
         running.get("/v2/models/digits/infer").error(),
-        (405, "GET is not for /v2/models/digits/infer".into())
+        (405, "GET is not for /v2/models/digits/infer; use POST".into())
     );
+    // Who looks in the wrong place learns where to look.
+    let (status, message) = running.get("/v3").error();
+    assert_eq!(status, 404);
+    assert!(
+        message.starts_with("there is no /v3. There are /v2,"),
+        "{message}"
+    );
+    assert!(message.contains("/v1/embeddings"), "{message}");
     let headers = [("Content-Encoding", "gzip")];
     assert_eq!(
         running.post("/v2/models/digits/infer", &headers, b"x").error().0,
@@ -335,7 +345,7 @@ fn images_are_embedded() {
     assert_eq!(response.status, 400);
     assert_eq!(
         response.json()["error"]["message"],
-        "`input`[0] is text; the model takes images as data: URIs"
+        "`input`[0] is a text, but the model takes no texts: it has no text tower. Send images as data: URLs"
     );
 }
 

@@ -7,7 +7,9 @@ use std::thread;
 use super::*;
 
 /// A server in a process of its own, which says where it listens.
-fn process() -> (
+pub(super) fn process(
+    more: &[&str],
+) -> (
     std::process::Child,
     SocketAddr,
     BufReader<std::process::ChildStderr>,
@@ -24,6 +26,7 @@ fn process() -> (
             "--log",
             "json",
         ])
+        .args(more)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -41,7 +44,7 @@ fn process() -> (
     (child, address, log)
 }
 
-fn signal(child: &std::process::Child, name: &str) {
+pub(super) fn signal(child: &std::process::Child, name: &str) {
     let status = Command::new("kill")
         .args([name, &child.id().to_string()])
         .status();
@@ -51,7 +54,7 @@ fn signal(child: &std::process::Child, name: &str) {
 /// Requests in flight are answered, and the process ends with success.
 #[test]
 fn sigterm_drains() {
-    let (mut child, address, mut log) = process();
+    let (mut child, address, mut log) = process(&[]);
     let body = samples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]).to_string();
     // One has its head sent, and its body only after the signal.
     let mut late = connect(address);
@@ -78,6 +81,36 @@ fn sigterm_drains() {
     let response = response(late);
     assert_eq!(response.status, 200, "{}", response.text());
     assert_eq!(response.header("connection"), Some("close"));
+    assert!(child.wait().unwrap().success());
+}
+
+/// Closing the terminal ends the server as SIGTERM does, also if it is said twice.
+#[test]
+fn sighup_drains() {
+    let (mut child, address, mut log) = process(&[]);
+    let body = samples(&[1, 2, 3]).to_string();
+    let mut late = connect(address);
+    let head = format!(
+        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    late.write_all(head.as_bytes()).unwrap();
+    late.write_all(&body.as_bytes()[..10]).unwrap();
+    wait_until("the head has come", || {
+        let metrics = request(address, "GET", "/metrics", &[], b"").text();
+        let mut lines = metrics.lines();
+        lines.any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
+    });
+    signal(&child, "-HUP");
+    let mut line = String::new();
+    while !line.contains("draining") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the server ended");
+    }
+    signal(&child, "-HUP");
+    late.write_all(&body.as_bytes()[10..]).unwrap();
+    let response = response(late);
+    assert_eq!(response.status, 200, "{}", response.text());
     assert!(child.wait().unwrap().success());
 }
 

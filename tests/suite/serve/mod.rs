@@ -1,11 +1,18 @@
 //! `hipvit serve` in this process, on a free port of loopback, and its clients: HTTP/1.1 by hand, gRPC by the generated client.
 
+mod access_log;
+mod encoded;
 mod grpc;
+mod health;
 mod http;
 mod lifecycle;
 mod limits;
+mod openai;
 mod repository;
+mod request_keys;
+mod texts;
 mod traces;
+mod triton;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
