@@ -224,7 +224,7 @@ impl Listing {
     fn add(&mut self, (files, errors): (Vec<PathBuf>, Vec<Error>)) {
         self.sources.extend(files.into_iter().map(Source::File));
         self.failed += errors.len();
-        errors.iter().for_each(report);
+        errors.into_iter().for_each(report);
     }
 
     /// The images, and how many could not be listed.

@@ -343,7 +343,7 @@ impl Repository {
                     tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
                 }
                 if let Some(reason) = session.no_gpu() {
-                    tracing::info!(model = name, %reason, "runs on the CPU");
+                    tracing::info!(model = name, reason = reason.brief(), "runs on the CPU");
                 }
                 let backend = SessionBackend::new(session.clone(), values, turns.clone());
                 backend.warm_up()?;

@@ -9,11 +9,11 @@ mod text;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use self::comparison::{Comparison, Regression};
 use super::format::{Format, Formats, OutputArgs};
-use super::{Outcome, Usage, one_line, output, report};
+use super::{Outcome, Usage, output, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -79,7 +79,7 @@ impl Args {
         sink.finish()?;
         let regressions = regressions.unwrap_or_default();
         for regression in &regressions {
-            report(one_line(&regression.to_string()));
+            report(anyhow!(regression.to_string()));
         }
         Ok(match regressions.is_empty() {
             true => Outcome::Complete,
