@@ -37,6 +37,9 @@ pub struct Args {
     /// The class whose logit is followed: its name or number [default: the most likely one]
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
+    /// Add to the text where each step's result is in memory, and which kernels compute it; JSON always has it
+    #[arg(long)]
+    memory: bool,
     #[command(flatten)]
     output: OutputArgs<Journey>,
     /// Write a page with the picture, the patch grid and the attention maps; it loads nothing
@@ -86,7 +89,7 @@ impl Args {
             return Machine::run(self);
         }
         let (format, mut sink) = self.output.open()?;
-        let source = inputs::source(&self.image);
+        let source = inputs::source(&self.image)?;
         let image = source.decode(self.decode.options())?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
         let class = self
@@ -108,7 +111,10 @@ impl Args {
         }
         match format {
             Format::Json => record::write(&mut sink, &report)?,
-            _ => sink.write_all(lines(&text::text(&report, self.output.width())?).as_bytes())?,
+            _ => {
+                let text = text::text(&report, self.output.width(), self.memory);
+                sink.write_all(lines(&text).as_bytes())?;
+            }
         }
         sink.finish()?;
         Ok(Outcome::Complete)
