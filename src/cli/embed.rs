@@ -131,6 +131,9 @@ impl Args {
         };
         let mut embedded = 0;
         let failed = results.visit(|item| {
+            if embedded == 0 {
+                model.note_embedded();
+            }
             embedded += 1;
             if let Writer::Json(out) = &mut writer {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));

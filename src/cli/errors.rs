@@ -1,6 +1,5 @@
 //! Errors on standard error: what stopped the command, and which inputs failed while the others went on.
 
-use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 
@@ -25,7 +24,7 @@ pub fn failed(error: &Error) -> ExitCode {
 }
 
 /// Returns the variables that name the libraries of a GPU, unless HIPVIT_PROVIDER is set.
-fn gpu_libraries() -> Option<&'static str> {
+pub fn gpu_libraries() -> Option<&'static str> {
     let named = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     (!named).then_some(
         "ROCM_PATH names ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda, which takes CUDA's libraries",
@@ -45,19 +44,20 @@ fn say_error(error: &Error) {
     output::say(&format!("{RED}error{RED:#}: {}", one_line(&with_causes(error))));
 }
 
-/// Returns the messages of an error and of its causes. A cause that the text before it already contains is left out: many errors
-/// print their source themselves.
+/// Returns the messages of an error and of its causes, each once: many errors print their source themselves.
 pub fn with_causes(error: &Error) -> String {
-    let mut text = String::new();
+    let mut messages: Vec<String> = Vec::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            let _ = write!(text, ": {cause}");
+        if messages.iter().any(|message| message.contains(&cause)) {
+            continue;
+        }
+        match messages.last_mut() {
+            Some(last) if cause.starts_with(last.as_str()) => *last = cause,
+            _ => messages.push(cause),
         }
     }
-    text
+    messages.join(": ")
 }
 
 /// Returns true if the reader of standard output has closed it (`hipvit classify … | head`).
@@ -86,6 +86,6 @@ mod tests {
         assert_eq!(with_causes(&error.into()), "a.png: no such host");
         let lost: anyhow::Result<()> = Err(anyhow!("rank 1: lost"));
         let error = lost.context("rank 1").unwrap_err();
-        assert_eq!(with_causes(&error), "rank 1: rank 1: lost");
+        assert_eq!(with_causes(&error), "rank 1: lost");
     }
 }

@@ -12,6 +12,7 @@ mod compare;
 mod completions;
 mod devices;
 mod embed;
+mod environment;
 mod errors;
 mod eval;
 mod explain;
@@ -275,6 +276,15 @@ impl RunArgs {
     fn is_embedded(&self) -> bool {
         self.model.model.is_none()
     }
+
+    /// Says that the model is one of digits, if none was named.
+    fn note_embedded(&self) {
+        if self.is_embedded() {
+            output::note(
+                "no model is named: TinyViT32 is used, which knows handwritten digits only. Name another with -m DIR or -m ORG/NAME",
+            );
+        }
+    }
 }
 
 /// Height and width.
@@ -392,7 +402,7 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
     completions::answer();
-    let cli = match Cli::try_parse() {
+    let cli = match environment::parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

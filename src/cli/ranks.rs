@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Facts};
+use super::errors::{is_broken_pipe, with_causes};
 use super::inputs::DecodeArgs;
 use super::launcher::{DistributedArgs, Place, Sharing};
 use super::results::Results;
-use super::errors::{is_broken_pipe, with_causes};
 use super::{Followed, Outcome, RunArgs, output};
 
 /// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.

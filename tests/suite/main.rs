@@ -38,6 +38,7 @@ mod serve;
 mod session;
 mod sparse;
 mod validate;
+mod words;
 mod zero_shot;
 
 use std::path::{Path, PathBuf};

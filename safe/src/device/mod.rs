@@ -69,7 +69,11 @@ impl Runtime {
         if ordinal >= count {
             return Err(Error::NoDevice {
                 ordinal,
-                reason: format!("{} finds {}", self.path()?.display(), found(count, self.provider())),
+                reason: format!(
+                    "{} finds {}",
+                    self.path()?.display(),
+                    found(count, self.provider())
+                ),
             });
         }
         let mut devices = self.open_devices();

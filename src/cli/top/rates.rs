@@ -28,7 +28,9 @@ impl Snapshot {
 
     /// Returns true if a server of hipvit wrote it.
     pub fn is_of_hipvit(&self) -> bool {
-        self.samples.iter().any(|sample| sample.name.starts_with("hipvit_"))
+        self.samples
+            .iter()
+            .any(|sample| sample.name.starts_with("hipvit_"))
     }
 
     /// The sum of the samples of this name with these labels.
