@@ -1,5 +1,6 @@
 //! The library's error type. Every variant names what is at fault: the file, the tensor, the graph node.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// A result with the library's [`Error`].
@@ -7,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What failed, and why. The message of every variant is one line.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The operating system refused to read or write a file.
     #[error("{}: {source}", path.display())]
@@ -113,6 +114,13 @@ pub enum Error {
     Hip(#[from] crate::hip::Error),
 }
 
+/// Writes the message, as [`Display`](fmt::Display) does. A `main` that returns a [`Result`] prints its error with `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Why an image cannot be decoded or used. A file that cannot be read is an [`Error::Io`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -130,6 +138,15 @@ pub enum ImageErrorKind {
 }
 
 impl Error {
+    /// Returns the message without the list of library files that were tried, for a line of a log.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Hip(error) => error.brief(),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_owned(),

@@ -51,9 +51,10 @@ def load(
     Hugging Face hub that is in its local cache (``pull`` downloads it). Without it: TinyViT32, the embedded classifier of
     handwritten digits.
 
-    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``; ``"cuda:N"`` and ``torch.device``
-    mean the same GPU. ``dtype`` is ``float32`` (the default), ``float16`` or ``bfloat16``, by name or numpy's or torch's; on the CPU
-    ``float16`` is that of the weights alone.
+    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``. ``gpu``, ``rocm`` and ``cuda`` are other
+    names of ``hip``, so that a ``torch.device`` can be passed; ``HIPVIT_PROVIDER`` chooses between AMD's and NVIDIA's libraries.
+    ``dtype`` is ``float32`` (the default), ``float16`` or ``bfloat16``: numpy's or torch's type, or a name as the command line takes it
+    (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU ``float16`` is that of the weights alone.
     ``batch`` is the maximum batch size: more images are run in several batches. ``labels`` are the names of the classes or a file
     of them. ``image_size`` is a side, or height and width. With ``input="pixel_values"`` the model takes what the libraries'
     processors return, float32 ``[B, 3, H, W]``. ``tokens`` and ``hidden_layers`` request these results. With ``reproducible`` an

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hipvit::model::InputKind;
-use hipvit::{DType, Device, Labels, ResizeOn, Session, SessionBuilder};
+use hipvit::{DType, Device, Labels, ResizeOn, Session, SessionBuilder, hip};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -37,11 +37,14 @@ pub fn load(
 ) -> PyResult<Model> {
     process::check(py)?;
     let fail = |error| convert(py, &error, None);
-    let device_name = device.map_or_else(|| Ok("auto".to_owned()), |device| device_name(device))?;
+    let device: Device = match device {
+        Some(device) => device.str()?.to_str()?.parse().map_err(fail)?,
+        None => Device::Auto,
+    };
     let precision = dtype.map_or(Ok(DType::F32), parse_dtype)?;
     let hidden_layers = hidden_layers.unwrap_or_default();
     let mut builder: SessionBuilder = Session::builder()
-        .device(device_name.parse::<Device>().map_err(fail)?)
+        .device(device)
         .dtype(precision)
         .batch(batch)
         .input(parse_input(py, input)?)
@@ -67,7 +70,7 @@ pub fn load(
     // Whoever unpickles a model loads it with these.
     let options = PyDict::new(py);
     options.set_item("model", model)?;
-    options.set_item("device", device_name)?;
+    options.set_item("device", device.to_string())?;
     options.set_item("dtype", precision.to_string())?;
     options.set_item("batch", batch)?;
     options.set_item("labels", labels)?;
@@ -82,30 +85,14 @@ pub fn load(
     Ok(Model::new(session.map_err(fail)?, input, options.unbind()))
 }
 
-/// A device as the library names it; what PyTorch calls `cuda`, on AMD's GPUs too, is `hip`.
-fn device_name(device: &Bound<'_, PyAny>) -> PyResult<String> {
-    let name = device.str()?.to_string();
-    Ok(match name.strip_prefix("cuda") {
-        Some(ordinal) => format!("hip{ordinal}"),
-        None => name,
-    })
-}
-
 fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     // A name, torch.float16, numpy.float16 or numpy.dtype("float16").
     let text = match dtype.getattr("__name__") {
         Ok(name) => name.str()?.to_string(),
         Err(_) => dtype.str()?.to_string(),
     };
-    Ok(match text.trim_start_matches("torch.") {
-        "f32" | "float32" | "float" => DType::F32,
-        "f16" | "float16" | "half" => DType::F16,
-        "bf16" | "bfloat16" => DType::BF16,
-        other => {
-            let message = format!("dtype: {other} is not one of float32, float16, bfloat16");
-            return Err(argument(dtype.py(), message));
-        }
-    })
+    text.parse()
+        .map_err(|error: hip::Error| convert(dtype.py(), &error.into(), None))
 }
 
 fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {

@@ -106,7 +106,10 @@ def test_without_a_head_there_are_embeddings(photo: Path) -> None:
 def test_dtypes_by_name_and_type() -> None:
     for dtype in ("f32", "float32", np.float32, np.dtype("float32")):
         assert hipvit.load(device="cpu", dtype=dtype).dtype == "float32"
-    assert hipvit.load(device="cpu", dtype="bf16").dtype == "bfloat16"
+    for dtype in ("bf16", "BFloat16", "torch.bfloat16"):
+        assert hipvit.load(device="CPU", dtype=dtype).dtype == "bfloat16"
+    for dtype in ("fp16", "half", "f16"):
+        assert hipvit.load(device="cpu", dtype=dtype).dtype == "float16"
     assert hipvit.load(device="cpu", dtype=np.float16).dtype == "float16"
     with pytest.raises(hipvit.ArgumentError, match="int8"):
         hipvit.load(device="cpu", dtype=np.int8)

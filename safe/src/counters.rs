@@ -137,7 +137,8 @@ impl HardwareCounters {
             Err(hipvit_sys::Error::Foreign { .. }) => return Ok(None),
             Err(error) => {
                 return Err(Error::Provider {
-                    reason: format!("{error}; it comes with the package rocprofiler-sdk"),
+                    reason: format!("{}; it comes with the package rocprofiler-sdk", error.brief()),
+                    tried: error.tried(),
                 });
             }
         };
@@ -420,6 +421,7 @@ impl State {
 fn failed(reason: impl fmt::Display) -> Error {
     Error::Provider {
         reason: format!("{LIBRARY} {reason}"),
+        tried: String::new(),
     }
 }
 

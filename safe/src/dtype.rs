@@ -1,6 +1,9 @@
 //! Element types.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 
 /// The element types that activations and weights can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -35,6 +38,41 @@ impl DType {
     }
 }
 
+/// Names of the types that models compute in, the first of each type being the one that [`Display`](fmt::Display) writes.
+const PRECISIONS: [(DType, &[&str]); 3] = [
+    (DType::F32, &["f32", "float32", "fp32", "float"]),
+    (DType::F16, &["f16", "float16", "fp16", "half"]),
+    (DType::BF16, &["bf16", "bfloat16"]),
+];
+
+/// Parses the types that models compute in, in any case, with or without `torch.`: `f32`, `float32`, `fp32`, `float`, `f16`,
+/// `float16`, `fp16`, `half`, `bf16`, `bfloat16`.
+///
+/// ```
+/// # fn main() -> hip_safe::Result<()> {
+/// use hip_safe::DType;
+///
+/// assert_eq!("torch.bfloat16".parse::<DType>()?, DType::BF16);
+/// assert_eq!("FP16".parse::<DType>()?, DType::F16);
+/// # Ok(()) }
+/// ```
+impl FromStr for DType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let lower = text.to_ascii_lowercase();
+        let name = lower.strip_prefix("torch.").unwrap_or(&lower);
+        let found = PRECISIONS.iter().find(|(_, names)| names.contains(&name));
+        found.map(|&(dtype, _)| dtype).ok_or_else(|| {
+            let names = PRECISIONS.map(|(_, names)| names.join(" = "));
+            Error::argument(
+                "dtype",
+                format_args!("`{text}` is not one of {}", names.join(", ")),
+            )
+        })
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -47,5 +85,36 @@ impl fmt::Display for DType {
             Self::F16 => "f16",
             Self::BF16 => "bf16",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_precision_has_the_names_of_every_library() {
+        for (dtype, names) in PRECISIONS {
+            assert_eq!(names[0], dtype.to_string());
+            for name in names {
+                for text in [
+                    (*name).to_owned(),
+                    name.to_uppercase(),
+                    format!("torch.{name}"),
+                    format!("Torch.{name}"),
+                ] {
+                    assert_eq!(text.parse::<DType>().unwrap(), dtype, "{text}");
+                }
+            }
+        }
+        for wrong in ["", "f64", "double", "int8", "u8", "torch.", "tf32", " f32"] {
+            let error = wrong.parse::<DType>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!(
+                    "`{wrong}` is not one of f32 = float32 = fp32 = float, f16 = "
+                )),
+                "{error}"
+            );
+        }
     }
 }

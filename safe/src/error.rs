@@ -1,5 +1,6 @@
 //! The crate's one error type. Every variant names what was at fault: the device, the library, the call.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The crate's result.
@@ -7,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, and where. The text of every variant is one line.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The operating system refused to read or write a file.
     #[error("{}: {source}", path.display())]
@@ -44,10 +45,12 @@ pub enum Error {
         reason: String,
     },
     /// A library of the GPU's provider cannot be opened, or lacks a function.
-    #[error("{reason}")]
+    #[error("{reason}{}", Tried(tried))]
     Provider {
-        /// The library, the function, and every file tried.
+        /// The library or the function, and what is wrong with it.
         reason: String,
+        /// Every file that was tried, and why it was not opened; empty if the error is not about finding a library.
+        tried: String,
     },
     /// There is no such GPU.
     #[error("no GPU {ordinal}: {reason}")]
@@ -133,20 +136,39 @@ pub enum Error {
     },
 }
 
+/// Writes the message, as [`Display`](fmt::Display) does. A `main` that returns a [`Result`] prints its error with `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Which parameter it is about.
 struct Position<'a>(&'a Option<usize>);
 
-impl std::fmt::Display for Position<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |index| write!(f, "parameter {index}: "))
+    }
+}
+
+/// The files that were tried, after the reason.
+struct Tried<'a>(&'a str);
+
+impl fmt::Display for Tried<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; tried {}", self.0)
     }
 }
 
 /// What to do, after what went wrong.
 struct Advice<'a>(&'a str);
 
-impl std::fmt::Display for Advice<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             "" => Ok(()),
             advice => write!(f, "; {advice}"),
@@ -155,6 +177,15 @@ impl std::fmt::Display for Advice<'_> {
 }
 
 impl Error {
+    /// Returns the message without the list of library files that were tried, for a line of a log.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Provider { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_owned(),
@@ -163,7 +194,7 @@ impl Error {
     }
 
     /// An [`Error::Argument`], for code that checks arguments on behalf of this layer.
-    pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
+    pub fn argument(what: &'static str, reason: impl fmt::Display) -> Self {
         Self::Argument {
             what,
             reason: reason.to_string(),

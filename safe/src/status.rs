@@ -33,7 +33,8 @@ pub(crate) fn check<S: Status>(
 /// A library or function that is not there.
 pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     Error::Provider {
-        reason: error.to_string(),
+        reason: error.brief(),
+        tried: error.tried(),
     }
 }
 

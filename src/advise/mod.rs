@@ -36,7 +36,7 @@ pub use measure::measure;
 pub use plot::plot;
 pub use predict::{Bound, Configuration, MemoryNeeds, Prediction, StepBound};
 pub use requirement::{Candidate, Requirement};
-pub use suggest::Suggestion;
+pub use suggest::{Basis, Suggestion};
 
 use self::predict::Planner;
 use self::suggest::Subject;
@@ -90,7 +90,7 @@ pub struct Advice {
     pub prediction: Prediction,
     /// Images per second end to end, if that was measured.
     pub measured_images_per_second: Option<f64>,
-    /// What to change, the largest predicted gain first.
+    /// What to change, the largest predicted gain first, further GPUs last.
     pub suggestions: Vec<Suggestion>,
     /// What would not help, and why.
     pub no_gain: Vec<String>,

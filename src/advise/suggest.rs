@@ -17,6 +17,17 @@ use crate::ops::Op;
 use crate::peaks::Kind;
 use crate::tensor::DType;
 
+/// What bounds the images per second of a [`Suggestion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Basis {
+    /// The device computes pixels that are in host memory.
+    Device,
+    /// This host decodes and resizes JPEG files for the device.
+    Files,
+}
+
 /// A change and its effect on the images per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Suggestion {
@@ -26,6 +37,8 @@ pub struct Suggestion {
     pub how: String,
     /// Why it helps.
     pub why: String,
+    /// What the images per second and the gain are of. Rates of different bases do not compare.
+    pub basis: Basis,
     /// Images per second afterwards; a bound.
     pub images_per_second: f64,
     /// Times as many images per second as before.
@@ -77,7 +90,7 @@ pub(super) const PHOTOGRAPH: [usize; 2] = [375, 500];
 /// What a core takes to decode a JPEG file of one: Pillow decodes 520 per second and core of an EPYC.
 const DECODE_SECONDS: f64 = 1.9e-3;
 
-/// The suggestions in the order of their gains, and what would not help.
+/// Returns the suggestions in the order of their gains, more GPUs last, and what would not help.
 pub(super) fn suggest(subject: &Subject<'_>) -> Result<(Vec<Suggestion>, Vec<String>)> {
     let mut found = Vec::new();
     let mut no_gain = Vec::new();
@@ -95,9 +108,10 @@ pub(super) fn suggest(subject: &Subject<'_>) -> Result<(Vec<Suggestion>, Vec<Str
     Ok((found, no_gain))
 }
 
-/// The largest gain first.
+/// Sorts by gain, the largest first. Further GPUs come last: they help whatever the model, and cost most.
 pub(super) fn sort(suggestions: &mut [Suggestion]) {
-    suggestions.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    let buys = |suggestion: &Suggestion| matches!(suggestion.trial, Some(Trial::Gpus(_)));
+    suggestions.sort_by(|a, b| buys(a).cmp(&buys(b)).then(b.gain.total_cmp(&a.gain)));
 }
 
 impl Subject<'_> {
@@ -112,6 +126,7 @@ impl Subject<'_> {
             change: change.into(),
             how: how.into(),
             why: why.into(),
+            basis: Basis::Device,
             images_per_second,
             gain: images_per_second / self.prediction.images_per_second,
             measured_images_per_second: None,
@@ -301,11 +316,12 @@ impl Subject<'_> {
         let now = model.min(cores / (DECODE_SECONDS + resize));
         let after = on_device.min(cores / DECODE_SECONDS);
         let why = format!(
-            "from JPEG files of {width}×{height}: this host's {cores} cores take {:.1} ms each to decode one and {:.1} ms to resize it",
+            "this host's {cores} cores take {:.1} ms each to decode a JPEG file of {width}×{height} and {:.1} ms to resize it",
             1e3 * DECODE_SECONDS,
             1e3 * resize
         );
         let mut suggestion = self.suggestion("resize on the GPU", "--resize device", why, after);
+        suggestion.basis = Basis::Files;
         suggestion.gain = after / now;
         suggestion.trial = Some(Trial::ResizeOnDevice);
         Ok(Some(suggestion))

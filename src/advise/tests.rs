@@ -167,11 +167,21 @@ fn what_is_left_out_is_advised_and_costs() {
 fn suggestions_come_by_gain() {
     let advice = on("MI300X", DType::F32, 4);
     let gains: Vec<f64> = advice.suggestions.iter().map(|s| s.gain).collect();
-    assert!(gains.len() >= 2 && gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
+    // Whatever its gain, another GPU comes last.
+    let (last, others) = advice.suggestions.split_last().unwrap();
+    assert_eq!(last.change, "2 GPUs");
+    assert!(
+        !others.is_empty() && others.is_sorted_by(|a, b| a.gain >= b.gain),
+        "{gains:?}"
+    );
     let mut reversed: Vec<Suggestion> = advice.suggestions.iter().rev().cloned().collect();
     sort(&mut reversed);
     let again: Vec<f64> = reversed.iter().map(|s| s.gain).collect();
     assert_eq!(again, gains);
+    for suggestion in &advice.suggestions {
+        let of_files = suggestion.how == "--resize device";
+        assert_eq!(suggestion.basis == Basis::Files, of_files, "{suggestion:?}");
+    }
     // At a batch this small launches are most of the time. What resizing takes depends on this host.
     let of_model = advice
         .suggestions

@@ -1,7 +1,7 @@
 //! Advice as text for people.
 
 use super::predict::StepBound;
-use super::{Advice, Requirement};
+use super::{Advice, Basis, Requirement, Suggestion};
 use crate::peaks::{bandwidth, throughput};
 use crate::table::{Column, Table, paragraph};
 
@@ -105,10 +105,14 @@ impl Advice {
         text += &format!("\n{}\n\n", self.needs().text(width));
         text += &format!("{}\n\n", self.steps(width));
         text += "What to do next, by predicted gain\n";
-        text += &match self.suggestions.is_empty() {
-            true => "  nothing that this model knows of\n".to_owned(),
-            false => format!("{}\n", self.next().text(width)),
+        text += &match self.next(Basis::Device) {
+            None => "  nothing that this model knows of\n".to_owned(),
+            Some(table) => format!("{}\n", table.text(width)),
         };
+        if let Some(table) = self.next(Basis::Files) {
+            text += "\nFrom JPEG files, which this host decodes\n";
+            text += &format!("{}\n", table.text(width));
+        }
         for reason in &self.no_gain {
             text += &line(format!("no gain: {reason}"));
         }
@@ -196,7 +200,16 @@ impl Advice {
         table.text(width)
     }
 
-    fn next(&self) -> Table {
+    /// Returns the suggestions whose rates have this basis, or `None` if there are none.
+    fn next(&self, basis: Basis) -> Option<Table> {
+        let suggestions = self
+            .suggestions
+            .iter()
+            .filter(|suggestion| suggestion.basis == basis);
+        let suggestions: Vec<&Suggestion> = suggestions.collect();
+        if suggestions.is_empty() {
+            return None;
+        }
         let measured = self.measured_images_per_second.is_some();
         let mut columns = vec![
             Column::left("").rank(4),
@@ -214,7 +227,7 @@ impl Advice {
             true => format!("{gain:.2}×"),
             false => "needed".into(),
         };
-        for (index, suggestion) in self.suggestions.iter().enumerate() {
+        for (index, suggestion) in suggestions.iter().enumerate() {
             let mut row = vec![
                 format!("{}.", index + 1),
                 suggestion.change.clone(),
@@ -227,7 +240,7 @@ impl Advice {
             row.extend([suggestion.how.clone(), suggestion.why.clone()]);
             table.row(row);
         }
-        table
+        Some(table)
     }
 }
 

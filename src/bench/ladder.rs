@@ -62,10 +62,17 @@ impl Rung {
     /// implementation of each op.
     pub fn applies(self, device: Device, dtype: DType) -> bool {
         match self {
-            Self::Naive | Self::Fusion | Self::MemoryPlan | Self::Overlap => true,
             Self::Precision => dtype != DType::F32,
-            Self::FusedAttention | Self::Epilogues | Self::Graphs | Self::Selection => device != Device::Cpu,
+            _ => !self.needs_gpu() || device != Device::Cpu,
         }
+    }
+
+    /// Returns true if the CPU does not have the rung.
+    pub fn needs_gpu(self) -> bool {
+        matches!(
+            self,
+            Self::FusedAttention | Self::Epilogues | Self::Graphs | Self::Selection
+        )
     }
 
     fn reached(self, rung: Self) -> bool {
@@ -110,14 +117,6 @@ pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
 
 /// One is copied in, one computes, one is copied out.
 const OVERLAP: usize = 3;
-
-/// What the design of the optimisations claims for its parts, to be printed beside what is measured: the part, the
-/// speed-up, and the change of memory in percent.
-pub const CLAIMS: [(&str, f64, Option<f64>); 3] = [
-    ("fused attention", 3.6, Some(-40.0)),
-    ("HIP graphs", 2.8, Some(-35.0)),
-    ("all together", 20.0, None),
-];
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,10 @@ use serde::Serialize;
 
 use super::environment::{DeviceInfo, Environment};
 use super::power::Power;
+use super::spec::Spec;
 use super::times::Times;
 use crate::graph::{Optimizations, Role};
+use crate::model::Info;
 use crate::tensor::DType;
 
 /// The version of [`Row`]'s JSON: another number after the slash where a field changes its meaning or goes.
@@ -55,6 +57,9 @@ pub struct Row {
     pub mfu_measured: Option<f64>,
     /// The bytes that all steps have to move, per second, in GB/s.
     pub gbps: Option<f64>,
+    /// Why one of the two shares is above 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mfu_note: Option<&'static str>,
     /// The memory.
     pub memory: Memory,
     /// Energy and load over a sustained run.
@@ -70,6 +75,43 @@ pub struct Row {
     /// Why there are no results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl Row {
+    /// Says why the model reaches more than a peak, if it does.
+    pub(super) fn mfu_note(&self, model: Option<&Info>) -> Option<&'static str> {
+        let above = |share: Option<f64>| share.is_some_and(|share| share > 1.0);
+        if !above(self.mfu_measured) && !above(self.mfu_datasheet) {
+            return None;
+        }
+        let narrow = model.is_some_and(|info| info.quantization.is_some() || info.sparsity.is_some());
+        Some(if narrow {
+            "the peak is that of dense products in this dtype; the model also multiplies in 8 bits or skips zeros"
+        } else if above(self.mfu_measured) {
+            "other work slowed the device while its peak was measured, before the model and again after it"
+        } else {
+            "the device runs at a higher clock than its datasheet assumes"
+        })
+    }
+
+    /// Seconds of one device for a batch: between the copies if that is known, else end to end.
+    pub(super) fn seconds_of_device(&self, spec: &Spec) -> Option<f64> {
+        let computed = self.device_only.as_ref().or(self.end_to_end.as_ref());
+        let seconds = computed.map(|times| times.p50_ms / 1e3).filter(|&s| s > 0.0);
+        seconds.map(|seconds| seconds * spec.device_count() as f64)
+    }
+
+    /// Computes the shares of the peaks that the model reaches, and the times of its steps by the roofline model.
+    pub(super) fn compare_with_peak(&mut self, spec: &Spec) {
+        let flops = self.flops_per_image.unwrap_or(0.0) * spec.batch as f64;
+        let rate = self.seconds_of_device(spec).map(|seconds| flops / seconds / 1e12);
+        let share = |tflops: Option<f64>| Some(rate? / tflops?);
+        self.mfu_datasheet = share(self.peak.datasheet_tflops);
+        self.mfu_measured = share(self.peak.measured_tflops);
+        for step in self.steps.iter_mut().flatten() {
+            step.roofline_ms = self.peak.roofline(step.flops, step.bytes).map(|s| 1e3 * s);
+        }
+    }
 }
 
 /// How a row's runs were done.

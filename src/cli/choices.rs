@@ -1,6 +1,5 @@
 //! The values of options that take one of a few, for help and parsing.
 
-use std::any::TypeId;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -9,19 +8,36 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, ResizeOn, Sparse};
 
-/// `auto`, `cpu`, `hip`, and `hip:N` for any N.
+/// Values of `--device` for help; other names and numbers are parsed too.
+static DEVICES: [(&str, &str); 6] = [
+    ("auto", "the first GPU, or the CPU if there is none"),
+    ("cpu", "the CPU"),
+    ("hip", "the first GPU; also called gpu, rocm or cuda"),
+    ("hip:N", "GPU N, counted from 0"),
+    ("hip:N,M", "these GPUs together"),
+    ("hip:all", "all GPUs together"),
+];
+
+/// Values of `--dtype` for help and completions; other names are parsed too.
+static DTYPES: [(&str, &str); 3] = [
+    ("f32", "also called float32, fp32 or float"),
+    ("f16", "also called float16, fp16 or half"),
+    ("bf16", "also called bfloat16"),
+];
+
+/// Returns a parser of `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
-    DeviceParser::<Device>(PhantomData)
+    Parsed::<Device>::new(&DEVICES[..4])
 }
 
-/// The same, and sets of GPUs: `hip:all`, `hip:0,1`.
+/// Returns a parser of a device or a set of GPUs: `hip:all`, `hip:0,1`.
 pub fn devices() -> impl TypedValueParser<Value = Devices> {
-    DeviceParser::<Devices>(PhantomData)
+    Parsed::<Devices>::new(&DEVICES)
 }
 
-/// Several of these: see [`DeviceSet::list`].
+/// Returns a parser of several devices and sets of GPUs: see [`DeviceSet::list`].
 pub fn device_sets() -> impl TypedValueParser<Value = DeviceSets> {
-    DeviceParser::<DeviceSets>(PhantomData)
+    Parsed::<DeviceSets>::new(&DEVICES)
 }
 
 /// The value of an option that names a device or a set of GPUs.
@@ -53,10 +69,9 @@ impl FromStr for Devices {
     type Err = hipvit::Error;
 
     fn from_str(text: &str) -> hipvit::Result<Self> {
-        Ok(Self {
-            set: text.parse()?,
-            any_gpu: text == "hip",
-        })
+        let set: DeviceSet = text.parse()?;
+        let any_gpu = !text.contains([':', ',']) && matches!(set.device(), Some(Device::Hip(_)));
+        Ok(Self { set, any_gpu })
     }
 }
 
@@ -77,13 +92,9 @@ pub fn parallelism(text: &str) -> Result<Parallelism, String> {
     text.parse().map_err(|error: hipvit::Error| error.to_string())
 }
 
-/// `f32`, `f16`, `bf16`.
+/// Returns a parser of `f32`, `f16` and `bf16`, by any name that [`DType`] parses.
 pub fn dtype() -> impl TypedValueParser<Value = DType> {
-    PossibleValuesParser::new(["f32", "f16", "bf16"]).map(|name| match name.as_str() {
-        "f16" => DType::F16,
-        "bf16" => DType::BF16,
-        _ => DType::F32,
-    })
+    Parsed::<DType>::new(&DTYPES)
 }
 
 /// `auto`, `on`, `off`.
@@ -111,11 +122,24 @@ pub fn resize() -> impl TypedValueParser<Value = ResizeOn> {
     PossibleValuesParser::new(["host", "device"]).try_map(|text| ResizeOn::from_str(&text))
 }
 
-/// Accepts `hip:N` for every N; the values are for `--help`.
+/// Parses what the library parses; the values are for help and completions.
 #[derive(Clone, Debug)]
-struct DeviceParser<T>(PhantomData<T>);
+struct Parsed<T> {
+    /// Names and what they mean.
+    values: &'static [(&'static str, &'static str)],
+    parsed: PhantomData<T>,
+}
 
-impl<T> TypedValueParser for DeviceParser<T>
+impl<T> Parsed<T> {
+    fn new(values: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            values,
+            parsed: PhantomData,
+        }
+    }
+}
+
+impl<T> TypedValueParser for Parsed<T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
@@ -128,11 +152,11 @@ where
         value: &std::ffi::OsStr,
     ) -> Result<T, clap::Error> {
         let parse = |text: &str| text.parse::<T>().map_err(|error| error.to_string());
-        let device = value
+        let parsed = value
             .to_str()
             .ok_or_else(|| "is not text".to_owned())
             .and_then(parse);
-        device.map_err(|reason| {
+        parsed.map_err(|reason| {
             let name = argument.map(ToString::to_string).unwrap_or_default();
             let message = format!("invalid value for '{name}': {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
@@ -140,24 +164,9 @@ where
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = [
-            ("auto", "the first GPU, or the CPU if there is none"),
-            ("cpu", "the CPU"),
-            ("hip", "the first GPU"),
-            ("hip:N", "GPU N, counted from 0"),
-        ];
-        let sets = [
-            ("hip:N,M", "these GPUs together"),
-            ("hip:all", "all GPUs together"),
-        ];
-        let values = values
-            .into_iter()
-            .chain(match TypeId::of::<T>() == TypeId::of::<Device>() {
-                true => Vec::new(),
-                false => sets.to_vec(),
-            });
+        let values = self.values.iter();
         Some(Box::new(
-            values.map(|(name, help)| PossibleValue::new(name).help(help)),
+            values.map(|&(name, help)| PossibleValue::new(name).help(help)),
         ))
     }
 }

@@ -109,6 +109,9 @@ impl Args {
         let mut softmax = Duration::ZERO;
         let mut classified = 0;
         let failed = results.visit(|item| {
+            if classified == 0 && !self.inputs.is_empty() {
+                model.note_embedded();
+            }
             classified += 1;
             self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
         })?;

@@ -160,7 +160,7 @@ impl Report {
                 "\n{}Models run on the CPU.\n",
                 paragraph(&format!("{prefix}{reason}"), "  ", width)
             );
-            if let (true, Some(advice)) = (self.libraries.is_empty(), super::gpu_libraries()) {
+            if let (true, Some(advice)) = (self.libraries.is_empty(), super::errors::gpu_libraries()) {
                 text += &paragraph(&format!("{advice}."), "  ", width);
             }
         }

@@ -139,6 +139,9 @@ impl Args {
         let mut writer = Writer::new(format, sink, names, "image")?;
         let (mut embedded, mut width) = (0, 0);
         let failed = results.visit(|item| {
+            if embedded == 0 {
+                model.note_embedded();
+            }
             embedded += 1;
             width = item.embedding().len();
             if let Writer::Json(out) = &mut writer {

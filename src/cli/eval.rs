@@ -154,7 +154,7 @@ impl Args {
         for (directory, class) in known {
             let (files, errors) = images_below(&directory);
             listing.unlisted += errors.len();
-            errors.iter().for_each(report);
+            errors.into_iter().for_each(report);
             for file in files {
                 listing.set.push(Source::File(file), class);
             }

@@ -208,7 +208,7 @@ impl<F: Formats> OutputArgs<F> {
 /// What is said where the feature `parquet` is missing.
 pub fn no_parquet() -> anyhow::Error {
     Usage(
-        "parquet: this hipvit was built without the feature `parquet` (cargo install --features parquet); npy, safetensors, \
+        "parquet: this hipvit was built without the feature `parquet` (cargo install --locked --path . --features parquet); npy, safetensors, \
          csv and json need none",
     )
     .into()

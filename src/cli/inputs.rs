@@ -1,11 +1,15 @@
 //! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over their pixels.
 
+mod paths;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt::{self, Display};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow};
 use hipvit::image::{DecodeOptions, Limits};
 use hipvit::pipeline::Source;
 use rayon::prelude::*;
@@ -14,12 +18,17 @@ use super::progress::Progress;
 use super::ranks::Ranks;
 use super::{Outcome, Usage, output, refused, report};
 
-/// The image of an argument: a file, or `-` for standard input.
-pub fn source(path: &Path) -> Source {
-    match path == Path::new("-") {
-        true => Source::Stdin,
-        false => Source::File(path.to_owned()),
-    }
+/// Returns the image of an argument: a file, or `-` for standard input.
+///
+/// # Errors
+///
+/// The argument is a URL, and not that of a file on this machine.
+pub fn source(path: &Path) -> Result<Source> {
+    Ok(if path == Path::new("-") {
+        Source::Stdin
+    } else {
+        Source::File(paths::local(path)?)
+    })
 }
 
 /// Images on the command line.
@@ -155,10 +164,11 @@ impl Inputs {
                 true => read_stdin()?,
                 false => std::fs::read(list).map_err(refused(list))?,
             };
-            for path in paths(list, &bytes, self.null)? {
-                listing.add(match path.is_dir() {
-                    true => files(&path),
-                    false => (vec![path], Vec::new()),
+            for path in paths::of_list(list, &bytes, self.null)? {
+                listing.add(match paths::local(&path) {
+                    Ok(path) if path.is_dir() => files(&path),
+                    Ok(path) => (vec![path], Vec::new()),
+                    Err(error) => (Vec::new(), vec![error]),
                 });
             }
         }
@@ -171,36 +181,6 @@ fn read_stdin() -> Result<Vec<u8>> {
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
     read.map_err(refused(Path::new("standard input")))?;
     Ok(bytes)
-}
-
-/// The paths in the bytes of a list.
-fn paths(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for path in bytes.split(|&byte| byte == if null { 0 } else { b'\n' }) {
-        let path = match path {
-            [line @ .., b'\r'] if !null => line,
-            path => path,
-        };
-        if !path.is_empty() {
-            paths.push(to_path(path).with_context(|| format!("{}: a path", list.display()))?);
-        }
-    }
-    if paths.is_empty() {
-        bail!("{}: no path in this list", list.display());
-    }
-    Ok(paths)
-}
-
-/// A path is any bytes but NUL.
-#[cfg(unix)]
-fn to_path(bytes: &[u8]) -> Result<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    Ok(OsStr::from_bytes(bytes).into())
-}
-
-#[cfg(not(unix))]
-fn to_path(bytes: &[u8]) -> Result<PathBuf> {
-    Ok(std::str::from_utf8(bytes)?.into())
 }
 
 /// Images to run.
@@ -224,7 +204,7 @@ impl Listing {
     fn add(&mut self, (files, errors): (Vec<PathBuf>, Vec<Error>)) {
         self.sources.extend(files.into_iter().map(Source::File));
         self.failed += errors.len();
-        errors.iter().for_each(report);
+        errors.into_iter().for_each(report);
     }
 
     /// The images, and how many could not be listed.
@@ -269,8 +249,12 @@ impl Listing {
 
 /// The files that `path` stands for, and errors for those that cannot be listed.
 pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+    let path = match paths::local(path) {
+        Ok(path) => path,
+        Err(error) => return (Vec::new(), vec![error]),
+    };
     if path.is_dir() {
-        let (files, mut errors) = images_below(path);
+        let (files, mut errors) = images_below(&path);
         if files.is_empty() && errors.is_empty() {
             errors.push(anyhow!("{}: no image in this directory", path.display()));
         }
@@ -279,21 +263,24 @@ pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     match path.to_str() {
         Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => matches(pattern),
         // A missing file is an error when it is opened.
-        _ => (vec![path.to_owned()], Vec::new()),
+        _ => (vec![path], Vec::new()),
     }
 }
 
 fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
+    let mut skipped = Skipped::default();
     match glob::glob(pattern) {
         Ok(entries) => {
             for entry in entries {
                 match entry {
+                    Ok(path) if is_apple_double(&path) => skipped.add(APPLE_DOUBLE.into()),
                     Ok(path) if path.is_file() => files.push(path),
                     Ok(_) => {}
                     Err(e) => errors.push(anyhow!("{}: {}", e.path().display(), e.error())),
                 }
             }
+            skipped.note(pattern);
             if files.is_empty() && errors.is_empty() {
                 errors.push(anyhow!("{pattern}: no file matches"));
             }
@@ -307,15 +294,16 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
 /// of other files there are.
 pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
-    let mut skipped: BTreeMap<String, usize> = BTreeMap::new();
+    let mut skipped = Skipped::default();
     let entries = walkdir::WalkDir::new(directory)
         .follow_links(true)
         .sort_by_file_name();
     for entry in entries {
         match entry {
             Ok(entry) if !entry.file_type().is_file() => {}
-            Ok(entry) if is_image(entry.path()) => files.push(entry.into_path()),
-            Ok(entry) => *skipped.entry(kind(entry.path())).or_default() += 1,
+            Ok(entry) if !is_image(entry.path()) => skipped.add(kind(entry.path())),
+            Ok(entry) if is_apple_double(entry.path()) => skipped.add(APPLE_DOUBLE.into()),
+            Ok(entry) => files.push(entry.into_path()),
             // A broken link whose name is not an image's.
             Err(error) if error.io_error().is_some() && error.path().is_some_and(is_other_link) => {}
             Err(error) => errors.push(match (error.path(), error.io_error()) {
@@ -324,9 +312,7 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
             }),
         }
     }
-    if !skipped.is_empty() {
-        output::note(&format!("{}: {}", directory.display(), skips(skipped)));
-    }
+    skipped.note(directory.display());
     (files, errors)
 }
 
@@ -338,24 +324,57 @@ fn kind(path: &Path) -> String {
     extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
 }
 
-/// How many files were skipped, the most frequent kinds first.
-fn skips(skipped: BTreeMap<String, usize>) -> String {
-    /// More are not worth a line of their own.
-    const KINDS: usize = 8;
-    let files: usize = skipped.values().sum();
-    let mut kinds: Vec<(String, usize)> = skipped.into_iter().collect();
-    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let rest: usize = kinds.iter().skip(KINDS).map(|(_, count)| count).sum();
-    let named = kinds.into_iter().take(KINDS);
-    let mut named: Vec<String> = named.map(|(kind, count)| format!("{count} {kind}")).collect();
-    if rest > 0 {
-        named.push(format!("{rest} others"));
+/// What the files are called in which macOS keeps the attributes of others, such as `._a.png` in a ZIP archive.
+const APPLE_DOUBLE: &str = "AppleDouble (._*)";
+
+/// Returns true if the file has the name and the first bytes of an AppleDouble file. Its name ends as an image's, but it has only
+/// the attributes of one.
+fn is_apple_double(path: &Path) -> bool {
+    const MAGIC: [u8; 4] = [0, 5, 0x16, 7];
+    let name = path.file_name().unwrap_or_default();
+    if !name.as_encoded_bytes().starts_with(b"._") || !path.is_file() {
+        return false;
     }
-    let s = if files == 1 { "" } else { "s" };
-    format!(
-        "skipped {files} file{s} that no decoder reads: {}",
-        named.join(", ")
-    )
+    let mut begin = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == MAGIC
+}
+
+/// Numbers of files that were skipped, by kind.
+#[derive(Debug, Default)]
+struct Skipped(BTreeMap<String, usize>);
+
+impl Skipped {
+    fn add(&mut self, kind: String) {
+        *self.0.entry(kind).or_default() += 1;
+    }
+
+    /// Says how many files below `place` were skipped, if there were any.
+    fn note(&self, place: impl Display) {
+        if !self.0.is_empty() {
+            output::note(&format!("{place}: {self}"));
+        }
+    }
+}
+
+/// The most frequent kinds come first.
+impl Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Maximum number of kinds that are named.
+        const KINDS: usize = 8;
+        let files: usize = self.0.values().sum();
+        let mut kinds: Vec<(&String, &usize)> = self.0.iter().collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let rest: usize = kinds.iter().skip(KINDS).map(|(_, count)| *count).sum();
+        let named = kinds.into_iter().take(KINDS);
+        let mut named: Vec<String> = named.map(|(kind, count)| format!("{count} {kind}")).collect();
+        if rest > 0 {
+            named.push(format!("{rest} others"));
+        }
+        let s = if files == 1 { "" } else { "s" };
+        let named = named.join(", ");
+        write!(f, "skipped {files} file{s} that no decoder reads: {named}")
+    }
 }
 
 /// Whether the name ends as those of images.
@@ -375,9 +394,12 @@ mod tests {
     #[test]
     fn frequent_kinds_are_named_and_the_rest_is_counted() {
         let one = BTreeMap::from([(".heic".to_owned(), 1)]);
-        assert_eq!(skips(one), "skipped 1 file that no decoder reads: 1 .heic");
+        assert_eq!(
+            Skipped(one).to_string(),
+            "skipped 1 file that no decoder reads: 1 .heic"
+        );
         let many = (0..10).map(|i| (format!(".{i}"), if i == 7 { 5 } else { 1 }));
-        let text = skips(many.collect());
+        let text = Skipped(many.collect()).to_string();
         assert!(
             text.starts_with("skipped 14 files that no decoder reads: 5 .7, 1 .0, "),
             "{text}"

@@ -90,6 +90,9 @@ struct Report<'a> {
 struct CpuWeights {
     bytes: usize,
     dtype: DType,
+    /// The narrower types of a quantised model's weights.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quantized: Vec<&'static str>,
 }
 
 /// Part of an inspection as text, for a width.
@@ -127,6 +130,7 @@ impl Args {
         let cpu_weights = gpu.is_none().then(|| CpuWeights {
             bytes: constant_bytes(plan.graph(), self.dtype),
             dtype: self.dtype,
+            quantized: narrow_types(&model.info),
         });
         if let Some(file) = plot_file {
             file.write_whole(plot(&plan).as_bytes())?;
@@ -170,7 +174,8 @@ impl Args {
             model, batch, dtype, ..
         } = &report.inspection;
         let inspection = &report.inspection;
-        let mut text = format!("{model}, batch {batch}, {dtype}\n");
+        let dtypes = with_narrow_types(report.info, *dtype);
+        let mut text = format!("{model}, batch {batch}, {dtypes}\n");
         let sections: [(bool, Section); 4] = [
             (self.graph, Inspection::graphs),
             (self.plan, Inspection::plan),
@@ -191,6 +196,30 @@ impl Args {
         }
         text
     }
+}
+
+/// Returns the types of a quantised model's weights that are narrower than the compute precision.
+fn narrow_types(info: &Info) -> Vec<&'static str> {
+    let Some(quantization) = &info.quantization else {
+        return Vec::new();
+    };
+    let types = [
+        ("int8", quantization.int8 + quantization.int8_weights),
+        ("fp8", quantization.float8 + quantization.float8_weights),
+        ("bf16", quantization.bf16),
+    ];
+    let used = types.into_iter().filter(|&(_, weights)| weights > 0);
+    used.map(|(name, _)| name).collect()
+}
+
+/// Returns `int8 and f32`, for example: the types of quantised weights, and that of the others.
+fn with_narrow_types(info: &Info, dtype: DType) -> String {
+    let dtype = dtype.to_string();
+    let mut types = narrow_types(info);
+    if !types.contains(&dtype.as_str()) {
+        types.push(&dtype);
+    }
+    types.join(" and ")
 }
 
 /// The model's family, sizes and input, one to a line.
@@ -256,8 +285,8 @@ fn facts(report: &Report<'_>) -> Table {
     );
     if let Some(weights) = cpu_weights {
         let mib = weights.bytes as f64 / f64::from(1 << 20);
-        let dtype = weights.dtype;
-        fact("weights", format!("{mib:.1} MiB on the CPU in {dtype}"));
+        let dtypes = with_narrow_types(info, weights.dtype);
+        fact("weights", format!("{mib:.1} MiB on the CPU in {dtypes}"));
     }
     fact(
         "operations",

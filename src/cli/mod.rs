@@ -1,5 +1,5 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
-//! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
+//! (devices and the like), [`errors`], [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
 //! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`partial`] (interrupted runs), [`ranks`] (several
 //! processes) and [`progress`].
 
@@ -13,6 +13,8 @@ mod compare;
 mod completions;
 mod devices;
 mod embed;
+mod environment;
+mod errors;
 mod eval;
 mod explain;
 mod format;
@@ -47,10 +49,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use errors::{failed, report};
 use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
@@ -286,6 +288,15 @@ impl RunArgs {
     fn is_embedded(&self) -> bool {
         self.model.model.is_none()
     }
+
+    /// Says that the model is one of digits, if none was named.
+    fn note_embedded(&self) {
+        if self.is_embedded() {
+            output::note(
+                "no model is named: TinyViT32 is used, which knows handwritten digits only. Name another with -m DIR or -m ORG/NAME",
+            );
+        }
+    }
 }
 
 /// Height and width.
@@ -403,7 +414,7 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match environment::parse(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -439,29 +450,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Reports what stopped the command; the exit code.
-fn failed(error: &anyhow::Error) -> u8 {
-    if is_broken_pipe(error) {
-        return 0;
-    }
-    say_error(error);
-    if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
-        && let Some(advice) = gpu_libraries()
-    {
-        output::note(&format!("{advice}; --device cpu needs none of them"));
-    }
-    let usage = error.is::<Usage>() || error.is::<Usage<String>>();
-    if usage { 2 } else { 1 }
-}
-
-/// How a GPU's libraries can be named, unless they were.
-fn gpu_libraries() -> Option<&'static str> {
-    let named = std::env::var_os("HIPVIT_PROVIDER").is_some();
-    (!named).then_some(
-        "ROCM_PATH names ROCm's folder, HIPVIT_PROVIDER other libraries (cuda: those for an NVIDIA GPU)",
-    )
-}
-
 /// Shows the help that was asked for, or what is wrong with the command line; the exit code.
 fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
@@ -470,7 +458,7 @@ fn usage(error: &clap::Error) -> u8 {
         && ["serve", "top"].contains(&command.as_str())
     {
         output::note(&format!(
-            "`{command}` is in a hipvit that was built with the feature `serve` (cargo install --features serve)"
+            "`{command}` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)"
         ));
     }
     match printed {
@@ -478,19 +466,6 @@ fn usage(error: &clap::Error) -> u8 {
         // Nobody reads what is wrong: the exit code still tells that something is.
         _ => u8::try_from(error.exit_code()).unwrap_or(2),
     }
-}
-
-/// One line on standard error for what failed beside others that go on.
-fn report(error: impl std::fmt::Display) {
-    if !output::is_left_to_rank_0() {
-        say_error(error);
-    }
-}
-
-/// One line on standard error.
-fn say_error(error: impl std::fmt::Display) {
-    const RED: Style = AnsiColor::Red.on_default().bold();
-    output::say(&format!("{RED}error{RED:#}: {}", one_line(&error.to_string())));
 }
 
 /// Says why the model runs on the CPU. Silent only where nobody asked for a GPU: no device was requested, no GPU libraries are
@@ -560,13 +535,6 @@ fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mu
 fn acts_on_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Whether the reader of our output has closed it (`hipvit classify … | head`).
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// The library's error for an I/O error at `path`.

@@ -16,11 +16,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Facts};
+use super::errors::{is_broken_pipe, with_causes};
 use super::inputs::DecodeArgs;
 use super::launcher::{DistributedArgs, Place, Sharing};
 use super::partial::{Journal, Partial, Stamp};
 use super::results::Results;
-use super::{Followed, Outcome, RunArgs, is_broken_pipe, output};
+use super::{Followed, Outcome, RunArgs, output};
 
 /// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -233,11 +234,11 @@ impl Ranks {
         match (self.stage, &result) {
             (Stage::Preparing(mut rendezvous), Err(error)) => {
                 // An error of the exchange would not say more than this one.
-                let _ = rendezvous.gather(&part(Err(&error.to_string())));
+                let _ = rendezvous.gather(&part(Err(&with_causes(error))));
             }
             (Stage::Merging(others), result) => {
                 let verdict = match result {
-                    Err(error) if !is_broken_pipe(error) => Verdict::Failed(error.to_string()),
+                    Err(error) if !is_broken_pipe(error) => Verdict::Failed(with_causes(error)),
                     _ => Verdict::Complete,
                 };
                 for mut other in others {

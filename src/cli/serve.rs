@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::image::Limits;
@@ -13,13 +13,14 @@ use hipvit::serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOp
 use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
 
 use super::choices::DeviceSets;
-use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive};
+use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive, refused};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Model directory and the name by which clients know it; repeatable [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "NAME=DIR", value_parser = model)]
+    /// Model directory or ORG/NAME of the hub, which clients know by its last part or by NAME; repeatable [default: the embedded
+    /// TinyViT32]
+    #[arg(long, short, value_name = "[NAME=]DIR", value_parser = model)]
     model: Vec<ModelSource>,
     /// Directory of model directories, which are known by their names
     #[arg(long, value_name = "DIR")]
@@ -106,7 +107,8 @@ Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, 
 Outputs: logits, top, embedding and, with --tokens, patch_tokens, with --explanation, explanation. Metrics for Prometheus are at /metrics.
 
     hipvit serve --model vit=path/to/vit_base_patch16_224
-    curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' http://127.0.0.1:8000/v2/models/vit/infer";
+    curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' \\
+      http://127.0.0.1:8000/v2/models/vit/infer";
 
 /// What clients may send.
 #[derive(Debug, clap::Args)]
@@ -182,16 +184,37 @@ fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(D
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {
-    match text.split_once('=') {
-        Some((name, directory)) if !name.is_empty() && !directory.is_empty() => {
-            // It stands in URLs.
-            let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-            match name.chars().all(allowed) {
-                true => Ok(ModelSource::new(name, directory)),
-                false => Err("a name has letters, digits, `-`, `_` and `.`".into()),
-            }
-        }
-        _ => Err("is not NAME=DIR".into()),
+    // A path may contain `=`; a name has no `/`.
+    let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
+    let (name, directory) = match named {
+        Some((name, directory)) => (name.to_owned(), directory),
+        None => (last_part(text), text),
+    };
+    if directory.is_empty() {
+        return Err("names no directory".into());
+    }
+    // Requests have the name in their URL.
+    let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(allowed) {
+        return Err(format!(
+            "`{name}` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME={directory}"
+        ));
+    }
+    Ok(ModelSource::new(name, directory))
+}
+
+/// Returns the name of a model that is given without one: that of its folder, or of its repository on the hub.
+fn last_part(model: &str) -> String {
+    let path = Path::new(model);
+    // `.` and `..` have no name of their own.
+    let absolute = match path.file_name() {
+        Some(_) => path.to_owned(),
+        None => path.canonicalize().unwrap_or_default(),
+    };
+    let name = absolute.file_name().unwrap_or_default().to_string_lossy();
+    match name.split_once('@') {
+        Some((name, _revision)) if !path.exists() => name.to_owned(),
+        _ => name.into_owned(),
     }
 }
 
@@ -296,7 +319,7 @@ impl Args {
         options.access_log = self.access_log.form();
         options.limits = self.limits.limits();
         if let Some(path) = &self.token_file {
-            let token = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            let token = fs::read_to_string(path).map_err(refused(path))?;
             let token = token.trim();
             if token.is_empty() {
                 bail!("{}: has no token", path.display());
@@ -374,8 +397,22 @@ mod tests {
     #[test]
     fn a_model_has_a_name_for_urls() {
         assert_eq!(model("vit-b_1.0=a=b"), Ok(ModelSource::new("vit-b_1.0", "a=b")));
-        for wrong in ["vit", "=dir", "vit=", "a/b=dir", "a b=dir"] {
+        for (text, name) in [
+            ("vit", "vit"),
+            ("models/vit_tiny.augreg/", "vit_tiny.augreg"),
+            ("timm/vit_tiny@main", "vit_tiny"),
+            ("runs/lr=3/vit", "vit"),
+        ] {
+            let source = model(text).unwrap();
+            assert_eq!(source.name, name, "{text}");
+            assert_eq!(source.directory.as_deref(), Some(Path::new(text)), "{text}");
+        }
+        for wrong in ["", "=dir", "vit=", "a b=dir", "a b", "runs/lr=3"] {
             assert!(model(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(
+            model("runs/lr=3").unwrap_err(),
+            "`lr=3` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME=runs/lr=3"
+        );
     }
 }

@@ -18,7 +18,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use self::rates::{Rates, Snapshot};
-use super::{Outcome, output};
+use super::errors::with_causes;
+use super::{Outcome, output, refused};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,7 +29,7 @@ pub struct Args {
     /// Time between two readings
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = interval)]
     interval: f64,
-    /// Print one reading and end; so too where the output is no terminal
+    /// Print one reading and exit (the default if the output is not a terminal)
     #[arg(long)]
     once: bool,
     /// File with the bearer token that the server requires
@@ -91,7 +92,7 @@ fn show(
                 before = now;
                 failure = None;
             }
-            Err(error) => failure = Some(format!("{error:#}")),
+            Err(error) => failure = Some(with_causes(&error)),
         }
     }
 }
@@ -131,12 +132,12 @@ impl Server {
         let Some(host) = url.strip_prefix("http://") else {
             bail!("{url}: the URL must begin with http:// (a server with TLS is read by its Prometheus)");
         };
-        let host = host.trim_end_matches('/');
+        let host = host.split('/').next().unwrap_or_default();
         let host = match host.rsplit_once(':') {
             Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
             _ => format!("{host}:80"),
         };
-        let read = |path: &PathBuf| fs::read_to_string(path).with_context(|| path.display().to_string());
+        let read = |path: &PathBuf| fs::read_to_string(path).map_err(refused(path));
         Ok(Self {
             url: url.to_owned(),
             host,
@@ -155,7 +156,14 @@ impl Server {
             }
         });
         let text = text.with_context(|| self.url.clone())?;
-        Ok(Snapshot::parse(&text, Instant::now()))
+        let snapshot = Snapshot::parse(&text, Instant::now());
+        if !snapshot.is_of_hipvit() {
+            bail!(
+                "{}: /metrics has no metric of hipvit: another program answers at this address",
+                self.url
+            );
+        }
+        Ok(snapshot)
     }
 
     async fn fetch(&self) -> Result<String> {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::certificate::Certificate;
@@ -219,8 +219,15 @@ impl Args {
         }
         // The text says it already, where one sees it.
         if format != Format::Text || self.output.file().is_some() {
-            ops.iter().flat_map(OpsReport::complaints).for_each(report);
-            models.iter().filter_map(LayerReport::complaint).for_each(report);
+            ops.iter()
+                .flat_map(OpsReport::complaints)
+                .map(Error::msg)
+                .for_each(report);
+            models
+                .iter()
+                .filter_map(LayerReport::complaint)
+                .map(Error::msg)
+                .for_each(report);
         }
         if let Some(tier) = self.tier.filter(|tier| start.elapsed() > tier.limit()) {
             output::note(&format!(
@@ -283,7 +290,7 @@ impl Args {
                 return Err(error);
             }
             for file in files {
-                images.push(inputs::source(&file).decode(Limits::default())?);
+                images.push(inputs::source(&file)?.decode(Limits::default())?);
             }
         }
         let mut reports = Vec::new();

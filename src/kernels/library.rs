@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use super::launch::Target;
 use super::{KernelArguments, KernelCall, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};
-use crate::hip::{self, Access, Arguments, Code, Device, Kernel, Launch, Module, Operand, Rtc, Stream};
+use crate::hip::{
+    self, Access, Arguments, Code, Device, Kernel, KernelCache, Launch, Module, Operand, Rtc, Stream,
+};
 use crate::tensor::DType;
 
 /// What is compiled at once: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
@@ -314,10 +316,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
 }
 
 fn announce(device: &Device, count: usize) {
-    let kept = match kernel_cache() {
-        Some(cache) => format!("kept in {}", cache.folder().display()),
-        None => "not kept, since HIPVIT_CACHE_DIR is empty".to_owned(),
-    };
+    let kept = kept(kernel_cache().as_ref());
     let plural = if count == 1 { "" } else { "s" };
     // A closed standard error is no reason to fail.
     let _ = writeln!(
@@ -325,6 +324,21 @@ fn announce(device: &Device, count: usize) {
         "hipvit: compiling {count} kernel{plural} for {} ({kept})",
         device.properties().target
     );
+}
+
+/// Says where compiled kernels are kept, or why they are not.
+fn kept(cache: Option<&KernelCache>) -> String {
+    let Some(cache) = cache else {
+        return "not kept, since HIPVIT_CACHE_DIR is empty".to_owned();
+    };
+    match cache.usage() {
+        Ok(_) => format!("kept in {}", cache.folder().display()),
+        Err(error) => {
+            format!(
+                "not kept, so the next start compiles them again: {error}; name a folder in HIPVIT_CACHE_DIR"
+            )
+        }
+    }
 }
 
 /// What compiled code depends on within a process.
@@ -380,4 +394,25 @@ fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
         }
     })?;
     Ok(rtc.with_cache(kernel_cache()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_said_to_be_kept_only_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("kernels");
+        let text = kept(Some(&KernelCache::at(&cache)));
+        assert_eq!(text, format!("kept in {}", cache.display()));
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let text = kept(Some(&KernelCache::at(file.join("kernels"))));
+        assert!(
+            text.starts_with("not kept, so the next start compiles them again: ")
+                && text.ends_with("; name a folder in HIPVIT_CACHE_DIR"),
+            "{text}"
+        );
+    }
 }

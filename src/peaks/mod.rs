@@ -47,6 +47,22 @@ impl Peaks {
         let gemm = self.gemms.iter().find(|gemm| gemm.dtype == dtype)?;
         Some(gemm.flops_per_second)
     }
+
+    /// Replaces each rate that `other` has a higher one of.
+    pub(crate) fn raise(&mut self, other: Self) {
+        if other.copy_bytes_per_second > self.copy_bytes_per_second {
+            self.copy_bytes_per_second = other.copy_bytes_per_second;
+            self.copy_bytes = other.copy_bytes;
+        }
+        for gemm in other.gemms {
+            let known = self.gemms.iter_mut().find(|known| known.dtype == gemm.dtype);
+            match known {
+                Some(known) if known.flops_per_second >= gemm.flops_per_second => {}
+                Some(known) => *known = gemm,
+                None => self.gemms.push(gemm),
+            }
+        }
+    }
 }
 
 impl fmt::Display for Peaks {

@@ -376,7 +376,7 @@ impl Repository {
                     tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
                 }
                 if let Some(error) = session.no_gpu() {
-                    self.log_no_gpu(&error.to_string());
+                    self.log_no_gpu(&error.brief());
                 }
                 let backend = SessionBackend::new(session.clone(), values, turns.clone());
                 backend.warm_up()?;
@@ -473,10 +473,10 @@ impl Repository {
         Ok((Some(texts), None))
     }
 
-    /// Logs once, and in one sentence, why the server runs on the CPU.
+    /// Logs once why the server runs on the CPU.
     fn log_no_gpu(&self, reason: &str) {
         if !self.no_gpu_logged.swap(true, Ordering::Relaxed) {
-            tracing::info!("no GPU ({}); runs on the CPU", first_sentence(reason));
+            tracing::info!("no GPU ({reason}); runs on the CPU");
         }
     }
 
@@ -521,15 +521,6 @@ fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
         true => format!("there is no model `{shown}`; the server has no model"),
         false => format!("there is no model `{shown}`; the server has {}", names.join(", ")),
     }
-}
-
-/// Returns the beginning of a message up to its first sentence's or clause's end.
-fn first_sentence(message: &str) -> &str {
-    let end = [". ", "; ", " (looked", "\n"]
-        .iter()
-        .filter_map(|end| message.find(end))
-        .min();
-    &message[..end.unwrap_or(message.len())]
 }
 
 fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Session> {

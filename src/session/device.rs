@@ -19,21 +19,43 @@ pub enum Device {
     Hip(usize),
 }
 
+/// Names of a GPU. PyTorch calls a GPU `cuda`, AMD's too; which libraries hipvit takes, ROCm's or CUDA's, is `HIPVIT_PROVIDER`'s.
+const GPU_NAMES: [&str; 4] = ["hip", "gpu", "rocm", "cuda"];
+
+/// Splits the name of a GPU, in any case, into `hip` and what follows a colon: `CUDA:1` has `Some("1")`, `gpu` has `None`.
+/// Returns `None` for other devices.
+pub(super) fn split_gpu(text: &str) -> Option<Option<&str>> {
+    let (name, rest) = match text.split_once(':') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    let is_gpu = GPU_NAMES.iter().any(|gpu| gpu.eq_ignore_ascii_case(name));
+    is_gpu.then_some(rest)
+}
+
+/// Returns the error for a text that names none of the devices `known`.
+pub(super) fn unknown(text: &str, known: &str) -> Error {
+    let [hip, others @ ..] = GPU_NAMES;
+    let others = others.join(", ");
+    Error::argument(
+        "device",
+        format!("`{text}` is not one of {known} ({others} are other names of {hip})"),
+    )
+}
+
+/// Parses `auto`, `cpu`, `hip` and `hip:N`, in any case. `gpu`, `rocm` and `cuda` are other names of `hip`.
 impl FromStr for Device {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let ordinal = text.strip_prefix("hip:").and_then(|n| n.parse().ok());
-        match (text, ordinal) {
-            ("auto", _) => Ok(Self::Auto),
-            ("cpu", _) => Ok(Self::Cpu),
-            ("hip", _) => Ok(Self::Hip(0)),
-            (_, Some(ordinal)) => Ok(Self::Hip(ordinal)),
-            _ => Err(Error::argument(
-                "device",
-                format!("`{text}` is not one of auto, cpu, hip, hip:N"),
-            )),
-        }
+        let device = match split_gpu(text) {
+            Some(None) => Some(Self::Hip(0)),
+            Some(Some(ordinal)) => ordinal.parse().ok().map(Self::Hip),
+            None if text.eq_ignore_ascii_case("auto") => Some(Self::Auto),
+            None if text.eq_ignore_ascii_case("cpu") => Some(Self::Cpu),
+            None => None,
+        };
+        device.ok_or_else(|| unknown(text, "auto, cpu, hip, hip:N"))
     }
 }
 

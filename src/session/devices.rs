@@ -3,14 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::device::{Device, Place};
+use super::device::{Device, Place, split_gpu, unknown};
 use crate::error::{Error, Result};
 use crate::hip::{self, Runtime};
 
 /// The devices that a session runs on: one device, or GPUs of this machine, which share its work as its
 /// [`Parallelism`](super::Parallelism) says.
 ///
-/// As text: what a [`Device`] is as text, `hip:all` for all GPUs, `hip:0,1` or `hip:0,hip:1` for some.
+/// As text: what a [`Device`] is as text, `hip:all` for all GPUs, `hip:0,1` or `hip:0,hip:1` for some. `gpu`, `rocm` and
+/// `cuda` are other names of `hip`.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -84,11 +85,14 @@ impl DeviceSet {
                 (Ok(ordinal), Some(set)) if matches!(set.last(), Some(Device::Hip(_))) => {
                     set.push(Device::Hip(ordinal));
                 }
-                _ if part == "hip:all" => {
+                _ if split_gpu(part)
+                    .flatten()
+                    .is_some_and(|rest| rest.eq_ignore_ascii_case("all")) =>
+                {
                     all.push(sets.len());
                     sets.push(Vec::new());
                 }
-                _ => sets.push(vec![part.parse().map_err(|_| unknown(part))?]),
+                _ => sets.push(vec![part.parse().map_err(|_| unknown(part, ALL))?]),
             }
         }
         let set = |(index, devices): (usize, Vec<Device>)| match devices.as_slice() {
@@ -168,10 +172,8 @@ fn ordinal(device: &Device) -> Option<usize> {
     }
 }
 
-fn unknown(text: &str) -> Error {
-    let reason = format!("`{text}` is not one of auto, cpu, hip, hip:N, hip:all, hip:N,M");
-    Error::argument("device", reason)
-}
+/// Forms of a set.
+const ALL: &str = "auto, cpu, hip, hip:N, hip:all, hip:N,M";
 
 impl FromStr for DeviceSet {
     type Err = Error;
@@ -229,6 +231,12 @@ mod tests {
             ("hip:0,1,3", "hip:0,1,3"),
             ("hip,1", "hip:0,1"),
             ("hip:2,hip:0", "hip:2,0"),
+            ("cuda", "hip:0"),
+            ("gpu:1", "hip:1"),
+            ("ROCm:all", "hip:all"),
+            ("CUDA:0,1", "hip:0,1"),
+            ("Auto", "auto"),
+            ("CPU", "cpu"),
         ] {
             assert_eq!(parsed(text).as_deref(), Some(shown), "{text}");
             assert_eq!(parsed(shown).as_deref(), Some(shown), "{text}");
@@ -236,7 +244,11 @@ mod tests {
         for wrong in [
             "",
             "1",
-            "gpu",
+            "gpus",
+            "cuda:",
+            "cuda0",
+            "mps",
+            "cpu:0",
             "hip:",
             "hip:0,",
             "hip:0,0",

@@ -18,7 +18,7 @@ pub enum Error {
     },
 
     /// None of the library's files could be opened.
-    #[error("{library} cannot be opened; tried {}", Listed(tried))]
+    #[error("{}; tried {}", self.brief(), Listed(tried))]
     Library {
         /// The library's usual name.
         library: &'static str,
@@ -56,6 +56,40 @@ pub struct Attempt {
     pub path: PathBuf,
     /// Why it could not be opened.
     pub cause: String,
+}
+
+impl Attempt {
+    /// The cause where a folder does not have the file.
+    pub(crate) const NO_SUCH_FILE: &'static str = "no such file";
+
+    /// Returns true if there is no such file; false if the file cannot be loaded.
+    fn is_missing(&self) -> bool {
+        self.cause == Self::NO_SUCH_FILE || self.cause.ends_with("No such file or directory")
+    }
+}
+
+impl Error {
+    /// Returns the message without the list of files that were tried: `the HIP runtime (libamdhip64.so.7) was not found`.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        let Self::Library { library, tried } = self else {
+            return self.to_string();
+        };
+        let name = tried.first().and_then(|attempt| attempt.path.file_name());
+        match name.filter(|_| tried.iter().all(Attempt::is_missing)) {
+            Some(name) => format!("{library} ({}) was not found", name.display()),
+            None => format!("{library} cannot be opened"),
+        }
+    }
+
+    /// Returns the files that were tried and why each of them was not opened; empty if the error is not about finding a library.
+    #[must_use]
+    pub fn tried(&self) -> String {
+        match self {
+            Self::Library { tried, .. } => Listed(tried).to_string(),
+            _ => String::new(),
+        }
+    }
 }
 
 struct Listed<'a>(&'a [Attempt]);

@@ -169,6 +169,17 @@ impl Provider {
         }
     }
 
+    /// Returns what to check where the HIP runtime finds no device: the driver of NVIDIA for hip-on-cuda, else that of AMD.
+    #[must_use]
+    pub fn driver_advice(&self) -> &'static str {
+        let file = self.hip().ok().and_then(|hip| hip.path().file_name());
+        if file == Some(OsStr::new(HIP_ON_CUDA)) {
+            "is NVIDIA's driver loaded, and does nvidia-smi list a GPU?"
+        } else {
+            "is the driver loaded, and may this user open /dev/kfd and /dev/dri?"
+        }
+    }
+
     /// The places that are searched.
     #[must_use]
     pub fn places(&self) -> &[Place] {
@@ -338,7 +349,7 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
             if *place != Place::System && !path.exists() {
                 tried.push(Attempt {
                     path,
-                    cause: "no such file".into(),
+                    cause: Attempt::NO_SUCH_FILE.into(),
                 });
                 continue;
             }

@@ -179,7 +179,7 @@ fn all_libraries_come_from_the_place_of_the_hip_runtime() {
     assert_eq!(
         error,
         format!(
-            "rocBLAS cannot be opened; tried {0}/librocblas.so.5 (no such file); {0}/librocblas.so.4 (no such file)",
+            "rocBLAS (librocblas.so.5) was not found; tried {0}/librocblas.so.5 (no such file); {0}/librocblas.so.4 (no such file)",
             with.display()
         )
     );

@@ -66,6 +66,7 @@ fn one_bad_image_among_good_ones_is_reported_and_the_rest_go_on() {
         OsStr::new("classify"),
         dir.path().as_os_str(),
         OsStr::new("--json"),
+        OsStr::new("-q"),
     ]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json_lines(&output).len(), 3);
@@ -449,6 +450,7 @@ fn a_directory_with_broken_links_and_loops_gives_its_images_still() {
     let output = hipvit([
         OsStr::new("classify"),
         OsStr::new("--json"),
+        OsStr::new("-q"),
         dir.path().as_os_str(),
     ]);
     assert_eq!(output.status.code(), Some(1));
@@ -474,7 +476,7 @@ fn output_that_nobody_takes_is_an_error_or_the_end() {
     };
     for args in [
         &["classify"][..],
-        &["embed", "assets/samples/7.png"],
+        &["embed", "-q", "assets/samples/7.png"],
         &["eval"],
         &["inspect", "--json"],
         &["bench", "--runs", "1", "--no-peaks"],

@@ -318,6 +318,7 @@ fn ranks_at_work(folder: &Path) -> [Child; 2] {
     let launcher = Launcher::new(2, folder);
     let args = [
         "embed",
+        "-q",
         "--files-from",
         "list",
         "-o",
@@ -396,7 +397,7 @@ fn ranks_end_quietly_when_nobody_reads_the_results() {
     )
     .unwrap();
     let launcher = Launcher::new(2, folder.path());
-    let args = ["classify", "--files-from", "list", "--json"];
+    let args = ["classify", "-q", "--files-from", "list", "--json"];
     let mut root = launcher.start(0, args);
     let other = launcher.start(1, args);
     drop(root.stdout.take());
@@ -452,7 +453,7 @@ fn ranks_of_two_hosts_give_the_bytes_of_one_process() {
         format!("RANK={n} LOCAL_RANK=0 ip netns exec {namespace} \"$0\" \"$@\" &")
     };
     let script = format!("{SET_UP} && {{ {} {} wait; }}", rank(0, "a"), rank(1, "b"));
-    let args = ["embed", "in", "-o", "out.npy", "--batch", "2"];
+    let args = ["embed", "-q", "in", "-o", "out.npy", "--batch", "2"];
     let expected = one_process(folder.path(), &args);
     assert_eq!(expected.status.code(), Some(0));
     let expected = fs::read(folder.path().join("out.npy")).unwrap();

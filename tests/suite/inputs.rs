@@ -71,12 +71,13 @@ fn a_directory_says_what_it_skips_unless_quiet() {
     for name in ["a.HEIC", "b.heic", "c.avif", "README"] {
         fs::write(folder.path().join(name), "").unwrap();
     }
+    let model = at("assets/tinyvit32");
     let classify = |more: &[&str]| {
         let args = [
             OsStr::new("classify"),
             folder.path().as_os_str(),
-            "--device".as_ref(),
-            "cpu".as_ref(),
+            "--model".as_ref(),
+            model.as_os_str(),
         ];
         hipvit(args.into_iter().chain(more.iter().map(AsRef::as_ref)))
     };

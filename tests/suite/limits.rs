@@ -55,6 +55,7 @@ fn a_small_file_that_needs_too_much_memory_is_one_error_among_good_images() {
     let threads = OsStr::new("2");
     let args = [
         OsStr::new("classify"),
+        OsStr::new("-q"),
         OsStr::new("--device=cpu"),
         OsStr::new("--threads"),
         threads,
@@ -355,7 +356,7 @@ fn what_is_not_a_regular_file_is_an_error() {
         path("link.png"),
     ];
     let output = hipvit(
-        [OsStr::new("classify")]
+        [OsStr::new("classify"), OsStr::new("-q")]
             .into_iter()
             .chain(images.iter().map(|p| p.as_os_str())),
     );

@@ -48,6 +48,7 @@ mod sparse;
 mod texts;
 mod validate;
 mod weight_files;
+mod words;
 mod zero_shot;
 
 use std::path::{Path, PathBuf};

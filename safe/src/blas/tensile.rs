@@ -20,6 +20,7 @@ pub(super) fn check(library: &Path, arch: &str) -> Result<()> {
                 "rocBLAS has no kernels for {arch} in {}, and would end the process: install them, or name their folder in ROCBLAS_TENSILE_LIBPATH",
                 folder.display()
             ),
+            tried: String::new(),
         }),
         _ => Ok(()),
     }

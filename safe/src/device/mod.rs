@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use hipvit_sys::Hip;
+use hipvit_sys::{Hip, Provider};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::numa::NumaNode;
@@ -69,7 +69,11 @@ impl Runtime {
         if ordinal >= count {
             return Err(Error::NoDevice {
                 ordinal,
-                reason: format!("{} finds {}", self.path()?.display(), found(count)),
+                reason: format!(
+                    "{} finds {}",
+                    self.path()?.display(),
+                    found(count, self.provider())
+                ),
             });
         }
         let mut devices = self.open_devices();
@@ -95,9 +99,9 @@ impl Runtime {
     }
 }
 
-fn found(count: usize) -> String {
+fn found(count: usize, provider: &Provider) -> String {
     match count {
-        0 => "none; is the driver loaded, and may this user open /dev/kfd and /dev/dri?".into(),
+        0 => format!("none; {}", provider.driver_advice()),
         1 => "one, number 0".into(),
         n => format!("{n}, numbered from 0"),
     }

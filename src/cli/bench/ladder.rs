@@ -1,6 +1,6 @@
-//! The ladder as a table, beside what its design claims.
+//! The ladder as a table.
 
-use hipvit::bench::{CLAIMS, Row};
+use hipvit::bench::{Row, Rung};
 use hipvit::table::{Column, Table, paragraph};
 
 use super::table::{mebibytes, milliseconds, title};
@@ -15,8 +15,8 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
             let title = format!("{}, batch {}", title(last), last.batch);
             text += &paragraph(&title, "  ", width);
             text += &format!("{}\n", table(rungs).text(width));
-            for claim in claims(rungs) {
-                text += &paragraph(&claim, "  ", width);
+            for note in on_a_gpu(last) {
+                text += &paragraph(&note, "  ", width);
             }
             text.push('\n');
         }
@@ -64,31 +64,14 @@ fn speed_up(other: &Row, row: &Row) -> Option<f64> {
     Some(other.end_to_end.as_ref()?.p50_ms / row.end_to_end.as_ref()?.p50_ms)
 }
 
-/// Each claim beside the measurement.
-fn claims(rungs: &[Row]) -> Vec<String> {
-    let claim = |(name, claimed, claimed_memory): (&str, _, Option<_>)| {
-        let index = rungs.iter().position(|row| row.options.rung == Some(name));
-        let pair = match (name, index) {
-            ("all together", _) => rungs.first().zip(rungs.last()),
-            (_, Some(index @ 1..)) => rungs.get(index - 1).zip(rungs.get(index)),
-            _ => None,
-        };
-        let measured = pair.and_then(|(before, after)| {
-            let mut text = format!("measured {:.2}×", speed_up(before, after)?);
-            let bytes = |row: &Row| Some(row.memory.peak_bytes? as f64);
-            if let Some((before, after)) = bytes(before).zip(bytes(after)) {
-                text += &format!(", memory {:+.0} %", 100.0 * (after / before - 1.0));
-            }
-            Some(text)
-        });
-        let memory = claimed_memory.map(|percent| format!(", memory {percent:+.0} %"));
-        format!(
-            "{name}: claimed {claimed}×{}; {}",
-            memory.unwrap_or_default(),
-            measured.unwrap_or_else(|| "not measured on this device".into())
-        )
-    };
-    CLAIMS.into_iter().map(claim).collect()
+/// Returns the names of the rungs that a CPU does not have, if `last` is of a CPU.
+fn on_a_gpu(last: &Row) -> Option<String> {
+    if last.device.kind != "cpu" {
+        return None;
+    }
+    let gpu = Rung::ALL.iter().filter(|rung| rung.needs_gpu());
+    let names: Vec<&str> = gpu.map(|rung| rung.name()).collect();
+    Some(format!("on a GPU also: {}", names.join(", ")))
 }
 
 fn or_dash(content: Option<String>) -> String {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::{Runtime, World};
@@ -167,7 +167,7 @@ impl Args {
         let mut failed = 0;
         for (spec, row) in specs.iter().zip(&rows) {
             if let Some(error) = &row.error {
-                report(format!("{}: {error}", spec.label()));
+                report(anyhow!("{}: {error}", spec.label()));
                 failed += 1;
             }
             warn_fallback(row.options.graphs_fallback.as_deref());

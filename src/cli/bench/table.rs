@@ -43,14 +43,11 @@ pub(super) const COLUMNS: [Column; 19] = [
         (most > 0.0).then(|| format!("{}–{}", number(least), number(most)))
     }),
     column("scaling", 0, |row| Some(format!("{:.2}×", row.scaling?.factor))),
-    column("MFU %", 2, |row| {
-        let share = row.mfu_datasheet.or(row.mfu_measured)?;
-        Some(format!("{:.1}", 100.0 * share))
-    }),
+    column("MFU %", 2, |row| percent(row.mfu_datasheet.or(row.mfu_measured))),
     // Beside the datasheet's, which it replaces where there is none.
     column("of GEMM %", 13, |row| {
         row.mfu_datasheet?;
-        Some(format!("{:.1}", 100.0 * row.mfu_measured?))
+        percent(row.mfu_measured)
     }),
     column("GB/s", 10, |row| Some(number(row.gbps?))),
     column("MiB", 4, |row| Some(mebibytes(row.memory.peak_bytes?))),
@@ -78,7 +75,13 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     let same = |a: &Row, b: &Row| title(a) == title(b);
     for group in rows.chunk_by(same) {
         text += &paragraph(&title(&group[0]), "  ", width);
-        text += &format!("{}\n\n", table(group, width));
+        text += &format!("{}\n", table(group, width));
+        let mut notes: Vec<&str> = group.iter().filter_map(|row| row.mfu_note).collect();
+        notes.dedup();
+        for note in notes {
+            text += &paragraph(&format!("* above 100 %: {note}"), "  ", width);
+        }
+        text.push('\n');
     }
     text
 }
@@ -119,6 +122,13 @@ fn table(rows: &[Row], width: Option<usize>) -> String {
         table.row(cells.map(|cell| cell.unwrap_or_else(|| missing.into())));
     }
     table.text(width)
+}
+
+/// Returns a share in percent, with a star if it is above 100 %.
+fn percent(share: Option<f64>) -> Option<String> {
+    let percent = 100.0 * share?;
+    let star = if percent > 100.0 { "*" } else { "" };
+    Some(format!("{percent:.1}{star}"))
 }
 
 /// Three significant digits and more.

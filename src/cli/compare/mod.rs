@@ -9,12 +9,12 @@ mod text;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use self::comparison::{Comparison, Regression};
 use super::format::{Format, Formats, OutputArgs};
 use super::output::Sink;
-use super::{Outcome, Usage, one_line, report};
+use super::{Outcome, Usage, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -81,7 +81,7 @@ impl Args {
         sink.finish()?;
         let regressions = regressions.unwrap_or_default();
         for regression in &regressions {
-            report(one_line(&regression.to_string()));
+            report(anyhow!(regression.to_string()));
         }
         Ok(match regressions.is_empty() {
             true => Outcome::Complete,

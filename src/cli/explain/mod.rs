@@ -106,7 +106,7 @@ impl Args {
         if self.method == Choice::Statistics {
             return self.statistics();
         }
-        let source = inputs::source(&self.image);
+        let source = inputs::source(&self.image)?;
         let image = source.decode(self.decode.options())?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
         let class = self

@@ -56,7 +56,7 @@ struct Head {
 
 impl Args {
     pub(super) fn statistics(&self) -> Result<Outcome> {
-        let source = inputs::source(&self.image);
+        let source = inputs::source(&self.image)?;
         let image = source.decode(self.decode.options())?;
         let builder = self.labels.apply(self.model.builder())?;
         let session = self.model.load_with(builder.attention_statistics(true))?;

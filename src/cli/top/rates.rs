@@ -26,6 +26,13 @@ impl Snapshot {
         }
     }
 
+    /// Returns true if a server of hipvit wrote it.
+    pub fn is_of_hipvit(&self) -> bool {
+        self.samples
+            .iter()
+            .any(|sample| sample.name.starts_with("hipvit_"))
+    }
+
     /// The sum of the samples of this name with these labels.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let matching = self.matching(name, labels).map(|sample| sample.value);

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use hipvit::bench::DeviceInfo;
 use hipvit::exec::Executor;
 use hipvit::explain::Trace;
-use hipvit::table::{Column, Table};
+use hipvit::table::{Column, Table, paragraph};
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
 use serde::{Deserialize, Serialize};
 
@@ -161,21 +161,21 @@ impl Machine {
     pub fn text(&self, width: Option<usize>) -> String {
         let mut table = Table::new([
             Column::left("step").wraps(12),
-            Column::left("kernel or call"),
+            Column::left("kernel or call").wraps(16),
             Column::right("rows"),
-            Column::right("instr."),
-            Column::right("lanes"),
-            Column::left("first").wraps(24),
-            Column::left("last").wraps(24),
+            Column::right("instr.").rank(2),
+            Column::right("lanes").rank(2),
+            Column::left("first").wraps(24).rank(1),
+            Column::left("last").wraps(24).rank(3),
         ]);
         for call in &self.calls {
             table.row(call.cells());
         }
-        format!(
-            "On the {}: instructions that carry the pixel, lanes that do, the first and the last, rows that it reaches\n{}\n",
-            self.gpu,
-            table.text(width)
-        )
+        let heading = format!(
+            "On the {}: instructions that carry the pixel, lanes that do, the first and the last, rows that it reaches",
+            self.gpu
+        );
+        paragraph(&heading, "  ", width) + &table.text(width)
     }
 }
 

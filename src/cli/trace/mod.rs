@@ -38,6 +38,9 @@ pub struct Args {
     /// The class whose logit is followed: its name or number [default: the most likely one]
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
+    /// Add to the text where each step's result is in memory, and which kernels compute it; JSON always has it
+    #[arg(long)]
+    memory: bool,
     #[command(flatten)]
     output: OutputArgs<Journey>,
     /// Write a page with the picture, the patch grid and the attention maps; it loads nothing
@@ -88,7 +91,7 @@ impl Args {
         }
         let (format, mut sink) = self.output.open()?;
         let page = self.html.as_deref().map(Sink::file).transpose()?;
-        let source = inputs::source(&self.image);
+        let source = inputs::source(&self.image)?;
         let image = source.decode(self.decode.options())?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
         let class = self
@@ -110,7 +113,10 @@ impl Args {
         }
         match format {
             Format::Json => record::write(&mut sink, &report)?,
-            _ => sink.write_all(lines(&text::text(&report, self.output.width())?).as_bytes())?,
+            _ => {
+                let text = text::text(&report, self.output.width(), self.memory);
+                sink.write_all(lines(&text).as_bytes())?;
+            }
         }
         sink.finish()?;
         if let Some(file) = &self.html {

@@ -1,42 +1,52 @@
 //! The journey for people.
 
-use std::fmt::Write as _;
-
-use anyhow::Result;
 use hipvit::explain::{Contribution, Head, Layer, Trace};
-use hipvit::table::{Column, Table};
+use hipvit::table::{Column, Table, wrap};
 
 use super::Report;
 use super::places::{Place, Places};
 
-pub fn text(report: &Report<'_>, width: Option<usize>) -> Result<String> {
+/// Returns the journey in lines of `width` characters at most, with the places in memory if `memory` is true.
+pub fn text(report: &Report<'_>, width: Option<usize>, memory: bool) -> String {
     let trace = report.trace;
-    let mut text = String::new();
-    for (heading, body) in sections(trace) {
-        writeln!(text, "{heading}")?;
-        for line in body {
-            writeln!(text, "  {line}")?;
-        }
-        writeln!(text)?;
+    let mut parts = Vec::new();
+    for (heading, lines) in sections(trace) {
+        let lines = lines.iter().map(|line| format!("\n{}", indented(line, width)));
+        parts.push(format!("{heading}{}", lines.collect::<String>()));
     }
     if !trace.layers.is_empty() {
-        writeln!(text, "The token in each block\n{}", layers(trace).text(width))?;
-        writeln!(text, "Its attention, head by head\n{}", heads(trace).text(width))?;
+        parts.push(format!("The token in each block\n{}", layers(trace).text(width)));
+        parts.push(format!(
+            "Its attention, head by head\n{}",
+            heads(trace).text(width)
+        ));
     }
-    writeln!(
-        text,
-        "Part of the output\n{}",
-        contribution(&trace.contribution).text(width)
-    )?;
-    writeln!(text, "In memory: {}", report.memory.title())?;
-    if let Some(input) = report.memory.of_input() {
-        writeln!(text, "  the pixel's red byte: {input}, u8 [1, H, W, 3]")?;
+    let contribution = contribution(&trace.contribution).text(width);
+    parts.push(format!("Part of the output\n{contribution}"));
+    if memory {
+        parts.push(in_memory(report.memory, width));
     }
-    text += &places(report.memory).text(width);
-    if let Some(machine) = &report.machine {
-        write!(text, "\n\n{}", machine.text(width))?;
+    parts.extend(report.machine.as_ref().map(|machine| machine.text(width)));
+    parts.join("\n\n") + "\n"
+}
+
+/// Returns a line within a section, broken where it is longer than `width`.
+fn indented(line: &str, width: Option<usize>) -> String {
+    const INDENT: &str = "  ";
+    let lines = match width {
+        Some(width) => wrap(line, width.saturating_sub(INDENT.len())),
+        None => vec![line.to_owned()],
+    };
+    INDENT.to_owned() + &lines.join("\n  ")
+}
+
+fn in_memory(memory: &Places, width: Option<usize>) -> String {
+    let mut text = format!("In memory: {}\n", memory.title());
+    if let Some(input) = memory.of_input() {
+        let line = format!("the pixel's red byte: {input}, u8 [1, H, W, 3]");
+        text += &format!("{}\n", indented(&line, width));
     }
-    Ok(text)
+    text + &places(memory).text(width)
 }
 
 /// The heading of what follows the last block.
@@ -173,7 +183,10 @@ pub const LAYER_HEADS: [&str; 9] = [
 
 /// One row per block.
 fn layers(trace: &Trace) -> Table {
-    let mut table = Table::new(LAYER_HEADS.map(Column::right));
+    // The block, the length and the relevance stay on a narrow terminal.
+    const RANKS: [u32; 9] = [0, 2, 2, 0, 1, 4, 5, 0, 3];
+    let columns = LAYER_HEADS.into_iter().zip(RANKS);
+    let mut table = Table::new(columns.map(|(head, rank)| Column::right(head).rank(rank)));
     for layer in &trace.layers {
         table.row(layer_cells(layer));
     }
@@ -201,17 +214,18 @@ pub fn layer_cells(layer: &Layer) -> [String; 9] {
 
 /// One row per head of each block.
 fn heads(trace: &Trace) -> Table {
+    // The lengths of the vectors go first where the terminal is narrow.
     let heads = [
-        "block",
-        "head",
-        "‖q‖",
-        "‖k‖",
-        "‖v‖",
-        "received",
-        "by the readout",
-        "given",
+        ("block", 0),
+        ("head", 0),
+        ("‖q‖", 2),
+        ("‖k‖", 2),
+        ("‖v‖", 2),
+        ("received", 0),
+        ("by the readout", 1),
+        ("given", 3),
     ];
-    let mut table = Table::new(heads.map(Column::right));
+    let mut table = Table::new(heads.map(|(head, rank)| Column::right(head).rank(rank)));
     for layer in &trace.layers {
         let several = layer
             .heads
@@ -308,12 +322,12 @@ pub fn contribution_rows(of: &Contribution) -> Vec<[String; 3]> {
 
 fn places(places: &Places) -> Table {
     let mut table = Table::new([
-        Column::left("step"),
-        Column::left("op"),
-        Column::left("shape"),
+        Column::left("step").wraps(12),
+        Column::left("op").wraps(10).rank(2),
+        Column::left("shape").wraps(12).rank(1),
         Column::right("begins at"),
         Column::right("carries the pixel"),
-        Column::left("computed by").wraps(16),
+        Column::left("computed by").wraps(16).rank(3),
     ]);
     for place in &places.steps {
         table.row(place_cells(places, place));

@@ -22,6 +22,19 @@ fn no_device() {
         text.contains(fake.path.to_str().unwrap()) && text.contains("/dev/kfd"),
         "{text}"
     );
+    // A provider of CUDA has NVIDIA's driver.
+    let folder = tempfile::tempdir().unwrap();
+    let cuda = folder.path().join("libhip_on_cuda.so");
+    fs::copy(Fake::compiled(), &cuda).unwrap();
+    let text = Runtime::named(cuda.to_str().unwrap())
+        .unwrap()
+        .device(0)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("nvidia-smi") && !text.contains("/dev/kfd"),
+        "{text}"
+    );
     fake.set(Slot::Devices, 2);
     let text = runtime.device(2).unwrap_err().to_string();
     assert!(
@@ -39,7 +52,8 @@ fn a_missing_library_is_named() {
     let text = error.to_string();
     let path = folder.path().join("libamdhip64.so.7");
     assert!(
-        text.contains("the HIP runtime cannot be opened") && text.contains(path.to_str().unwrap()),
+        text.starts_with("the HIP runtime (libamdhip64.so.7) was not found; tried ")
+            && text.contains(path.to_str().unwrap()),
         "{text}"
     );
     assert!(

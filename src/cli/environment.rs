@@ -1,0 +1,177 @@
+//! Environment variables that are the defaults of options, and the parsing of the command line with them.
+//!
+//! A variable stands for an option only where the command line names neither the option nor what replaces it, so that it never
+//! conflicts with an argument. An empty variable is not set.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use super::{Cli, inputs, output};
+
+/// A variable that is the default of an option.
+struct Variable {
+    name: &'static str,
+    /// The option's long name.
+    option: &'static str,
+    /// The commands whose option it is the default of.
+    commands: &'static [&'static str],
+    /// Arguments that replace the option.
+    unless: &'static [&'static str],
+}
+
+static VARIABLES: [Variable; 3] = [
+    Variable {
+        name: "HIPVIT_MODEL",
+        option: "model",
+        commands: &[
+            "advise",
+            "bench",
+            "classify",
+            "embed",
+            "eval",
+            "explain",
+            "inspect",
+            "preprocess",
+            "profile",
+            "serve",
+            "trace",
+            "tune",
+        ],
+        unless: &["positional", "models", "repository"],
+    },
+    Variable {
+        name: "HIPVIT_DEVICE",
+        option: "device",
+        commands: &[
+            "advise", "bench", "classify", "embed", "eval", "explain", "profile", "serve", "trace", "tune",
+            "validate",
+        ],
+        unless: &["gpu"],
+    },
+    Variable {
+        name: "HIPVIT_DTYPE",
+        option: "dtype",
+        commands: &[
+            "advise", "bench", "classify", "embed", "eval", "explain", "inspect", "profile", "serve",
+            "trace", "tune",
+        ],
+        unless: &[],
+    },
+];
+
+/// Parses the command line, whose first argument is the program's name, with the variables as defaults.
+///
+/// # Errors
+///
+/// The command line is wrong, or the value of a variable; a note on standard error names the variable.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = with_help(Cli::command());
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut matches = command.clone().try_get_matches_from(&arguments)?;
+    let defaults = defaults(&command, &matches);
+    let subcommand = matches.subcommand_name();
+    // Options that are global may be before the subcommand's name.
+    let at = arguments
+        .iter()
+        .skip(1)
+        .position(|argument| argument.to_str() == subcommand);
+    if let Some(at) = at.filter(|_| !defaults.is_empty()) {
+        let options = defaults
+            .iter()
+            .flat_map(|(variable, value)| [OsString::from(format!("--{}", variable.option)), value.clone()]);
+        arguments.splice(at + 2..at + 2, options.collect::<Vec<_>>());
+        matches = command
+            .clone()
+            .try_get_matches_from(&arguments)
+            .inspect_err(|_| {
+                for (Variable { name, option, .. }, value) in &defaults {
+                    output::note(&format!("--{option} is that of {name}={}", value.display()));
+                }
+            })?;
+    }
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Adds the variables to the help of their options.
+fn with_help(command: Command) -> Command {
+    command.mut_subcommands(|command| {
+        let name = command.get_name().to_owned();
+        let of_command = VARIABLES
+            .iter()
+            .filter(|variable| variable.commands.contains(&name.as_str()));
+        of_command.fold(command, |command, variable| {
+            command.mut_arg(variable.option, |arg| {
+                let with = |help: String| format!("{help} [env: {}]", variable.name);
+                let short = with(arg.get_help().map(ToString::to_string).unwrap_or_default());
+                let long = arg.get_long_help().map(|help| with(help.to_string()));
+                let arg = arg.help(short);
+                match long {
+                    Some(long) => arg.long_help(long),
+                    None => arg,
+                }
+            })
+        })
+    })
+}
+
+/// Returns the variables whose options the command has and the command line leaves out, with their values.
+fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
+    let Some((name, matches)) = matches.subcommand() else {
+        return Vec::new();
+    };
+    let has = |id: &str| {
+        let mut arguments = command
+            .find_subcommand(name)
+            .into_iter()
+            .flat_map(Command::get_arguments);
+        arguments.any(|argument| argument.get_id() == id)
+    };
+    let given = |id: &str| {
+        has(id) && matches.value_source(id) == Some(ValueSource::CommandLine) && !is_image(matches, id)
+    };
+    let applies = |variable: &&Variable| {
+        variable.commands.contains(&name)
+            && !given(variable.option)
+            && !variable.unless.iter().any(|id| given(id))
+    };
+    let value = |variable: &'static Variable| {
+        let value = env::var_os(variable.name).filter(|value| !value.is_empty())?;
+        Some((variable, value))
+    };
+    VARIABLES.iter().filter(applies).filter_map(value).collect()
+}
+
+/// Returns true for the first argument of `profile` that is an image, not a model.
+fn is_image(matches: &ArgMatches, id: &str) -> bool {
+    let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
+    path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_the_options_of_its_variables() {
+        let command = Cli::command();
+        for variable in &VARIABLES {
+            for name in variable.commands {
+                // The features `serve` and so on may be off.
+                let Some(command) = command.find_subcommand(name) else {
+                    continue;
+                };
+                let option = command
+                    .get_opts()
+                    .find(|option| option.get_long() == Some(variable.option));
+                assert!(
+                    option.is_some_and(|option| option.get_id() == variable.option),
+                    "{name}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Errors on standard error: what stopped the command, and which inputs failed while the others went on.
+
+use std::io;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Error;
+
+use super::{Usage, one_line, output};
+
+/// Reports what stopped the command. Returns the exit code.
+pub fn failed(error: &Error) -> u8 {
+    if is_broken_pipe(error) {
+        return 0;
+    }
+    say_error(error);
+    if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
+        && let Some(advice) = gpu_libraries()
+    {
+        output::note(&format!("{advice}; --device cpu needs none of them"));
+    }
+    let usage = error.is::<Usage>() || error.is::<Usage<String>>();
+    if usage { 2 } else { 1 }
+}
+
+/// Returns the variables that name the libraries of a GPU, unless HIPVIT_PROVIDER is set.
+pub fn gpu_libraries() -> Option<&'static str> {
+    let named = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
+    (!named).then_some(
+        "ROCM_PATH names ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda, which takes CUDA's libraries",
+    )
+}
+
+/// Reports an input that failed while the others go on, in one line on standard error.
+pub fn report(error: impl Into<Error>) {
+    if !output::is_left_to_rank_0() {
+        say_error(&error.into());
+    }
+}
+
+/// Prints an error with its causes, in one line on standard error.
+fn say_error(error: &Error) {
+    const RED: Style = AnsiColor::Red.on_default().bold();
+    output::say(&format!("{RED}error{RED:#}: {}", one_line(&with_causes(error))));
+}
+
+/// Returns the messages of an error and of its causes, each once: many errors print their source themselves.
+pub fn with_causes(error: &Error) -> String {
+    let mut messages: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if messages.iter().any(|message| message.contains(&cause)) {
+            continue;
+        }
+        match messages.last_mut() {
+            Some(last) if cause.starts_with(last.as_str()) => *last = cause,
+            _ => messages.push(cause),
+        }
+    }
+    messages.join(": ")
+}
+
+/// Returns true if the reader of standard output has closed it (`hipvit classify … | head`).
+pub fn is_broken_pipe(error: &Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn every_cause_is_printed_once() {
+        let refused = || io::Error::other("no such host");
+        let error = Error::from(refused()).context("http://h").context("top");
+        assert_eq!(with_causes(&error), "top: http://h: no such host");
+        // The library's message has its source in it.
+        let error = hipvit::Error::Io {
+            path: "a.png".into(),
+            source: refused(),
+        };
+        assert_eq!(with_causes(&error.into()), "a.png: no such host");
+        let lost: anyhow::Result<()> = Err(anyhow!("rank 1: lost"));
+        let error = lost.context("rank 1").unwrap_err();
+        assert_eq!(with_causes(&error), "rank 1: lost");
+    }
+}
