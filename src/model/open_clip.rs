@@ -8,6 +8,7 @@ use super::fields::Fields;
 use super::names::{self, Projection};
 use super::positions::{Filter, Fitting};
 use super::text::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
+use super::timm::is_true;
 use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::weights::Weights;
 use super::{Description, Family, Library};
@@ -141,11 +142,8 @@ pub(super) fn describe(
 /// Refuses keys that are not known, which would change the model.
 fn check_keys(fields: Fields<'_>, known: &[&str]) -> Result<()> {
     let is_set = |key: &&str| match fields.get(key) {
-        None | Some(Value::Bool(false)) => false,
-        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
-        Some(Value::String(text)) if text.is_empty() => false,
-        Some(Value::String(text)) => !DEFAULTS.contains(&(*key, text.as_str())),
-        Some(_) => true,
+        Some(Value::String(text)) if DEFAULTS.contains(&(*key, text.as_str())) => false,
+        value => value.is_some_and(is_true),
     };
     let is_known = |key: &&str| known.contains(key) || WITHOUT_EFFECT.contains(key);
     match fields.keys().filter(is_set).find(|key| !is_known(key)) {
@@ -304,10 +302,8 @@ fn preprocess(config: Fields<'_>, [height, width]: [usize; 2]) -> Result<Preproc
     check_text(rules, "mode", &["RGB"])?;
     check_text(rules, "resize_mode", &["shortest", "squash", ""])?;
     check_text(rules, "interpolation", &["bicubic", "bilinear", "random", ""])?;
-    let or = |key: &str, default: [f64; 3]| match rules.get(key) {
-        // Values that Python takes for false have the default.
-        Some(Value::Number(number)) if number.as_f64() == Some(0.0) => json!(default),
-        Some(Value::Array(list)) if list.is_empty() => json!(default),
+    // Values that Python takes for false have the default.
+    let or = |key: &str, default: [f64; 3]| match rules.get(key).filter(|value| is_true(value)) {
         Some(value) => value.clone(),
         None => json!(default),
     };
@@ -441,7 +437,7 @@ mod tests {
         };
         let default = rules(json!({}));
         assert_eq!(rules(json!({ "mean": 0.5, "std": 0.25 })).mean(), [0.5; 3]);
-        assert_eq!(rules(json!({ "mean": 0, "std": [] })).mean(), default.mean());
+        assert_eq!(rules(json!({ "mean": 0, "std": "" })).mean(), default.mean());
         assert_eq!(
             rules(json!({ "interpolation": "random" })).resize(),
             default.resize()

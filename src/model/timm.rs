@@ -16,7 +16,8 @@ use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
 use crate::ops::Activation;
 use architectures::{Arguments, EPSILON, Gating, GlobalPool, LAYER_NORM};
-use config::{Config, check_channels, is_true, stored_grid, truth};
+pub(super) use config::is_true;
+use config::{Config, check_channels, stored_grid, truth};
 
 /// Arguments that only affect training or timm itself.
 const WITHOUT_EFFECT: &[&str] = &[

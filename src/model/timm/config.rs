@@ -269,7 +269,7 @@ pub(super) fn truth(fields: Fields<'_>, key: &str) -> Option<bool> {
 }
 
 /// Whether Python takes the value for true.
-pub(super) fn is_true(value: &Value) -> bool {
+pub(in crate::model) fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(flag) => *flag,
