@@ -71,7 +71,7 @@ fn check(got: &[f64]) {
 fn embed_takes_texts() {
     let texts = golden("hf_clip").texts;
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let json = run("embed", &[&["--json", "--text"], &texts[..]].concat());
+    let json = run("embed", &[&["--json", "--text"][..], &texts].concat());
     assert!(json.status.success(), "{}", stderr(&json));
     let lines: Vec<Value> = stdout(&json)
         .lines()
