@@ -109,7 +109,7 @@ impl Huffman {
     pub(super) fn entry(&self, bits: &mut Bits<'_>) -> Entry {
         let entry = self.lookup[bits.peek(LOOKUP_BITS) as usize & ((1 << LOOKUP_BITS) - 1)];
         if entry.0 == 0 {
-            return self.long(bits);
+            return self.skip_long(bits);
         }
         bits.skip(entry.length());
         entry
@@ -121,7 +121,7 @@ impl Huffman {
         bits.refill();
         let entry = self.lookup[bits.peek(LOOKUP_BITS) as usize & ((1 << LOOKUP_BITS) - 1)];
         if entry.0 == 0 {
-            return self.long(bits).symbol();
+            return self.skip_long(bits).symbol();
         }
         let size = match entry.value() {
             Some(_) => u32::from(entry.symbol() & 15),
@@ -131,18 +131,26 @@ impl Huffman {
         entry.symbol()
     }
 
-    /// A code that is longer than the lookup, which is skipped. Bits that no code begins with are damage: as in libjpeg, 17 of
+    /// A code that is longer than the lookup, which is skipped.
+    #[inline(always)]
+    fn skip_long(&self, bits: &mut Bits<'_>) -> Entry {
+        // The bits stay in registers, since the function that is called does not refer to them.
+        let entry = self.long(bits.peek(16));
+        bits.skip(entry.length());
+        if entry.length() > 16 {
+            bits.mark_damaged();
+        }
+        entry
+    }
+
+    /// A code that is longer than the lookup, from the next 16 bits. Bits that no code begins with are damage: as in libjpeg, 17 of
     /// them are the symbol 0.
     #[inline(never)]
-    fn long(&self, bits: &mut Bits<'_>) -> Entry {
-        let next = bits.peek(16);
+    fn long(&self, next: u32) -> Entry {
         let length = (LOOKUP_BITS + 1..=16).find(|&length| next < self.ends[length as usize]);
         let Some(length) = length else {
-            bits.skip(17);
-            bits.mark_damaged();
-            return Entry::new(0, 0);
+            return Entry::new(17, 0);
         };
-        bits.skip(length);
         let index = (next >> (16 - length)) as i32 + self.offsets[length as usize];
         Entry::new(length, self.symbols[index as usize & 255])
     }
