@@ -55,7 +55,7 @@ pub(crate) use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
 pub(crate) use text::TextTower;
-#[cfg(feature = "text")]
+#[cfg(feature = "serve")]
 pub(crate) use text::{Tokenizer, Tokens};
 pub(crate) use weight_file::WeightFile;
 pub use weights::Ignored;

@@ -33,7 +33,9 @@ use crate::outputs::Scores;
 use crate::tensor::Tensor;
 
 #[cfg(feature = "text")]
-pub(crate) use tokenizer::{Tokenizer, Tokens};
+pub(crate) use tokenizer::Tokenizer;
+#[cfg(feature = "serve")]
+pub(crate) use tokenizer::Tokens;
 
 /// Maximum of a text tower's context, in tokens, and of its vocabulary: keeps a wrong configuration from requesting terabytes.
 const LARGEST_CONTEXT: usize = 1 << 13;

@@ -179,9 +179,10 @@ impl Server {
         Ok(StopSignals {
             terminate: caught(SignalKind::terminate())?,
             interrupt: caught(SignalKind::interrupt())?,
-            hangup: match ignores_hangup() {
-                true => None,
-                false => Some(caught(SignalKind::hangup())?),
+            hangup: if ignores_hangup() {
+                None
+            } else {
+                Some(caught(SignalKind::hangup())?)
             },
         })
     }

@@ -517,9 +517,10 @@ fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
     if entries.len() > LISTED {
         names.push(format!("and {} more", entries.len() - LISTED));
     }
-    match names.is_empty() {
-        true => format!("there is no model `{shown}`; the server has no model"),
-        false => format!("there is no model `{shown}`; the server has {}", names.join(", ")),
+    if names.is_empty() {
+        format!("there is no model `{shown}`; the server has no model")
+    } else {
+        format!("there is no model `{shown}`; the server has {}", names.join(", "))
     }
 }
 

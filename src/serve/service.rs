@@ -488,9 +488,10 @@ fn submit_images(
         }
         _ => None,
     };
-    let running = match selected.iter().all(|output| output.to_explain().is_some()) {
-        true => None,
-        false => Some(model.engine(values).submit(of(contents), terms.clone())?),
+    let running = if selected.iter().all(|output| output.to_explain().is_some()) {
+        None
+    } else {
+        Some(model.engine(values).submit(of(contents), terms.clone())?)
     };
     Ok((running, explaining))
 }

@@ -15,9 +15,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{self, Float8, Graph, OutputKind, Passes};
 #[cfg(feature = "serve")]
 use crate::hip;
-#[cfg(feature = "serve")]
-use crate::model::Tokens;
-use crate::model::{TextTower, Tokenizer};
+use crate::model::TextTower;
 use crate::tensor::{DType, Input};
 
 /// Token counts of plans are multiples of this, so that texts of many lengths share few plans.
@@ -81,7 +79,7 @@ impl Session {
         let truncated = truncated.map(|(index, _)| index).collect();
         let ids: Vec<&[u32]> = tokens.iter().map(|tokens| tokens.ids.as_slice()).collect();
         let longest = ids.iter().map(|ids| ids.len()).max().unwrap_or(1);
-        let encoder = TextEncoder::for_tokens(self, tokenizer, tower.needed(longest))?;
+        let encoder = TextEncoder::for_tokens(self, tower.needed(longest))?;
         let embeddings = encoder.embed(&ids)?;
         for (text, row) in texts.iter().zip(embeddings.rows()) {
             if row.iter().any(|value| !value.is_finite()) {
@@ -101,10 +99,9 @@ impl Session {
     }
 }
 
-/// A text tower that is ready to run: its tokenizer, and its weights in the memory of the session's device.
+/// A text tower that is ready to run: its weights are in the memory of the session's device.
 pub(crate) struct TextEncoder {
     session: Session,
-    tokenizer: Tokenizer,
     executor: Executor,
     /// The optimised graph for `tokens` tokens.
     graph: Arc<Graph>,
@@ -120,16 +117,15 @@ impl TextEncoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no text tower, [`Error::Config`] if its tokenizer is missing or unusable; an error of
-    /// the device.
+    /// [`Error::Argument`] if the model has no text tower; an error of the device.
     #[cfg(feature = "serve")]
     pub(crate) fn new(session: &Session) -> Result<Self> {
         let tower = session.text_tower()?;
-        Self::for_tokens(session, tower.tokenizer()?, tower.needed(usize::MAX))
+        Self::for_tokens(session, tower.needed(usize::MAX))
     }
 
     /// Prepares the text tower for texts of up to `tokens` tokens.
-    fn for_tokens(session: &Session, tokenizer: Tokenizer, tokens: usize) -> Result<Self> {
+    fn for_tokens(session: &Session, tokens: usize) -> Result<Self> {
         let tower = session.text_tower()?;
         let dtype = session.dtype();
         let first = session.executor();
@@ -149,23 +145,12 @@ impl TextEncoder {
         };
         Ok(Self {
             session: session.clone(),
-            tokenizer,
             dtype: executor.activations(dtype),
             executor,
             graph: Arc::new(graph),
             tokens,
             plans: Mutex::default(),
         })
-    }
-
-    /// Returns the tokens of a text.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if the tokenizer cannot make tokens of it.
-    #[cfg(feature = "serve")]
-    pub(crate) fn tokenize(&self, text: &str) -> Result<Tokens> {
-        self.tokenizer.encode(text)
     }
 
     /// Returns the embeddings of texts whose tokens are `ids`.

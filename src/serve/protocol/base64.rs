@@ -15,9 +15,9 @@ const FETCHED: [&str; 6] = ["http://", "https://", "file://", "s3://", "gs://", 
 
 /// The first bytes of image files, and the base64 text that they give.
 const IMAGES: [(&[u8], &str); 6] = [
-    (b"\x89PNG\r\n\x1a\n", "iVBORw0KGgo"),
+    (b"\x89PNG\r\n\x1a\n", "iVBORw0KGg"),
     (b"\xff\xd8\xff", "/9j/"),
-    (b"GIF8", "R0lGOD"),
+    (b"GIF8", "R0lGO"),
     (b"RIFF", "UklGR"),
     (b"II*\0", "SUkqA"),
     (b"MM\0*", "TU0AK"),
@@ -32,7 +32,7 @@ pub(in crate::serve) fn is_url(text: &str) -> bool {
         let begin = text.get(..scheme.len());
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
     };
-    FETCHED.iter().any(|scheme| begins(&scheme))
+    FETCHED.iter().any(begins)
 }
 
 /// Returns true if `text` begins as a `data:` URL.

@@ -12,6 +12,7 @@ use crate::exec::{Executor, RunFeed, Submission};
 use crate::explain::Explainer;
 use crate::hip;
 use crate::image::{Limits, RgbImage, decode};
+use crate::model::Tokenizer;
 use crate::outputs::Outputs;
 use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
 use crate::timing::{Phase, Timing};
@@ -330,6 +331,7 @@ impl Backend for ExplainerBackend {
 
 /// The text tower of a session.
 pub(crate) struct TextBackend {
+    tokenizer: Tokenizer,
     encoder: TextEncoder,
     device: String,
 }
@@ -337,12 +339,14 @@ pub(crate) struct TextBackend {
 impl TextBackend {
     /// Loads the text tower of a session, and runs it once.
     pub(crate) fn new(session: &Session) -> Result<Self> {
+        let tokenizer = session.text_tower()?.tokenizer()?;
         let encoder = TextEncoder::new(session)?;
         let device = match encoder.gpu() {
             Some(gpu) => Device::Hip(gpu.ordinal()),
             None => Device::Cpu,
         };
         let backend = Self {
+            tokenizer,
             encoder,
             device: device.to_string(),
         };
@@ -357,7 +361,7 @@ impl Backend for TextBackend {
             return Err(Error::argument("content", "is not a text"));
         };
         let start = Instant::now();
-        let tokens = self.encoder.tokenize(&text)?;
+        let tokens = self.tokenizer.encode(&text)?;
         times.tokenize = Some(start.elapsed());
         Ok(Prepared::Text(tokens))
     }
@@ -380,7 +384,7 @@ impl Backend for TextBackend {
     }
 
     fn check(&self) -> Result<()> {
-        let tokens = self.encoder.tokenize("a photo")?;
+        let tokens = self.tokenizer.encode("a photo")?;
         self.encoder.embed(&[&tokens.ids]).map(drop)
     }
 
