@@ -15,7 +15,7 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
             let title = format!("{}, batch {}", title(last), last.batch);
             text += &paragraph(&title, "  ", width);
             text += &format!("{}\n", table(rungs).text(width));
-            for note in on_a_gpu(last) {
+            if let Some(note) = on_a_gpu(last) {
                 text += &paragraph(&note, "  ", width);
             }
             text.push('\n');
