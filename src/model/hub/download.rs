@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::model::source;
 
 /// Files that hipvit reads beside a model's weights, where a repository has them.
-const CONFIGS: [&str; 11] = [
+const CONFIGS: [&str; 13] = [
     source::CONFIG,
     source::PREPROCESSOR,
     source::PROCESSOR,
@@ -27,6 +27,8 @@ const CONFIGS: [&str; 11] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
     "vocab.json",
     "merges.txt",
     "adapter_config.json",
@@ -126,9 +128,8 @@ fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled
         return Ok(None);
     }
     let bytes = fs::read(&adapter).map_err(|error| Error::io(&adapter, error))?;
-    let config: serde_json::Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::config(&adapter, format_args!("not valid JSON: {error}")))?;
-    let base = config["base_model_name_or_path"].as_str();
+    let config = source::parse(adapter, &bytes)?;
+    let base = config.value["base_model_name_or_path"].as_str();
     match base
         .filter(|base| !Path::new(base).exists())
         .and_then(Repository::parse)

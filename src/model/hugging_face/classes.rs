@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Class, Kind};
 use crate::error::Result;
+use crate::json;
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
@@ -116,7 +117,7 @@ fn id(key: &str) -> Option<i64> {
 /// A label's text; numbers are written as JSON writes them.
 fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.into()),
+        Value::String(text) if !json::is_non_finite(text) => Some(text.into()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
         _ => None,
     }

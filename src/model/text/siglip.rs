@@ -4,13 +4,33 @@ use super::python;
 
 /// A text as transformers' `SiglipTokenizer` cleans it. Doing it twice changes nothing, so that `tokenizer.json` may do it too.
 pub(super) fn canonicalize(text: &str, lower_case: bool) -> String {
+    python::single_spaced(&bare(text, lower_case))
+}
+
+/// A clean text after the space that the class puts before it for SentencePiece. A text that begins with a space has two.
+pub(super) fn canonicalize_after_space(text: &str, lower_case: bool) -> String {
+    let bare = bare(text, lower_case);
+    let words = python::single_spaced(&bare);
+    if words.is_empty() {
+        return words;
+    }
+    let space = if bare.starts_with(python::is_space) {
+        "▁ "
+    } else {
+        "▁"
+    };
+    format!("{space}{words}")
+}
+
+/// A text without capitals and punctuation.
+fn bare(text: &str, lower_case: bool) -> String {
     // SentencePiece has this character for a space.
     let mut text = text.replace('▁', " ");
     if lower_case {
         text = text.to_lowercase();
     }
     text.retain(|character| !character.is_ascii_punctuation());
-    python::single_spaced(&text)
+    text
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tokenizers::{PostProcessor, TruncationParams};
 
 use super::open_clip::{Cleaner, Fault, Options, SimpleTokenizer};
-use super::siglip::canonicalize;
+use super::siglip::{canonicalize, canonicalize_after_space};
 use super::transformers::{self, Loaded, clip_vocabulary, json_or_empty};
 use super::{TextPooling, TextSpec, TokenizerKind};
 use crate::error::{Error, Result};
@@ -32,6 +32,7 @@ struct Transformers {
     inner: tokenizers::Tokenizer,
     /// Set for SigLIP's cleaning of a text: whether it makes small letters.
     canonicalize: Option<bool>,
+    sentence_piece: bool,
     /// Tokens that SigLIP's texts cannot contain.
     cuts: Vec<String>,
     padding: Option<Padding>,
@@ -131,6 +132,7 @@ impl Tokenizer {
             kind: Kind::Transformers(Box::new(Transformers {
                 inner: loaded.inner,
                 canonicalize: loaded.canonicalize,
+                sentence_piece: loaded.sentence_piece,
                 cuts: loaded.cuts,
                 padding,
                 stripped: loaded.separator.filter(|_| strips),
@@ -173,6 +175,9 @@ impl Transformers {
         }
         let encoding = match self.canonicalize {
             None => self.inner.encode(text, true)?,
+            Some(lower) if self.sentence_piece => {
+                self.inner.encode(canonicalize_after_space(text, lower), true)?
+            }
             Some(lower) => self.inner.encode(canonicalize(text, lower), true)?,
         };
         let mut ids = encoding.get_ids().to_vec();

@@ -113,6 +113,8 @@ pub(super) struct Loaded {
     pub(super) truncation: TruncationDirection,
     pub(super) pad: Option<u32>,
     pub(super) pads_left: bool,
+    /// True for the tokenizer of `spiece.model`.
+    pub(super) sentence_piece: bool,
     /// The tokens at which `SiglipTokenizer` cuts a text.
     pub(super) cuts: Vec<String>,
     /// The separator's id.
@@ -181,6 +183,7 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     let separator = id("sep_token");
     inner.with_padding(None);
     Ok(Loaded {
+        sentence_piece: file.ends_with(SENTENCE_PIECE),
         cuts: if class == Class::Siglip {
             special
                 .added(&base)

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::is_wrapped;
 use crate::error::{Error, Result};
+use crate::json;
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
@@ -291,7 +292,7 @@ fn whole(fields: Fields<'_>, key: &str) -> Result<Option<Option<usize>>> {
 /// A label's text; numbers are written as JSON writes them.
 fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.into()),
+        Value::String(text) if !json::is_non_finite(text) => Some(text.into()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
         _ => None,
     }
