@@ -38,7 +38,7 @@ pub fn load(
     process::check(py)?;
     let fail = |error| convert(py, &error, None);
     let device: Device = match device {
-        Some(device) => device.str()?.to_str()?.parse().map_err(fail)?,
+        Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
         None => Device::Auto,
     };
     let precision = dtype.map_or(Ok(DType::F32), parse_dtype)?;

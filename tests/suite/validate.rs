@@ -134,7 +134,7 @@ fn what_cannot_be_validated_is_refused() {
         ("--config", "huge"),
         ("--op", "gemm"),
         ("--dtype", "f64"),
-        ("--device", "gpu"),
+        ("--device", "abacus"),
     ] {
         let output = hipvit(["validate", flag, value]);
         assert_eq!(output.status.code(), Some(2), "{flag}");

@@ -7,7 +7,7 @@ use tokenizers::AddedToken;
 
 use crate::error::Result;
 use crate::model::fields::Fields;
-use crate::model::source::Source;
+use crate::model::source::{Document, Source};
 
 const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
@@ -48,7 +48,7 @@ impl Special {
             Some(_) => None,
             None => source.json(SPECIAL_TOKENS)?,
         };
-        let older = older.as_ref().map(|document| document.fields()).transpose()?;
+        let older = older.as_ref().map(Document::fields).transpose()?;
         let value = |key: &str| match older {
             Some(older) if older.has(key) => (true, older.get(key)),
             _ => (config.has(key), config.get(key)),
@@ -79,7 +79,7 @@ impl Special {
         for key in ["extra_special_tokens", "additional_special_tokens"] {
             match value(key).1 {
                 Some(Value::Array(tokens)) if extra.is_empty() => {
-                    extra.extend(tokens.iter().filter_map(token))
+                    extra.extend(tokens.iter().filter_map(token));
                 }
                 Some(Value::Object(tokens)) if key == "extra_special_tokens" => {
                     let tokens = tokens
