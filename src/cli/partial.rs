@@ -103,8 +103,8 @@ impl ResumeArgs {
     ///
     /// # Errors
     ///
-    /// [`Usage`] if there are results that would be lost, or if there is no file to resume. An error if another process writes
-    /// the same file.
+    /// [`Usage`] if results or another program's file would be lost, or if there is no output file to resume. An error if another
+    /// process writes the file.
     pub fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
         let Some(sink) = sink else { return Ok(None) };
         let Some(output) = sink.path() else {
@@ -134,12 +134,23 @@ impl ResumeArgs {
     fn interrupted(&self, path: &Path) -> Result<Option<File>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            // With `.partial` a name may be too long. The run then keeps no results.
+            Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidFilename].contains(&error.kind()) => {
+                return Ok(None);
+            }
             Err(error) => return Err(refused(path)(error).into()),
         };
         lock(&file, path)?;
         let mut reader = BufReader::new(&file);
-        let begun = read_frame(&mut reader)?.is_some() && read_frame(&mut reader)?.is_some();
+        let has_facts = read_frame(&mut reader).map_err(refused(path))?.is_some();
+        if !has_facts && file.metadata().map_err(refused(path))?.len() > 0 {
+            let path = path.display();
+            return Err(Usage(format!(
+                "{path}: is not a file of partial results. Rename or remove it, or name another output"
+            ))
+            .into());
+        }
+        let begun = has_facts && read_frame(&mut reader).map_err(refused(path))?.is_some();
         if begun && !self.resume {
             let path = path.display();
             return Err(Usage(format!(
@@ -171,7 +182,7 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// The partial results are those of another run, or an image has changed. Errors of `facts`, which states what the run is.
+    /// The partial results belong to another run, or an image has changed. Errors of `facts`, which states what the run is.
     pub fn begin(
         self,
         facts: impl FnOnce() -> Result<Facts>,
@@ -244,7 +255,7 @@ impl Journal {
         })
     }
 
-    /// Checks the results in `file`, and drops those of an incomplete batch.
+    /// Checks the results in `file`, and drops the results of an incomplete batch.
     fn resume(mut file: File, path: &Path, facts: &Facts, sources: &[Source], batch: usize) -> Result<Self> {
         let name = path.display();
         file.rewind().map_err(refused(path))?;
