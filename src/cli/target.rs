@@ -338,9 +338,9 @@ fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     };
     let mut names = vec![0; rustix::fs::flistxattr_query(&file).unwrap_or(0)];
     let length = rustix::fs::flistxattr(&file, &mut names[..]).unwrap_or(0);
-    let names = names[..length]
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty());
+    // An attribute may have been added since its size was asked for.
+    names.truncate(length);
+    let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
     names
         .filter_map(|name| Some((name.to_owned(), attribute(&file, name)?)))
         .collect()
