@@ -1,7 +1,7 @@
 //! Environment variables that are the defaults of options, and the parsing of the command line with them.
 //!
-//! A variable stands for an option only where the command line names neither the option nor what replaces it, so that it never
-//! conflicts with an argument. An empty variable is not set.
+//! A variable counts only if the command line names neither its option nor an argument that replaces the option, so that it never
+//! conflicts with an argument. An empty variable counts as unset.
 
 use std::env;
 use std::ffi::OsString;

@@ -22,7 +22,7 @@ use super::{Outcome, Usage, output, refused, report};
 ///
 /// # Errors
 ///
-/// The argument is a URL, and not that of a file on this machine.
+/// The argument is a URL, and not the URL of a file on this machine.
 pub fn source(path: &Path) -> Result<Source> {
     Ok(if path == Path::new("-") {
         Source::Stdin

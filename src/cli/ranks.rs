@@ -294,7 +294,7 @@ impl<'a> Work<'a> {
         Self { timed, ..self }
     }
 
-    /// Begins the file of partial results, or continues that of an interrupted run.
+    /// Begins the file of partial results, or continues the file of an interrupted run.
     fn begin(&mut self) -> Result<Option<Journal>> {
         match self.partial.take() {
             Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
@@ -327,7 +327,7 @@ impl<'a> Work<'a> {
             .timed(self.timed)
     }
 
-    /// What has to be the same at all ranks, and when a run is resumed. The images are compared apart.
+    /// Facts that must be equal at all ranks, and when a run is resumed. The images are compared separately.
     fn facts(&self) -> Result<Facts> {
         let (session, args) = (self.session, &self.model.model);
         let mut facts = Facts::default();

@@ -275,7 +275,7 @@ impl Args {
         let log = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             .with_max_level(tracing::Level::INFO)
-            // Nobody is left to read that standard error cannot be written to, and saying so would panic.
+            // If standard error is closed, reporting that on standard error would panic.
             .log_internal_errors(false)
             .with_target(false);
         match self.log {

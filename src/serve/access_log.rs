@@ -232,7 +232,7 @@ pub(super) struct Entry {
     status: u16,
     grpc_status: Option<u16>,
     sent: u64,
-    /// Whether the whole answer was taken.
+    /// True if the client took the whole answer.
     complete: bool,
 }
 

@@ -32,7 +32,7 @@ const OPEN: [&str; 6] = [
 /// Maximum size of the body of a request that needs no token.
 const OPEN_BODY: usize = 4 << 10;
 
-/// Whether a request has the server's token, or needs none; in the extensions of the request.
+/// True if a request has the server's token, or needs none. It is in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Authorized(pub(super) bool);
 
@@ -99,7 +99,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    // Whoever has no token sends no more than a name.
+    // A client without a token sends no more than a name.
     let most = if is_open {
         OPEN_BODY
     } else {
