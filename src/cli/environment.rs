@@ -68,9 +68,8 @@ static VARIABLES: [Variable; 3] = [
 /// # Errors
 ///
 /// The command line is wrong, or the value of a variable; a note on standard error names the variable.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = with_help(Cli::command());
-    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut matches = command.clone().try_get_matches_from(&arguments)?;
     let defaults = defaults(&command, &matches);
     let subcommand = matches.subcommand_name();
