@@ -141,7 +141,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
     let instead = if method == Method::POST { "GET" } else { "POST" };
     let failure = Failure::invalid(format!("{method} is not for {shown}; use {instead}"));
-    let mut response = failure.into_response();
+    let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response
 }
