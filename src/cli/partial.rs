@@ -66,11 +66,11 @@ pub struct Recorded {
     pub result: ImageResult,
 }
 
-/// What an image's run gave.
+/// Results of an image, or its error.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ImageResult {
     Parts(ItemParts),
-    /// Why there are no results.
+    /// The message of the error.
     Failed(String),
 }
 

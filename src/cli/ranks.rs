@@ -49,7 +49,7 @@ enum Stage {
 pub enum Message {
     /// Results of the next image of its share, and the stamp of its file.
     Results(ItemParts, Option<Stamp>),
-    /// Why the next image has none.
+    /// Error of the next image.
     ImageFailed(String, Option<Stamp>),
     /// The share is complete.
     Complete,
@@ -74,11 +74,11 @@ pub struct Work<'a> {
     decode: &'a DecodeArgs,
     /// Whether the device's phases are measured.
     timed: bool,
-    /// Where results of an interrupted run are kept.
+    /// File for the results of an interrupted run.
     partial: Option<Partial>,
 }
 
-/// What is known of a run before its first result.
+/// Facts of a run before its first result.
 pub struct Run {
     /// Number of all images.
     pub images: usize,

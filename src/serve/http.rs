@@ -195,7 +195,7 @@ async fn infer(
         protocol: "http",
         ..call
     };
-    // An unknown model is said before anything that is wrong with the inputs.
+    // An unknown model is reported before anything that is wrong with the inputs.
     let model = service.model(&path.model, &path.version);
     let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
     let read = || -> Result<_> {

@@ -50,7 +50,7 @@ pub(super) struct Call {
     /// The time limit of the transport, if it has one.
     pub(super) limit: Option<Duration>,
     pub(super) trace: Trace,
-    /// What the access log tells of the request.
+    /// Facts of the request for the access log.
     pub(super) note: Note,
 }
 
