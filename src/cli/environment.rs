@@ -88,7 +88,7 @@ pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
             .try_get_matches_from(&arguments)
             .inspect_err(|_| {
                 for (Variable { name, option, .. }, value) in &defaults {
-                    output::note(&format!("--{option} is that of {name}={}", value.display()));
+                    output::note(&format!("--{option} comes from {name}={}", value.display()));
                 }
             })?;
     }

@@ -209,7 +209,9 @@ impl Partial {
             Ok(file) => Journal::new(file, self.path, 0, sources.len()).map(Some),
             Err(error) if self.resume => Err(error),
             Err(error) => {
-                output::note(&format!("an interrupted run cannot be resumed: {error}"));
+                output::note(&format!(
+                    "this run cannot be resumed if it is interrupted: {error}"
+                ));
                 Ok(None)
             }
         }
@@ -262,7 +264,7 @@ impl Journal {
         let mut reader = BufReader::with_capacity(1 << 20, &file);
         let recorded: Facts = match read_frame(&mut reader)? {
             Some(frame) => {
-                decode(&frame).with_context(|| format!("{name}: written by another version of hipvit"))?
+                decode(&frame).with_context(|| format!("{name}: was written by another version of hipvit"))?
             }
             None => bail!("{name}: is not a file of partial results. Remove it to start again"),
         };

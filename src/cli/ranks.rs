@@ -370,7 +370,7 @@ fn share(sources: &[Source], batch: usize, world: &World) -> Vec<Source> {
 fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
     let verdict = watch(root.try_clone()?)?;
     if let Err(error) = send_results(&mut root, pipeline, share) {
-        let _ = root.send(&Message::Failed(error.to_string()));
+        let _ = root.send(&Message::Failed(with_causes(&error)));
         let _ = verdict.recv_timeout(GRACE);
         return Err(error);
     }
