@@ -521,6 +521,21 @@ mod tests {
     }
 
     #[test]
+    fn files_of_other_programs_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.partial");
+        for resume in [false, true] {
+            let args = ResumeArgs { resume };
+            fs::write(&path, "a download").unwrap();
+            let error = args.interrupted(&path).unwrap_err();
+            assert!(error.is::<Usage<String>>(), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"a download");
+            fs::write(&path, "").unwrap();
+            assert!(args.interrupted(&path).unwrap().is_none());
+        }
+    }
+
+    #[test]
     fn a_file_in_use_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.partial");

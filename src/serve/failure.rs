@@ -103,3 +103,16 @@ impl Failure {
         &self.message
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let failure = Failure::invalid(format!("a{}", "é".repeat(MAX_MESSAGE_BYTES)));
+        assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES - 1 + '…'.len_utf8());
+        assert!(failure.message().ends_with("é…"));
+        assert_eq!(Failure::invalid("short").message(), "short");
+    }
+}
