@@ -11,7 +11,7 @@ use crate::outputs::{Outputs, Prediction, Scores};
 use crate::session::Session;
 
 /// Where a template has the label.
-const PLACE: &str = "{}";
+pub(crate) const PLACE: &str = "{}";
 
 /// The options of [`Session::zero_shot_with`].
 #[derive(Clone, Debug, Default)]
@@ -83,16 +83,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`embed_texts`](Self::embed_texts); [`Error::Argument`] without a label, or if one is blank.
+    /// Errors of [`embed_texts`](Self::embed_texts); [`Error::Argument`] without a label, or if one is blank.
     pub fn zero_shot<T: AsRef<str>>(&self, labels: impl IntoIterator<Item = T>) -> Result<ZeroShot> {
         self.zero_shot_with(labels, &ZeroShotOptions::new())
     }
 
-    /// As [`zero_shot`](Self::zero_shot), with options.
+    /// Embeds the texts of `labels` as [`zero_shot`](Self::zero_shot) does, with templates.
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Argument`] for a template without `{}`.
+    /// Errors of [`zero_shot`](Self::zero_shot); [`Error::Argument`] for a template without `{}`.
     pub fn zero_shot_with<T: AsRef<str>>(
         &self,
         labels: impl IntoIterator<Item = T>,
@@ -124,7 +124,7 @@ impl Session {
 #[derive(Clone, Debug)]
 pub(crate) struct Prompts {
     labels: Vec<String>,
-    /// All texts of the first label, then those of the second.
+    /// All texts of the first label, then all texts of the second.
     texts: Vec<String>,
 }
 
@@ -155,6 +155,12 @@ impl Prompts {
             labels.iter().flat_map(|label| of_label(label)).collect()
         };
         Ok(Self { labels, texts })
+    }
+
+    /// The labels, without templates.
+    #[cfg(feature = "serve")]
+    pub(crate) fn labels(&self) -> &[String] {
+        &self.labels
     }
 
     /// The texts to embed.

@@ -37,7 +37,7 @@ pub struct Suggestion {
     pub how: String,
     /// Why it helps.
     pub why: String,
-    /// What the images per second and the gain are of. Rates of different bases do not compare.
+    /// What bounds the images per second and the gain. Rates of different bases do not compare.
     pub basis: Basis,
     /// Images per second afterwards; a bound.
     pub images_per_second: f64,

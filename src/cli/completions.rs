@@ -1,7 +1,7 @@
 //! `hipvit completions`, and the answers that its scripts ask for: a shell calls the program again at each completion, so
 //! that the GPUs which are offered are those that are there.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -27,21 +27,22 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    /// Prints the script. `program` is the name that this program was called by.
+    pub fn run(&self, program: Option<OsString>) -> Result<Outcome> {
         let shells = Shells::builtins();
         let shell = shells
             .completer(&self.shell.to_string())
             .context("no script for this shell")?;
         let mut script = Vec::new();
-        shell.write_registration(VARIABLE, "hipvit", "hipvit", &program(), &mut script)?;
+        shell.write_registration(VARIABLE, "hipvit", "hipvit", &command(program), &mut script)?;
         output::stdout().write_all(&script)?;
         Ok(Outcome::Complete)
     }
 }
 
-/// How this program was called: by a name that PATH finds, or by a path, which has to hold in other folders too.
-fn program() -> String {
-    let called = std::env::args_os().next().unwrap_or_else(|| "hipvit".into());
+/// Returns the command that a script calls: a name that PATH finds, or an absolute path, which is valid in other folders too.
+fn command(program: Option<OsString>) -> String {
+    let called = program.unwrap_or_else(|| "hipvit".into());
     match called == OsStr::new("hipvit") {
         true => "hipvit".into(),
         false => {

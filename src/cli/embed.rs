@@ -91,7 +91,7 @@ enum Tokens {
 /// What an image's results are written to.
 enum Writer {
     Json(Sink),
-    /// With the name of the first column until the header is written.
+    /// The second field is the name of the first column, until the header is written.
     Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
     Npy(Npy<Sink>),
     Safetensors(Sink, Tensors),

@@ -1,7 +1,7 @@
 //! Environment variables that are the defaults of options, and the parsing of the command line with them.
 //!
-//! A variable stands for an option only where the command line names neither the option nor what replaces it, so that it never
-//! conflicts with an argument. An empty variable is not set.
+//! A variable counts only if the command line names neither its option nor an argument that replaces the option, so that it never
+//! conflicts with an argument. An empty variable counts as unset.
 
 use std::env;
 use std::ffi::OsString;
@@ -68,9 +68,8 @@ static VARIABLES: [Variable; 3] = [
 /// # Errors
 ///
 /// The command line is wrong, or the value of a variable; a note on standard error names the variable.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = with_help(Cli::command());
-    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut matches = command.clone().try_get_matches_from(&arguments)?;
     let defaults = defaults(&command, &matches);
     let subcommand = matches.subcommand_name();
@@ -89,7 +88,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
             .try_get_matches_from(&arguments)
             .inspect_err(|_| {
                 for (Variable { name, option, .. }, value) in &defaults {
-                    output::note(&format!("--{option} is that of {name}={}", value.display()));
+                    output::note(&format!("--{option} comes from {name}={}", value.display()));
                 }
             })?;
     }

@@ -22,7 +22,7 @@ use super::{Outcome, Usage, output, refused, report};
 ///
 /// # Errors
 ///
-/// The argument is a URL, and not that of a file on this machine.
+/// The argument is a URL, and not the URL of a file on this machine.
 pub fn source(path: &Path) -> Result<Source> {
     Ok(if path == Path::new("-") {
         Source::Stdin
@@ -324,7 +324,7 @@ fn kind(path: &Path) -> String {
     extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
 }
 
-/// What the files are called in which macOS keeps the attributes of others, such as `._a.png` in a ZIP archive.
+/// Kind of the files in which macOS keeps the attributes of other files, such as `._a.png` in a ZIP archive.
 const APPLE_DOUBLE: &str = "AppleDouble (._*)";
 
 /// Returns true if the file has the name and the first bytes of an AppleDouble file. Its name ends as an image's, but it has only
@@ -377,7 +377,7 @@ impl Display for Skipped {
     }
 }
 
-/// Whether the name ends as those of images.
+/// True if the file's extension is an image's.
 pub fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))

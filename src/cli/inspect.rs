@@ -212,7 +212,7 @@ fn narrow_types(info: &Info) -> Vec<&'static str> {
     used.map(|(name, _)| name).collect()
 }
 
-/// Returns `int8 and f32`, for example: the types of quantised weights, and that of the others.
+/// Returns the types of quantised weights and the type of the others, such as `int8 and f32`.
 fn with_narrow_types(info: &Info, dtype: DType) -> String {
     let dtype = dtype.to_string();
     let mut types = narrow_types(info);

@@ -1,4 +1,4 @@
-//! What happens to results when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
+//! Results are kept when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use signal_hook::low_level::emulate_default_handler;
 use super::output;
 use super::partial::JournalFile;
 
-/// From now on, a signal that ends the process first keeps the results in `file`.
+/// Starts a thread that keeps the results in `file` when a signal ends the process.
 ///
 /// # Errors
 ///

@@ -414,6 +414,8 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let program = arguments.first().cloned();
     let cli = match environment::parse(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -441,7 +443,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         #[cfg(feature = "hub")]
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
-        Command::Completions(args) => args.run(),
+        Command::Completions(args) => args.run(program),
     };
     match result {
         Ok(Outcome::Complete) => 0,

@@ -61,8 +61,7 @@ pub fn is_left_to_rank_0() -> bool {
     LEFT_TO_RANK_0.load(Ordering::Relaxed)
 }
 
-/// One line on standard error. Unlike `eprintln!` it does not panic where nobody takes it: there is nowhere left to say so,
-/// and the work itself goes on.
+/// Prints one line on standard error. Unlike `eprintln!` it does not panic if standard error is closed: the work itself goes on.
 pub fn say(text: &str) {
     // In one piece, so that the lines of several processes are not mixed.
     let _ = anstream::stderr()

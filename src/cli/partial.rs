@@ -66,11 +66,11 @@ pub struct Recorded {
     pub result: ImageResult,
 }
 
-/// What an image's run gave.
+/// Results of an image, or its error.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ImageResult {
     Parts(ItemParts),
-    /// Why there are no results.
+    /// The message of the error.
     Failed(String),
 }
 
@@ -103,8 +103,8 @@ impl ResumeArgs {
     ///
     /// # Errors
     ///
-    /// [`Usage`] if there are results that would be lost, or if there is no file to resume. An error if another process writes
-    /// the same file.
+    /// [`Usage`] if results or another program's file would be lost, or if there is no output file to resume. An error if another
+    /// process writes the file.
     pub fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
         let Some(sink) = sink else { return Ok(None) };
         let Some(output) = sink.path() else {
@@ -134,12 +134,23 @@ impl ResumeArgs {
     fn interrupted(&self, path: &Path) -> Result<Option<File>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            // With `.partial` a name may be too long. The run then keeps no results.
+            Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidFilename].contains(&error.kind()) => {
+                return Ok(None);
+            }
             Err(error) => return Err(refused(path)(error).into()),
         };
         lock(&file, path)?;
         let mut reader = BufReader::new(&file);
-        let begun = read_frame(&mut reader)?.is_some() && read_frame(&mut reader)?.is_some();
+        let has_facts = read_frame(&mut reader).map_err(refused(path))?.is_some();
+        if !has_facts && file.metadata().map_err(refused(path))?.len() > 0 {
+            let path = path.display();
+            return Err(Usage(format!(
+                "{path}: is not a file of partial results. Rename or remove it, or name another output"
+            ))
+            .into());
+        }
+        let begun = has_facts && read_frame(&mut reader).map_err(refused(path))?.is_some();
         if begun && !self.resume {
             let path = path.display();
             return Err(Usage(format!(
@@ -171,7 +182,7 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// The partial results are those of another run, or an image has changed. Errors of `facts`, which states what the run is.
+    /// The partial results belong to another run, or an image has changed. Errors of `facts`, which states what the run is.
     pub fn begin(
         self,
         facts: impl FnOnce() -> Result<Facts>,
@@ -198,7 +209,9 @@ impl Partial {
             Ok(file) => Journal::new(file, self.path, 0, sources.len()).map(Some),
             Err(error) if self.resume => Err(error),
             Err(error) => {
-                output::note(&format!("an interrupted run cannot be resumed: {error}"));
+                output::note(&format!(
+                    "this run cannot be resumed if it is interrupted: {error}"
+                ));
                 Ok(None)
             }
         }
@@ -244,14 +257,14 @@ impl Journal {
         })
     }
 
-    /// Checks the results in `file`, and drops those of an incomplete batch.
+    /// Checks the results in `file`, and drops the results of an incomplete batch.
     fn resume(mut file: File, path: &Path, facts: &Facts, sources: &[Source], batch: usize) -> Result<Self> {
         let name = path.display();
         file.rewind().map_err(refused(path))?;
         let mut reader = BufReader::with_capacity(1 << 20, &file);
         let recorded: Facts = match read_frame(&mut reader)? {
             Some(frame) => {
-                decode(&frame).with_context(|| format!("{name}: written by another version of hipvit"))?
+                decode(&frame).with_context(|| format!("{name}: was written by another version of hipvit"))?
             }
             None => bail!("{name}: is not a file of partial results. Remove it to start again"),
         };
@@ -505,6 +518,21 @@ mod tests {
         drop(file);
         fs::write(&image, "now").unwrap();
         assert!(error(&[name]).contains("has changed since"));
+    }
+
+    #[test]
+    fn files_of_other_programs_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.partial");
+        for resume in [false, true] {
+            let args = ResumeArgs { resume };
+            fs::write(&path, "a download").unwrap();
+            let error = args.interrupted(&path).unwrap_err();
+            assert!(error.is::<Usage<String>>(), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"a download");
+            fs::write(&path, "").unwrap();
+            assert!(args.interrupted(&path).unwrap().is_none());
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Args {
             Format::Npy => Writer::Npy(Npy::new(sink, names, &directory)),
             _ => Writer::Safetensors(sink, Tensors::new(&directory)),
         };
-        // Of the pixel values: images, then the extents of one.
+        // Shape of the pixel values: number of images, then the extents of one image.
         let mut extents = vec![0];
         let outcome = images.for_each(
             |source| {

@@ -49,7 +49,7 @@ enum Stage {
 pub enum Message {
     /// Results of the next image of its share, and the stamp of its file.
     Results(ItemParts, Option<Stamp>),
-    /// Why the next image has none.
+    /// Error of the next image.
     ImageFailed(String, Option<Stamp>),
     /// The share is complete.
     Complete,
@@ -74,11 +74,11 @@ pub struct Work<'a> {
     decode: &'a DecodeArgs,
     /// Whether the device's phases are measured.
     timed: bool,
-    /// Where results of an interrupted run are kept.
+    /// File for the results of an interrupted run.
     partial: Option<Partial>,
 }
 
-/// What is known of a run before its first result.
+/// Facts of a run before its first result.
 pub struct Run {
     /// Number of all images.
     pub images: usize,
@@ -294,7 +294,7 @@ impl<'a> Work<'a> {
         Self { timed, ..self }
     }
 
-    /// Begins the file of partial results, or continues that of an interrupted run.
+    /// Begins the file of partial results, or continues the file of an interrupted run.
     fn begin(&mut self) -> Result<Option<Journal>> {
         match self.partial.take() {
             Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
@@ -327,7 +327,7 @@ impl<'a> Work<'a> {
             .timed(self.timed)
     }
 
-    /// What has to be the same at all ranks, and when a run is resumed. The images are compared apart.
+    /// Facts that must be equal at all ranks, and when a run is resumed. The images are compared separately.
     fn facts(&self) -> Result<Facts> {
         let (session, args) = (self.session, &self.model.model);
         let mut facts = Facts::default();
@@ -370,7 +370,7 @@ fn share(sources: &[Source], batch: usize, world: &World) -> Vec<Source> {
 fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
     let verdict = watch(root.try_clone()?)?;
     if let Err(error) = send_results(&mut root, pipeline, share) {
-        let _ = root.send(&Message::Failed(error.to_string()));
+        let _ = root.send(&Message::Failed(with_causes(&error)));
         let _ = verdict.recv_timeout(GRACE);
         return Err(error);
     }

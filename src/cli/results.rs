@@ -18,7 +18,7 @@ use super::{output, report, warn_non_finite};
 #[error("{0}")]
 pub struct ImageError(String);
 
-/// The results of images, in their order: first those of an interrupted run, then of each batch from the rank whose turn it is.
+/// The results of images, in their order. The results of an interrupted run come first. The ranks then compute batches in turn.
 pub struct Results {
     session: Session,
     /// Images whose results the journal gets.

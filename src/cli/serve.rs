@@ -88,7 +88,7 @@ pub struct Args {
     /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// After SIGTERM, SIGINT or SIGHUP, go on taking requests for so long while saying that the server is not ready
+    /// After SIGTERM, SIGINT or SIGHUP, time in which the server still takes requests but is not ready
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
     drain_delay: f64,
     /// Time that requests in flight have after that
@@ -97,7 +97,7 @@ pub struct Args {
     /// How events are written to standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     log: LogFormat,
-    /// How each request is written to standard output
+    /// Form of the access log on standard output
     #[arg(long, default_value = "off", value_name = "FORMAT")]
     access_log: AccessLogFormat,
 }
@@ -146,7 +146,7 @@ enum LogFormat {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum AccessLogFormat {
-    /// Not at all
+    /// No access log
     Off,
     /// For people
     Text,
@@ -203,7 +203,7 @@ fn model(text: &str) -> Result<ModelSource, String> {
     Ok(ModelSource::new(name, directory))
 }
 
-/// Returns the name of a model that is given without one: that of its folder, or of its repository on the hub.
+/// Returns the name of a model that is given without one: its folder's name, or its repository's name on the hub.
 fn last_part(model: &str) -> String {
     let path = Path::new(model);
     // `.` and `..` have no name of their own.
@@ -260,7 +260,7 @@ impl Args {
             tracing::warn!("listening beyond this machine without --token-file: every client is served");
         }
         let server = Server::start(options)?;
-        // Before anyone is told that the server is there, and may stop it.
+        // Catch signals before the address is logged: whatever reads it may stop the server.
         let signals = server.catch_signals()?;
         for address in server.addresses() {
             tracing::info!(%address, after = ?begin.elapsed(), "listening");
@@ -275,7 +275,7 @@ impl Args {
         let log = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             .with_max_level(tracing::Level::INFO)
-            // Nobody is left to read that standard error cannot be written to, and saying so would panic.
+            // If standard error is closed, reporting that on standard error would panic.
             .log_internal_errors(false)
             .with_target(false);
         match self.log {

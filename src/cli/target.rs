@@ -147,12 +147,18 @@ impl Target {
 
     /// Keeps the results under another name, which is returned.
     fn keep(&self) -> io::Result<PathBuf> {
-        let name = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-        let (stem, extension) = (name(self.file.file_stem()), name(self.file.extension()));
+        /// Maximum number of characters of the old name, so that the new one is not too long.
+        const STEM: usize = 50;
+        let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
+        let stem: String = stem.chars().take(STEM).collect();
+        let suffix = match self.file.extension() {
+            Some(extension) => format!(".{}", extension.to_string_lossy()),
+            None => String::new(),
+        };
         let keep_in = |directory: &Path| {
             let kept = tempfile::Builder::new()
                 .prefix(&format!("{stem}-"))
-                .suffix(&format!(".{extension}"))
+                .suffix(&suffix)
                 .make_in(directory, |path| self.content.link(path))?;
             Ok(kept.keep()?.1)
         };
@@ -338,9 +344,9 @@ fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     };
     let mut names = vec![0; rustix::fs::flistxattr_query(&file).unwrap_or(0)];
     let length = rustix::fs::flistxattr(&file, &mut names[..]).unwrap_or(0);
-    let names = names[..length]
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty());
+    // An attribute may have been added since its size was asked for.
+    names.truncate(length);
+    let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
     names
         .filter_map(|name| Some((name.to_owned(), attribute(&file, name)?)))
         .collect()

@@ -30,7 +30,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use super::metrics::Metrics;
 use crate::error::{Error, Result};
 
-/// Lines that wait to be written, at most.
+/// Maximum number of lines that wait to be written.
 const QUEUE: usize = 4096;
 
 /// Lines are written together up to about this size.
@@ -45,7 +45,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// The status of a request whose client left before there was an answer, as in nginx' log.
 const CLIENT_LEFT: u16 = 499;
 
-/// The connection's other side, in the extensions of its requests.
+/// Address of a connection's client, in the extensions of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
@@ -59,7 +59,7 @@ pub enum AccessLog {
     Json,
 }
 
-/// What handlers add to the line of a request; nothing if there is no access log.
+/// Facts that handlers add to the line of a request. Without an access log it is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Note(Option<Arc<Mutex<Facts>>>);
 
@@ -232,7 +232,7 @@ pub(super) struct Entry {
     status: u16,
     grpc_status: Option<u16>,
     sent: u64,
-    /// Whether the whole answer was taken.
+    /// True if the client took the whole answer.
     complete: bool,
 }
 

@@ -332,7 +332,7 @@ impl<'de> Deserialize<'de> for ImageUrl {
 pub(super) struct Decoded {
     images: Vec<Bytes>,
     texts: Vec<Bytes>,
-    /// For each input, whether it is a text.
+    /// For each input, true if it is a text.
     is_text: Vec<bool>,
 }
 

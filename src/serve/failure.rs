@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
+/// Maximum bytes of a message. gRPC sends it in a header, percent-encoded, and clients refuse headers above 16 KiB.
+const MAX_MESSAGE_BYTES: usize = 4096;
+
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -57,11 +60,14 @@ impl Kind {
 }
 
 impl Failure {
+    /// A failure with a message, which may repeat what the client sent: its end is cut where it is too long.
     pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
+        let mut message = message.into();
+        if message.len() > MAX_MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+            message.push('…');
         }
+        Self { kind, message }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
@@ -95,5 +101,18 @@ impl Failure {
     /// What went wrong, in one line.
     pub fn message(&self) -> &str {
         &self.message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let failure = Failure::invalid(format!("a{}", "é".repeat(MAX_MESSAGE_BYTES)));
+        assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES - 1 + '…'.len_utf8());
+        assert!(failure.message().ends_with("é…"));
+        assert_eq!(Failure::invalid("short").message(), "short");
     }
 }

@@ -305,7 +305,7 @@ async fn infer(
     request: proto::ModelInferRequest,
     call: Call,
 ) -> Result<proto::ModelInferResponse, Failure> {
-    // An unknown model is said before anything that is wrong with the inputs.
+    // An unknown model is reported before anything that is wrong with the inputs.
     let model = service.model(&request.model_name, &request.model_version);
     let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
     let request = read(request).inspect_err(|failure| service.refused(&call, &model.name, failure))?;

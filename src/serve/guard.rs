@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use opentelemetry::KeyValue;
@@ -15,6 +15,7 @@ use tonic::Status;
 use super::access_log::Note;
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
+use super::openai;
 use super::service::{Call, Service};
 use super::stream::StreamBody;
 use super::traces::Trace;
@@ -32,7 +33,7 @@ const OPEN: [&str; 6] = [
 /// Maximum size of the body of a request that needs no token.
 const OPEN_BODY: usize = 4 << 10;
 
-/// Whether a request has the server's token, or needs none; in the extensions of the request.
+/// True if a request has the server's token, or needs none. It is in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Authorized(pub(super) bool);
 
@@ -62,11 +63,12 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .headers()
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let uri = request.uri().clone();
+    let path = uri.path();
     let refuse = |failure: Failure| match is_grpc {
         true => Status::from(failure).into_http::<Body>(),
-        false => failure.into_response(),
+        false => openai::error_at(path, failure),
     };
-    let path = request.uri().path();
     let authorized = authorize(service.options.token.as_deref(), request.headers());
     let is_open = OPEN.contains(&path);
     let is_authorized = Authorized(authorized.is_ok());
@@ -99,7 +101,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    // Whoever has no token sends no more than a name.
+    // A client without a token sends no more than a name.
     let most = if is_open {
         OPEN_BODY
     } else {

@@ -128,7 +128,7 @@ struct ModelPath {
     version: String,
 }
 
-/// What the server has, for those who look in the wrong place.
+/// The paths of the server, for the error of an unknown path.
 const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
 
@@ -141,7 +141,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
     let instead = if method == Method::POST { "GET" } else { "POST" };
     let failure = Failure::invalid(format!("{method} is not for {shown}; use {instead}"));
-    let mut response = failure.into_response();
+    let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response
 }
@@ -195,7 +195,7 @@ async fn infer(
         protocol: "http",
         ..call
     };
-    // An unknown model is said before anything that is wrong with the inputs.
+    // An unknown model is reported before anything that is wrong with the inputs.
     let model = service.model(&path.model, &path.version);
     let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
     let read = || -> Result<_> {
@@ -259,13 +259,16 @@ async fn embed(
         protocol: "embeddings",
         ..call
     };
-    let read = || -> Result<_> {
+    // The label of metrics: only names that exist.
+    let mut known = String::new();
+    let mut read = || -> Result<_> {
         refuse_encoding(&headers)?;
         at_length(body.len(), || {
             let request = embeddings::read(&body)?;
-            // An unknown model is said before anything that is wrong with the inputs.
+            // An unknown model is reported before anything that is wrong with the inputs.
             let model = service.model(&request.model, "")?;
             call.note.model(&model.name);
+            known.clone_from(&model.name);
             let decoded = request.decode(&model)?;
             Ok((request, decoded))
         })
@@ -273,7 +276,7 @@ async fn embed(
     let embedded = match read() {
         Ok((request, decoded)) => request.run(&service, call, decoded).await,
         Err(failure) => {
-            service.refused(&call, "", &failure);
+            service.refused(&call, &known, &failure);
             Err(failure)
         }
     };
@@ -314,7 +317,7 @@ async fn all_statistics(state: State<Arc<Service>>) -> Result {
     model_statistics(state, Path(ModelPath::default())).await
 }
 
-/// Text Embeddings Inference's and vLLM's: the status says it all.
+/// Answers health checks as Text Embeddings Inference and vLLM do: by the status, without a body.
 async fn health(State(service): State<Arc<Service>>) -> StatusCode {
     if service.is_ready() {
         StatusCode::OK

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
-//! gives the images and texts to its `scheduler`. `listen`, `guard`, `limits`, `stream` and `access_log` stand before all of them.
+//! gives the images and texts to its `scheduler`. `listen`, `guard`, `limits`, `stream` and `access_log` come before all of them.
 //! `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
@@ -111,7 +111,7 @@ impl Server {
             .thread_name("hipvit-serve")
             .build()
             .map_err(|e| Error::argument("threads", e))?;
-        // Bound before the models are loaded: that takes longer, and then an address in use is a pity.
+        // Bind first, so that an address in use fails before the slow model load.
         let bind = async {
             let mut listeners = Vec::new();
             for address in &options.listen {
@@ -167,8 +167,8 @@ impl Server {
     }
 
     /// Begins to catch the signals that stop a server, so that none of them ends the process before
-    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP. A process that was started to ignore SIGHUP, as by `nohup`, goes on
-    /// ignoring it.
+    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP. A process that was started to ignore SIGHUP, as by `nohup`, still
+    /// ignores it.
     ///
     /// # Errors
     ///

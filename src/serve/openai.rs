@@ -31,6 +31,15 @@ pub(super) fn models<'a>(loaded: impl DoubleEndedIterator<Item = &'a Model>) -> 
     json!({ "object": "list", "data": data })
 }
 
+/// Returns a failure in the form that clients of `path` read.
+pub(super) fn error_at(path: &str, failure: Failure) -> Response {
+    if path.starts_with("/v1/") {
+        error(failure)
+    } else {
+        failure.into_response()
+    }
+}
+
 /// Returns a failure in the form that OpenAI's clients read.
 pub(super) fn error(failure: Failure) -> Response {
     let (kind, code) = match failure.kind() {

@@ -88,7 +88,7 @@ pub struct ServerOptions {
     pub tokens: bool,
     /// Whether explanations are an output. Each model is loaded a second time for them, in double precision on the host.
     pub explanation: bool,
-    /// Whether to load the text towers of models that have one, for clients that send texts; on by default.
+    /// Load the text towers of models that have one, for clients that send texts. On by default.
     pub texts: bool,
     /// Whether clients may load and unload models; off by default.
     pub model_control: bool,
@@ -101,7 +101,7 @@ pub struct ServerOptions {
     /// The collector that traces are sent to by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint) is the
     /// one that the environment names; `OTEL_*` variables say the rest.
     pub otlp_endpoint: Option<String>,
-    /// In which form each request is written to standard output; `None`, the default: not at all.
+    /// Form of the access log on standard output. `None`, the default, writes no access log.
     pub access_log: Option<AccessLog>,
     /// For how long a server that is told to stop still takes requests while it says that it is not ready.
     pub drain_delay: Duration,

@@ -109,7 +109,7 @@ struct Entry {
     /// `None`: the embedded model.
     directory: Option<PathBuf>,
     versions: BTreeMap<u64, Arc<Model>>,
-    /// Why it was not loaded when that was last tried.
+    /// Why the last attempt to load it failed.
     failed: Option<String>,
 }
 
@@ -219,7 +219,7 @@ impl Repository {
         })
     }
 
-    /// Whether there is a model of this name, loaded or not.
+    /// True if there is a model of this name, loaded or not.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.entries.read().contains_key(name)
     }

@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::protocol::outputs::{Outputs, Results, Selected};
 use super::protocol::parameters::Parameters;
-use super::protocol::tensors::{Given, Images, Sent, TEXT};
+use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
 use super::scheduler::{Content, ImageResult, Pending, Priority, Terms};
@@ -23,7 +23,7 @@ use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
 use crate::session::Device;
-use crate::zero_shot::{Classifier, Prompts};
+use crate::zero_shot::{Classifier, PLACE, Prompts};
 
 /// The name that the server gives itself.
 pub(super) const NAME: &str = "hipvit";
@@ -50,7 +50,7 @@ pub(super) struct Call {
     /// The time limit of the transport, if it has one.
     pub(super) limit: Option<Duration>,
     pub(super) trace: Trace,
-    /// What the access log tells of the request.
+    /// Facts of the request for the access log.
     pub(super) note: Note,
 }
 
@@ -150,8 +150,8 @@ impl Service {
         let texts = texts
             .map(|texts| TextJob::new(&model, texts, parameters, given.images, self.options.queue))
             .transpose()?;
-        if let Some(job) = texts.as_ref().filter(|job| job.prompts.is_some()) {
-            Outputs::check_size(&selected, count, &job.texts, self.options.limits.body)?;
+        if let Some(prompts) = texts.as_ref().and_then(|job| job.prompts.as_ref()) {
+            Outputs::check_size(&selected, count, prompts.labels(), self.options.limits.body)?;
         }
         let embedding = texts.as_ref().map(|job| job.submit(&model, &terms)).transpose()?;
         let (running, explaining) = submit_images(&model, images, &selected, &terms)?;
@@ -201,7 +201,7 @@ impl Service {
         })
     }
 
-    /// Counts a request that was refused before it was run. `model` is that of the request if there is such a model, or empty.
+    /// Counts a request that was refused before it was run. `model` is empty if the request names no model of the server.
     pub(super) fn refused(&self, call: &Call, model: &str, failure: &Failure) {
         call.trace.fail(failure);
         let labels = (model, call.protocol);
@@ -224,7 +224,7 @@ impl Service {
         versions.iter().map(u64::to_string).collect()
     }
 
-    /// Whether the repository has a model of this name, loaded or not.
+    /// True if the repository has a model of this name, loaded or not.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.repository.knows(name)
     }
@@ -247,7 +247,7 @@ impl Service {
         self.repository.loaded()
     }
 
-    /// Whether the server was told to stop.
+    /// True if the server was told to stop.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
@@ -368,7 +368,7 @@ struct TextJob {
     /// The labels, for a request with images.
     prompts: Option<Prompts>,
     has_templates: bool,
-    /// Whether the end of a text that is longer than the context may be left out.
+    /// True if the end of a text that is longer than the context may be left out.
     truncate: bool,
 }
 
@@ -408,6 +408,7 @@ impl TextJob {
                 format!("texts times templates are {all}, and the queue takes {queue}; send fewer at once");
             return Err(Failure::input(TEXT, reason));
         }
+        check_filled(&templates, &texts)?;
         let prompts = Prompts::new(texts, &templates).map_err(|error| Failure::input(TEXT, error))?;
         Ok(Self {
             texts: prompts.texts().to_vec(),
@@ -463,6 +464,27 @@ impl TextJob {
             embeddings.view(),
             tower.similarity,
         )))
+    }
+}
+
+/// Refuses templates that become too long a text: each `{}` of a template repeats the label.
+fn check_filled(templates: &[String], labels: &[String]) -> Result<(), Failure> {
+    let longest = labels.iter().map(String::len).max().unwrap_or(0);
+    let filled = |template: &String| {
+        let places = template.matches(PLACE).count();
+        template.len().saturating_add(places.saturating_mul(longest))
+    };
+    match templates
+        .iter()
+        .position(|template| filled(template) > MAX_TEXT_BYTES)
+    {
+        Some(index) => {
+            let reason = format!(
+                "template {index}, filled with the longest text, has more than {MAX_TEXT_BYTES} bytes. Shorten one of them"
+            );
+            Err(Failure::input(TEXT, reason))
+        }
+        None => Ok(()),
     }
 }
 

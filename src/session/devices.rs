@@ -10,8 +10,8 @@ use crate::hip::{self, Runtime};
 /// The devices that a session runs on: one device, or GPUs of this machine, which share its work as its
 /// [`Parallelism`](super::Parallelism) says.
 ///
-/// As text: what a [`Device`] is as text, `hip:all` for all GPUs, `hip:0,1` or `hip:0,hip:1` for some. `gpu`, `rocm` and
-/// `cuda` are other names of `hip`.
+/// A set is written as a [`Device`], as `hip:all` (all GPUs), or as `hip:0,1` or `hip:0,hip:1` (some GPUs). `gpu`, `rocm`
+/// and `cuda` are other names of `hip`.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {

@@ -30,7 +30,7 @@ const MAX_PLANS: usize = 64;
 pub struct TextEmbeddings {
     /// `[texts, D]`, in the space of the images' [embeddings](crate::Outputs::embeddings); not of unit length.
     pub embeddings: Array2<f32>,
-    /// Which texts, counted from 0, were longer than the tower's context: their ends were left out.
+    /// Indices, from 0, of the texts that were longer than the tower's context: their ends were left out.
     pub truncated: Vec<usize>,
 }
 

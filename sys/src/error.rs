@@ -62,9 +62,11 @@ impl Attempt {
     /// The cause where a folder does not have the file.
     pub(crate) const NO_SUCH_FILE: &'static str = "no such file";
 
-    /// Returns true if there is no such file; false if the file cannot be loaded.
+    /// Returns true if there is no such file; false if the file cannot be loaded, or needs a library that is missing.
     fn is_missing(&self) -> bool {
-        self.cause == Self::NO_SUCH_FILE || self.cause.ends_with("No such file or directory")
+        /// The loader's message. The name of a missing dependency would precede it.
+        const NOT_FOUND: &str = "cannot open shared object file: No such file or directory";
+        [Self::NO_SUCH_FILE, NOT_FOUND].contains(&self.cause.as_str())
     }
 }
 

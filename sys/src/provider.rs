@@ -169,7 +169,7 @@ impl Provider {
         }
     }
 
-    /// Returns what to check where the HIP runtime finds no device: the driver of NVIDIA for hip-on-cuda, else that of AMD.
+    /// Returns what to check if the HIP runtime finds no device: NVIDIA's driver for hip-on-cuda, else AMD's driver.
     #[must_use]
     pub fn driver_advice(&self) -> &'static str {
         let file = self.hip().ok().and_then(|hip| hip.path().file_name());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use percent_encoding::percent_decode_str;
 
-/// Returns the file or directory that an argument names: the path itself, or that of a `file://` URL.
+/// Returns the file or directory that an argument names: the path itself, or the path of a `file://` URL.
 ///
 /// # Errors
 ///

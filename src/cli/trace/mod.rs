@@ -38,7 +38,7 @@ pub struct Args {
     /// The class whose logit is followed: its name or number [default: the most likely one]
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Add to the text where each step's result is in memory, and which kernels compute it; JSON always has it
+    /// Show the memory address and the kernel of each step; JSON always has them
     #[arg(long)]
     memory: bool,
     #[command(flatten)]

@@ -445,7 +445,7 @@ pub mod model_repository_parameter {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RepositoryIndexRequest {
-    /// There is one repository; its name is ignored.
+    /// There is one repository without a name: other names are refused.
     #[prost(string, tag = "1")]
     pub repository_name: ::prost::alloc::string::String,
     /// Only models that are ready.

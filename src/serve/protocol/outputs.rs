@@ -38,7 +38,7 @@ pub(in crate::serve) struct Outputs {
     pub(in crate::serve) patch_tokens: Option<[usize; 2]>,
     /// Height and width, if explanations are offered.
     pub(in crate::serve) explanation: Option<[usize; 2]>,
-    /// Whether it has a text tower, so that texts can be labels.
+    /// True if the model has a text tower, so that texts can be labels.
     pub(in crate::serve) texts: bool,
 }
 
@@ -50,7 +50,7 @@ pub(in crate::serve) struct Results<'a> {
     pub(in crate::serve) texts: &'a [ImageResult],
     /// The texts as labels, for a request with images and texts.
     pub(in crate::serve) classifier: Option<&'a Classifier>,
-    /// The prompt templates that the texts were put into, if any.
+    /// True if prompt templates are around the texts.
     pub(in crate::serve) has_templates: bool,
 }
 
@@ -266,7 +266,7 @@ impl Outputs {
         Ok(ExplainOptions::new().class(class).method(method))
     }
 
-    /// Refuses outputs of texts as labels that would have more than `most` bytes: each image repeats the best labels.
+    /// Refuses outputs of texts as labels that would together have more than `most` bytes: each image repeats the best labels.
     pub(in crate::serve) fn check_size(
         selected: &[Selected],
         images: usize,
@@ -281,10 +281,15 @@ impl Outputs {
             }
             _ => 0,
         };
-        match selected.iter().find(|output| bytes(output) > most) {
+        let mut total = 0usize;
+        let exceeds = |output: &&Selected| {
+            total = total.saturating_add(bytes(output));
+            total > most
+        };
+        match selected.iter().find(exceeds) {
             Some(output) => {
                 let reason = format!(
-                    "would have more than {most} bytes. Ask for fewer labels by `k`, or send fewer images"
+                    "the outputs up to this one would have more than {most} bytes. Ask for fewer labels by `k`, or send fewer images"
                 );
                 Err(Failure::output(output.name, reason))
             }

@@ -15,7 +15,7 @@ pub(in crate::serve) const PIXEL_VALUES: &str = "pixel_values";
 pub(in crate::serve) const TEXT: &str = "text";
 
 /// Maximum size of a text. Contexts have some 70 tokens: the rest of a longer text would not count.
-const MAX_TEXT_BYTES: usize = 4096;
+pub(in crate::serve) const MAX_TEXT_BYTES: usize = 4096;
 
 /// The inputs that a model takes.
 #[derive(Clone, Debug)]

@@ -66,7 +66,7 @@ pub(crate) enum BatchResults {
 pub(crate) struct TextResults {
     /// `[texts, D]`
     pub(crate) embeddings: Array2<f32>,
-    /// The number of tokens of each text, and whether its end was left out.
+    /// Number of tokens of each text, and true if its end was left out.
     pub(crate) tokens: Vec<(usize, bool)>,
 }
 

@@ -309,6 +309,11 @@ fn wrong_texts_are_refused_by_name() {
             "input `text`: texts times templates are 10, and the queue takes 8",
         ),
         (
+            vec![image_input(&golden), text_input(&[&"a".repeat(1000)])],
+            json!({"parameters": {"template": format!("a {{}}\n{}", "{}".repeat(5))}}),
+            "input `text`: template 1, filled with the longest text, has more than 4096 bytes",
+        ),
+        (
             vec![text_input(&[&"a".repeat(5000)])],
             json!({}),
             "input `text`: text 0 has 5000 bytes",

@@ -283,4 +283,8 @@ fn outputs_of_texts_need_texts() {
     let selected = model.select(&all, &none(), both).unwrap();
     assert!(Outputs::check_size(&selected, 2, &labels, 30_000).is_ok());
     assert!(Outputs::check_size(&selected, 3, &labels, 30_000).is_err());
+    // Each is small enough, and both together are not.
+    let twice = [all.clone(), all].concat();
+    let selected = model.select(&twice, &none(), both).unwrap();
+    assert!(Outputs::check_size(&selected, 2, &labels, 30_000).is_err());
 }
