@@ -69,10 +69,7 @@ pub(super) fn base(config: &Document) -> Result<Base> {
     if Path::new(name).is_dir() {
         return Ok(Base::Directory(name.into()));
     }
-    let revision = fields
-        .text("revision")?
-        .map_or(String::new(), |revision| format!("@{revision}"));
-    let why = match Repository::parse(&format!("{name}{revision}")) {
+    let why = match base_repository(fields, name)? {
         Some(repository) => match repository.cached() {
             Ok(snapshot) => return Ok(Base::Snapshot(snapshot)),
             Err(error) => error.to_string(),
@@ -87,6 +84,18 @@ pub(super) fn base(config: &Document) -> Result<Base> {
     Err(Error::config(directory, reason))
 }
 
+/// Returns the repository of the base model `name`, at the revision that the adapter's configuration names. `None` if `name` is not a
+/// name on the hub.
+///
+/// # Errors
+///
+/// [`Error::Config`] if `revision` is not a string.
+pub(super) fn base_repository(config: Fields<'_>, name: &str) -> Result<Option<Repository>> {
+    let revision = config.text("revision")?;
+    let revision = revision.map_or(String::new(), |revision| format!("@{revision}"));
+    Ok(Repository::parse(&format!("{name}{revision}")))
+}
+
 /// The command line that merges an adapter with peft.
 fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     let class = config.object("auto_mapping").ok().flatten();
@@ -94,7 +103,7 @@ fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     let base = config.text("base_model_name_or_path").ok().flatten();
     format!(
         "python3 -c '{MERGE}' {} {} {} merged",
-        class.unwrap_or("AutoModelForImageClassification"),
+        hub::shell(Path::new(class.unwrap_or("AutoModelForImageClassification"))),
         hub::shell(Path::new(base.unwrap_or("BASE"))),
         hub::shell(directory)
     )
@@ -424,11 +433,11 @@ impl Adapter {
     /// Python that loads the base model with another head, which has the rows of `head`.
     fn merge_with_head(&self, head: &Stored) -> String {
         format!(
-            "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained(\"{}\", num_labels={}, \
-             ignore_mismatched_sizes=True), \"{}\").merge_and_unload().save_pretrained(\"merged\")",
+            "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained({:?}, num_labels={}, \
+             ignore_mismatched_sizes=True), {:?}).merge_and_unload().save_pretrained(\"merged\")",
             self.base,
             head.shape.first().copied().unwrap_or_default(),
-            self.file.parent().unwrap_or(Path::new(".")).display()
+            self.file.parent().unwrap_or(Path::new("."))
         )
     }
 }
