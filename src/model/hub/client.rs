@@ -54,7 +54,7 @@ struct Sibling {
 pub(super) struct Metadata {
     /// The file's name among the blobs: its SHA-256 if it is large (Git LFS), else the SHA-1 of its Git object.
     pub(super) etag: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
