@@ -50,6 +50,27 @@ pub(crate) fn is_non_finite(text: &str) -> bool {
         .is_some_and(|number| NON_FINITE.contains(&number))
 }
 
+/// Returns true if Python takes the value for true: unless it is null, false, 0, or an empty string, array or object.
+pub(crate) fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(entries) => !entries.is_empty(),
+    }
+}
+
+/// Returns a string, or a number or boolean as JSON writes it. `None` for NaN, an infinity, null, an array or an object.
+pub(crate) fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) if !is_non_finite(text) => Some(text.into()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
+        _ => None,
+    }
+}
+
 /// Quotes and marks each NaN, Infinity and -Infinity outside of strings.
 fn marked(text: &str) -> Cow<'_, str> {
     let mut output = String::new();

@@ -358,7 +358,10 @@ impl Config<'_> {
             self.three("image_std", class.std)?,
         );
         if std.iter().any(|&std| std as f32 == 0.0) {
-            return Err(self.error("image_std", format_args!("is {std:?}, of which none may be 0")));
+            return Err(self.error(
+                "image_std",
+                format_args!("is {std:?}, expected numbers other than 0"),
+            ));
         }
         Ok(ValueRule {
             rescale,

@@ -15,6 +15,7 @@ use self::html::Html;
 use super::python;
 use super::tokenizer::Tokens;
 use crate::error::Result;
+use crate::json::is_true;
 use crate::model::fields::Fields;
 
 /// An error of a regular expression, such as a text that takes it too many steps.
@@ -98,18 +99,6 @@ fn cleaning(arguments: Fields<'_>) -> Result<Cleaning> {
             let value = arguments.get("clean").unwrap_or(&Value::Null);
             Err(arguments.unexpected("clean", value, "\"whitespace\", \"lower\" or \"canonicalize\""))
         }
-    }
-}
-
-/// Python's truth of a value.
-fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty(),
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::is_wrapped;
 use crate::error::{Error, Result};
-use crate::json;
+use crate::json::{is_true, scalar_text};
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
@@ -206,12 +206,12 @@ impl<'a> Config<'a> {
             None => {}
             Some(Value::Array(list)) => {
                 let named = list.iter().enumerate();
-                names.extend(named.filter_map(|(index, name)| Some((index, text(name)?))));
+                names.extend(named.filter_map(|(index, name)| Some((index, scalar_text(name)?))));
             }
             Some(Value::Object(map)) => {
                 let named = map.iter();
                 names.extend(
-                    named.filter_map(|(index, name)| Some((index.trim().parse().ok()?, text(name)?))),
+                    named.filter_map(|(index, name)| Some((index.trim().parse().ok()?, scalar_text(name)?))),
                 );
             }
             Some(other) => return Err(holder.unexpected(key, other, "a list or an object")),
@@ -269,31 +269,10 @@ pub(super) fn truth(fields: Fields<'_>, key: &str) -> Option<bool> {
     fields.has(key).then(|| fields.get(key).is_some_and(is_true))
 }
 
-/// Whether Python takes the value for true.
-pub(in crate::model) fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-    }
-}
-
 /// A number of classes; `Some(None)` for a negative one.
 fn whole(fields: Fields<'_>, key: &str) -> Result<Option<Option<usize>>> {
     match fields.get(key).and_then(Value::as_i64) {
         Some(..0) => Ok(Some(None)),
         _ => Ok(fields.count(key)?.map(Some)),
-    }
-}
-
-/// A label's text; numbers are written as JSON writes them.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) if !json::is_non_finite(text) => Some(text.into()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
-        _ => None,
     }
 }
