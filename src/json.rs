@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Begins the strings that stand for NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
+/// Begins the strings that represent NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
 const MARK: char = '\u{fdd0}';
 const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
@@ -15,7 +15,7 @@ const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 ///
 /// # Errors
 ///
-/// The reason why Python's reader refuses the bytes too, without the file's name.
+/// The error is the reason as a text without the file's name. Python's reader refuses the same bytes.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         return Err(
@@ -44,7 +44,7 @@ pub(crate) fn indented(value: &Value) -> String {
     unmarked(format!("{value:#}"))
 }
 
-/// Returns true if `text` stands for NaN or an infinity.
+/// Returns true if `text` represents NaN or an infinity.
 pub(crate) fn is_non_finite(text: &str) -> bool {
     text.strip_prefix(MARK)
         .is_some_and(|number| NON_FINITE.contains(&number))

@@ -38,7 +38,7 @@ pub(super) struct Adapter {
     file: PathBuf,
     config: Config,
     weights: Weights,
-    /// The model that it was trained for, as its configuration names it.
+    /// Name of the model that the adapter was trained for, as its configuration has it.
     base: String,
 }
 
@@ -124,7 +124,7 @@ struct Layer {
     parts: BTreeMap<Part, Tensor>,
 }
 
-/// What a tensor of an adapter is to its layer.
+/// The role of a tensor in the adapter of its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     A,
@@ -135,7 +135,7 @@ enum Part {
     Magnitude,
 }
 
-/// The ends of their names. Early releases of peft stored a magnitude as a layer's weight.
+/// The endings of tensor names by [`Part`]. Early releases of peft stored a magnitude as a layer's weight.
 const PARTS: [(&str, Part); 7] = [
     (".lora_A.weight", Part::A),
     (".lora_B.weight", Part::B),

@@ -1,6 +1,6 @@
 //! HTTP requests to the Hugging Face hub: which files a repository has, what they are, and their bytes.
 //!
-//! The requests, headers and environment variables are those of Python's `huggingface_hub` 2.4 (`file_download.py`,
+//! Requests, headers and environment variables follow Python's `huggingface_hub` 2.4 (`file_download.py`,
 //! `hf_api.py`).
 
 use std::fs;
@@ -234,7 +234,7 @@ impl Client {
         }
     }
 
-    /// The answer, if it is not an error.
+    /// Returns the answer if its status is not an error.
     fn checked(
         &self,
         repository: &Repository,
@@ -287,7 +287,7 @@ impl Client {
         }
     }
 
-    /// The failure of a connection.
+    /// Describes the failure of a connection.
     fn unreachable(&self, repository: &Repository, cause: ureq::Error) -> Failure {
         let error = repository.error(format_args!(
             "{} cannot be reached: {cause}. Check the network and the proxy, or name a mirror in HF_ENDPOINT. Models in the cache \

@@ -42,7 +42,7 @@ const BUFFER: usize = 1 << 18;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 type Report<'a> = dyn FnMut(PullProgress<'_>) -> ControlFlow<()> + 'a;
-/// Takes the number of bytes of one file that are there.
+/// Callback that takes the number of bytes of one file that are in the cache.
 type Bytes<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// State of a download.
@@ -79,7 +79,7 @@ pub struct Pulled {
 /// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
 ///
 /// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an
-/// interrupted download continues where it ended. The environment variables are those of Python's `huggingface_hub`: `HF_HOME` and
+/// interrupted download continues where it ended. The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and
 /// `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
 ///
 /// # Errors
@@ -202,7 +202,7 @@ impl Download<'_> {
         patiently(|| self.client.metadata(self.repository, &self.listing.commit, file))
     }
 
-    /// The files to download, but for shards.
+    /// Returns the files to download, without shards.
     fn configs(&self) -> Result<Vec<String>> {
         let has = |name: &str| self.listing.files().any(|file| file == name);
         let weights = if has(source::CONFIG) {
@@ -346,7 +346,7 @@ impl Download<'_> {
         Ok(received)
     }
 
-    /// Compares a large file's SHA-256 with the hub's; a wrong file is removed.
+    /// Compares a large file's SHA-256 with the hub's, and removes a wrong file.
     fn verify(&self, partial: &Partial, file: &str, metadata: &Metadata) -> Result<()> {
         if metadata.etag.len() != 64 {
             return Ok(());

@@ -32,9 +32,9 @@ const END: &str = "<end_of_text>";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) cleaning: Cleaning,
-    /// Whether the tokenizer is one of transformers, which the directory has.
+    /// True if the tokenizer is one of transformers, which the directory has.
     pub(super) transformers: bool,
-    /// Whether the separator becomes token 0.
+    /// True if the separator becomes token 0.
     pub(super) strip_separator: bool,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct SimpleTokenizer {
     bpe: BPE,
     start: u32,
     end: u32,
-    /// The characters that stand for bytes in the vocabulary.
+    /// The vocabulary's character for each byte.
     bytes: Vec<char>,
 }
 

@@ -198,7 +198,7 @@ impl Transformers {
     }
 }
 
-/// Tokens of a text, at most: the model's context, or the tokenizer's if that is shorter.
+/// Returns the maximum number of tokens of a text: the model's context, or the tokenizer's if it is shorter.
 fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) -> Result<usize> {
     let shorter = longest.filter(|&longest| longest >= 1.0 && longest < spec.context as f64 && !open_clip);
     match (shorter, spec.tokenizer) {

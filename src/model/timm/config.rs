@@ -1,5 +1,5 @@
 //! What timm reads from `config.json` for every architecture: the name, `model_args`, `pretrained_cfg`, and from them sizes,
-//! classes and labels. The rules are those of timm's `_parse_model_cfg` and `build_model_with_cfg`.
+//! classes and labels. The rules follow timm's `_parse_model_cfg` and `build_model_with_cfg`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) struct Config<'a> {
     pub(super) pretrained: Fields<'a>,
     /// `model_args`.
     pub(super) given: Fields<'a>,
-    /// Whether `pretrained_cfg` is missing.
+    /// True if `pretrained_cfg` is missing.
     older: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Classes {
     pub(super) count: usize,
-    /// Whether timm drops the stored classifier.
+    /// True if timm drops the stored classifier.
     dropped: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Config<'a> {
         Ok(name.split_once('.').map_or(name, |(name, _)| name))
     }
 
-    /// Refuses arguments that would be ignored: every key must be in one of these lists, those of `must_be_off` false.
+    /// Refuses arguments that would be ignored. Every key must be in one of these lists, and keys of `must_be_off` must be false.
     pub(super) fn check_arguments(
         &self,
         applied: &[&str],
@@ -264,7 +264,7 @@ pub(super) fn check_channels(given: Fields<'_>) -> Result<()> {
     }
 }
 
-/// Whether Python takes the value of `key` for true; `None` if the key is missing.
+/// Returns true if Python takes the value of `key` for true, and `None` if the key is missing.
 pub(super) fn truth(fields: Fields<'_>, key: &str) -> Option<bool> {
     fields.has(key).then(|| fields.get(key).is_some_and(is_true))
 }
