@@ -1,5 +1,5 @@
-//! Recognises content that is not what a file's name promises, such as a Git LFS pointer, so that an error can say what the file is
-//! and what to do.
+//! Recognises content that is not what a file's name promises, such as a Git LFS pointer. An error can then say what the file is and
+//! what to do.
 //!
 //! The module depends on no other one: readers of weights, JSON files, images and lists call it after, or before, their own check.
 

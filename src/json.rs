@@ -1,7 +1,7 @@
 //! JSON as Python's `json` writes and reads it: with NaN, Infinity and -Infinity as numbers.
 //!
-//! A [`Value`] has no such numbers. Each is kept as a string that begins with [`MARK`], so that a reader that expects a
-//! number refuses it, and [`text`] writes it back as Python does.
+//! A [`Value`] has no such numbers. Each is kept as a string that begins with [`MARK`]: a reader that expects a number
+//! refuses it, and [`text`] writes it back as Python does.
 
 use std::borrow::Cow;
 

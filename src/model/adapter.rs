@@ -49,8 +49,8 @@ pub(super) enum Base {
     Snapshot(Snapshot),
 }
 
-/// Finds the base model of an adapter that is alone in its directory: a directory, relative to the current one, else a model in the
-/// cache of the Hugging Face hub. This is transformers' order.
+/// Finds the base model of an adapter that is alone in its directory. As in transformers, the name is first tried as a directory, then
+/// as a model in the cache of the Hugging Face hub.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Weights of the patch projection for patches of another size, as timm's `resample_patch_embed` makes them: they give a resized
+//! Weights of the patch projection for patches of another size, as timm's `resample_patch_embed` makes them. They give a resized
 //! patch what the stored ones give the patch before it was resized. L. Beyer et al., *FlexiViT*, 2022,
 //! <https://arxiv.org/abs/2212.08013>.
 //!

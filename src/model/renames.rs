@@ -1,5 +1,5 @@
-//! Tensor names that differ from the names in the libraries' files: prefixes that training puts before all names, and the names that
-//! the modules of transformers 5 have while a model is in memory.
+//! Tensor names that differ from the names in the libraries' files. Training may put a prefix before all names, and transformers 5 names
+//! its modules otherwise while a model is in memory.
 
 /// Prefixes that change nothing else:
 ///

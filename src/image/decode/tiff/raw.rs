@@ -1,4 +1,4 @@
-//! Strips and tiles that are not compressed. Pillow reads them itself, by their offsets and sizes alone: lengths in the directory
+//! Strips and tiles that are not compressed. Pillow reads them itself, by their offsets and sizes alone. Lengths in the directory
 //! may be wrong or reach beyond the file, and rows outside of the image may be missing.
 
 use ::tiff::ColorType;
