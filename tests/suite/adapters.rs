@@ -322,7 +322,7 @@ fn an_adapter_alone_says_what_it_is_for() {
         json!("no-such-org/vit-base"),
     );
     let message = refusal(alone.path());
-    assert!(message.contains("hf download no-such-org/vit-base"), "{message}");
+    assert!(message.contains("hipvit pull no-such-org/vit-base"), "{message}");
     set(alone.path(), "base_model_name_or_path", Value::Null);
     let message = refusal(alone.path());
     assert!(
