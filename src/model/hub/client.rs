@@ -220,7 +220,8 @@ impl Client {
     }
 
     fn file_url(&self, repository: &Repository, commit: &str, file: &str) -> String {
-        format!("{}/{}/resolve/{commit}/{file}", self.endpoint, repository.id())
+        let (endpoint, file) = (&self.endpoint, escaped(file));
+        format!("{endpoint}/{}/resolve/{commit}/{file}", repository.id())
     }
 
     fn get(&self, url: &str) -> RequestBuilder<ureq::typestate::WithoutBody> {
@@ -358,20 +359,19 @@ fn token() -> Result<Option<String>> {
     Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()))
 }
 
-/// True if a variable's value means yes to the hub's library.
+/// Returns true if a variable's value means yes to the hub's library.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// True for a hash: a name that is safe in a path.
+/// Returns true if a name is safe in a path, as a hash is.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// A revision as one segment of a URL's path.
-fn escaped(revision: &str) -> String {
-    revision
-        .bytes()
+/// Returns a revision or a file's name as one segment of a URL's path.
+fn escaped(name: &str) -> String {
+    name.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 char::from(byte).to_string()
