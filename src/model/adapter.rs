@@ -34,8 +34,6 @@ const CONVERT: &str = "import sys, torch; from safetensors.torch import save_fil
 /// An adapter's files, opened.
 #[derive(Debug)]
 pub(super) struct Adapter {
-    /// The configuration file, for errors.
-    file: PathBuf,
     config: Config,
     weights: Weights,
     /// Name of the model that the adapter was trained for, as its configuration has it.
@@ -195,7 +193,6 @@ impl Adapter {
             .unwrap_or_default()
             .to_owned();
         Ok(Some(Self {
-            file: document.file.clone(),
             config,
             weights,
             base,
@@ -216,7 +213,7 @@ impl Adapter {
                  that: hipvit quantize",
                 model.file().display()
             );
-            return Err(Error::config(&self.file, reason));
+            return Err(Error::config(&self.config.file, reason));
         }
         let Tensors { layers, replaced } = self.tensors()?;
         if layers.is_empty() && replaced.is_empty() {
@@ -437,7 +434,7 @@ impl Adapter {
              ignore_mismatched_sizes=True), {:?}).merge_and_unload().save_pretrained(\"merged\")",
             self.base,
             head.shape.first().copied().unwrap_or_default(),
-            self.file.parent().unwrap_or(Path::new("."))
+            self.config.file.parent().unwrap_or(Path::new("."))
         )
     }
 }
