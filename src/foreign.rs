@@ -1,5 +1,5 @@
-//! Recognises content that is not what a file's name promises, such as a Git LFS pointer, so that an error can say what the file is
-//! and what to do.
+//! Recognises content that is not what a file's name promises, such as a Git LFS pointer. An error can then say what the file is and
+//! what to do.
 //!
 //! The module depends on no other one: readers of weights, JSON files, images and lists call it after, or before, their own check.
 
@@ -29,11 +29,22 @@ pub(crate) fn describe(content: &[u8]) -> Option<&'static str> {
     if let Some(wrapper) = pickled(content) {
         return Some(wrapper);
     }
-    text(content).or_else(|| {
+    text(content).or_else(|| with_two_marks(content)).or_else(|| {
         let mut magic = MAGIC.iter();
         let found = magic.find(|(offset, bytes, _)| starts_with(content, *offset, bytes));
         found.map(|(_, _, what)| *what)
     })
+}
+
+/// Describes formats by two marks each, because one alone may begin a text, such as a list with `BMW` or `photo_1.WEBP`.
+fn with_two_marks(content: &[u8]) -> Option<&'static str> {
+    match content {
+        _ if is_safetensors(content) => Some("a safetensors file, with the weights of a model"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("a WebP image"),
+        // The reserved bytes of the header are 0.
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => Some("a BMP image"),
+        _ => None,
+    }
 }
 
 /// Returns true if `content` begins as a file that `torch.save` writes: a ZIP archive with a pickle, or a bare pickle.
@@ -41,9 +52,9 @@ pub(crate) fn is_pytorch(content: &[u8]) -> bool {
     matches!(pickled(content), Some(PYTORCH | PICKLE))
 }
 
-/// Returns true if `content` begins as a safetensors file does: the length of a header, then JSON.
+/// Returns true if `content` begins as a safetensors file does: the length of a header, below 4 GiB, then JSON.
 pub(crate) fn is_safetensors(content: &[u8]) -> bool {
-    starts_with(content, 8, br#"{""#)
+    starts_with(content, 4, b"\0\0\0\0{\"")
 }
 
 const PYTORCH: &str =
@@ -85,7 +96,6 @@ const MAGIC: &[(usize, &[u8], &str)] = &[
     (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"GIF8", "a GIF image"),
-    (8, b"WEBP", "a WebP image"),
     (0, b"II*\x00", "a TIFF image"),
     (0, b"MM\x00*", "a TIFF image"),
     (4, b"ftypheic", "an HEIC image. Convert it to PNG or JPEG"),
@@ -97,11 +107,9 @@ const MAGIC: &[(usize, &[u8], &str)] = &[
         b"ftyp",
         "an MP4 or QuickTime video. Extract its frames as PNG or JPEG",
     ),
-    (8, b"{\"", "a safetensors file, with the weights of a model"),
     (0, b"\xff\xfe\x00\x00", "text in UTF-32. Save it in UTF-8"),
     (0, b"\xff\xfe", "text in UTF-16. Save it in UTF-8"),
     (0, b"\xfe\xff", "text in UTF-16. Save it in UTF-8"),
-    (0, b"BM", "a BMP image"),
 ];
 
 fn starts_with(content: &[u8], offset: usize, bytes: &[u8]) -> bool {
@@ -239,6 +247,7 @@ mod tests {
         begins(b"\xff\xfe\x00\x00{\x00\x00\x00", "text in UTF-32");
         begins(b"\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":", "a safetensors file");
         begins(b"RIFF\x10\x00\x00\x00WEBPVP8 ", "a WebP image");
+        begins(b"BM\x46\x00\x00\x00\x00\x00\x00\x00\x36", "a BMP image");
         begins(b"\x00\x00\x00\x18ftypisom", "an MP4");
         let mut tar = vec![b'a'; 257];
         tar.extend(b"ustar\x0000");
@@ -250,6 +259,10 @@ mod tests {
         for content in [
             &b"{\"model_type\": \"vit\"}"[..],
             b"  [1]",
+            b"{\"size\":{\"height\":224,\"width\":224}}",
+            b"{\n  \"a\":{\"b\":1}}",
+            b"BMW X5\nAudi A4\n",
+            b"photo_1.WEBP\n",
             b"photos/1.jpg\n",
             b"../photos/1.jpg",
             b"\x80\x02",

@@ -1,13 +1,13 @@
 //! JSON as Python's `json` writes and reads it: with NaN, Infinity and -Infinity as numbers.
 //!
-//! A [`Value`] has no such numbers. Each is kept as a string that begins with [`MARK`], so that a reader that expects a
-//! number refuses it, and [`text`] writes it back as Python does.
+//! A [`Value`] has no such numbers. Each is kept as a string that begins with [`MARK`]: a reader that expects a number
+//! refuses it, and [`text`] writes it back as Python does.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Begins the strings that stand for NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
+/// Begins the strings that represent NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
 const MARK: char = '\u{fdd0}';
 const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
@@ -15,7 +15,7 @@ const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 ///
 /// # Errors
 ///
-/// The reason why Python's reader refuses the bytes too, without the file's name.
+/// The error is the reason as a text without the file's name. Python's reader refuses the same bytes.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         return Err(
@@ -44,10 +44,31 @@ pub(crate) fn indented(value: &Value) -> String {
     unmarked(format!("{value:#}"))
 }
 
-/// Returns true if `text` stands for NaN or an infinity.
+/// Returns true if `text` represents NaN or an infinity.
 pub(crate) fn is_non_finite(text: &str) -> bool {
     text.strip_prefix(MARK)
         .is_some_and(|number| NON_FINITE.contains(&number))
+}
+
+/// Returns true if Python takes the value for true: unless it is null, false, 0, or an empty string, array or object.
+pub(crate) fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(entries) => !entries.is_empty(),
+    }
+}
+
+/// Returns a string, or a number or boolean as JSON writes it. `None` for NaN, an infinity, null, an array or an object.
+pub(crate) fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) if !is_non_finite(text) => Some(text.into()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
+        _ => None,
+    }
 }
 
 /// Quotes and marks each NaN, Infinity and -Infinity outside of strings.

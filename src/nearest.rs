@@ -27,11 +27,12 @@ pub(crate) fn nearest<S: AsRef<str>, T: PartialEq>(
     nearest
 }
 
-/// No more than these are shown of names that have the words.
+/// Maximum number of names with the words that are shown.
 const SHOWN_BY_WORDS: usize = 6;
 
-/// Of `known`, pairs of a spelling and what to show for it, those that have every word of `name`, else the [`nearest`]. Names that
-/// end with the words come first: they name the thing. An ending of the plural does not count.
+/// Returns what to show for the spellings that have every word of `name`, in singular or plural, else for the [`nearest`].
+///
+/// `known` has pairs of a spelling and what to show for it. Spellings that end with the last word come first: they name the thing.
 pub(crate) fn nearest_by_words<S: AsRef<str>, T: PartialEq>(
     name: &str,
     known: impl IntoIterator<Item = (S, T)>,
@@ -82,7 +83,7 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-/// Whether two words are the same but for an ending of the plural.
+/// Returns true if two words are equal, or one is the plural of the other.
 fn is_same_noun(a: &str, b: &str) -> bool {
     let is_plural = |long: &str, short: &str| match long.strip_prefix(short) {
         Some(ending) => matches!(ending, "" | "s" | "es"),

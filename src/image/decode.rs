@@ -3,9 +3,9 @@
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
 //! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An orientation in EXIF data or XMP is not
-//! applied, as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it always is, because
-//! Pillow itself turns the image there.
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An orientation in EXIF data or XMP is
+//! applied only if [`DecodeOptions`] ask for it, because neither Pillow nor timm nor transformers apply it. In TIFF it always is,
+//! because Pillow itself turns the image.
 //!
 //! A file whose last bytes are missing is decoded if all pixels are there.
 //!

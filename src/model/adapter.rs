@@ -34,11 +34,9 @@ const CONVERT: &str = "import sys, torch; from safetensors.torch import save_fil
 /// An adapter's files, opened.
 #[derive(Debug)]
 pub(super) struct Adapter {
-    /// The configuration file, for errors.
-    file: PathBuf,
     config: Config,
     weights: Weights,
-    /// The model that it was trained for, as its configuration names it.
+    /// Name of the model that the adapter was trained for, as its configuration has it.
     base: String,
 }
 
@@ -49,8 +47,8 @@ pub(super) enum Base {
     Snapshot(Snapshot),
 }
 
-/// Finds the base model of an adapter that is alone in its directory: a directory, relative to the current one, else a model in the
-/// cache of the Hugging Face hub. This is transformers' order.
+/// Finds the base model of an adapter that is alone in its directory. As in transformers, the name is first tried as a directory, then
+/// as a model in the cache of the Hugging Face hub.
 ///
 /// # Errors
 ///
@@ -69,10 +67,7 @@ pub(super) fn base(config: &Document) -> Result<Base> {
     if Path::new(name).is_dir() {
         return Ok(Base::Directory(name.into()));
     }
-    let revision = fields
-        .text("revision")?
-        .map_or(String::new(), |revision| format!("@{revision}"));
-    let why = match Repository::parse(&format!("{name}{revision}")) {
+    let why = match base_repository(fields, name)? {
         Some(repository) => match repository.cached() {
             Ok(snapshot) => return Ok(Base::Snapshot(snapshot)),
             Err(error) => error.to_string(),
@@ -87,6 +82,18 @@ pub(super) fn base(config: &Document) -> Result<Base> {
     Err(Error::config(directory, reason))
 }
 
+/// Returns the repository of the base model `name`, at the revision that the adapter's configuration names. `None` if `name` is not a
+/// name on the hub.
+///
+/// # Errors
+///
+/// [`Error::Config`] if `revision` is not a string.
+pub(super) fn base_repository(config: Fields<'_>, name: &str) -> Result<Option<Repository>> {
+    let revision = config.text("revision")?;
+    let revision = revision.map_or(String::new(), |revision| format!("@{revision}"));
+    Ok(Repository::parse(&format!("{name}{revision}")))
+}
+
 /// The command line that merges an adapter with peft.
 fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     let class = config.object("auto_mapping").ok().flatten();
@@ -94,7 +101,7 @@ fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     let base = config.text("base_model_name_or_path").ok().flatten();
     format!(
         "python3 -c '{MERGE}' {} {} {} merged",
-        class.unwrap_or("AutoModelForImageClassification"),
+        hub::shell(Path::new(class.unwrap_or("AutoModelForImageClassification"))),
         hub::shell(Path::new(base.unwrap_or("BASE"))),
         hub::shell(directory)
     )
@@ -115,7 +122,7 @@ struct Layer {
     parts: BTreeMap<Part, Tensor>,
 }
 
-/// What a tensor of an adapter is to its layer.
+/// The role of a tensor in the adapter of its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     A,
@@ -126,7 +133,7 @@ enum Part {
     Magnitude,
 }
 
-/// The ends of their names. Early releases of peft stored a magnitude as a layer's weight.
+/// The endings of tensor names by [`Part`]. Early releases of peft stored a magnitude as a layer's weight.
 const PARTS: [(&str, Part); 7] = [
     (".lora_A.weight", Part::A),
     (".lora_B.weight", Part::B),
@@ -186,7 +193,6 @@ impl Adapter {
             .unwrap_or_default()
             .to_owned();
         Ok(Some(Self {
-            file: document.file.clone(),
             config,
             weights,
             base,
@@ -207,7 +213,7 @@ impl Adapter {
                  that: hipvit quantize",
                 model.file().display()
             );
-            return Err(Error::config(&self.file, reason));
+            return Err(Error::config(&self.config.file, reason));
         }
         let Tensors { layers, replaced } = self.tensors()?;
         if layers.is_empty() && replaced.is_empty() {
@@ -424,11 +430,11 @@ impl Adapter {
     /// Python that loads the base model with another head, which has the rows of `head`.
     fn merge_with_head(&self, head: &Stored) -> String {
         format!(
-            "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained(\"{}\", num_labels={}, \
-             ignore_mismatched_sizes=True), \"{}\").merge_and_unload().save_pretrained(\"merged\")",
+            "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained({:?}, num_labels={}, \
+             ignore_mismatched_sizes=True), {:?}).merge_and_unload().save_pretrained(\"merged\")",
             self.base,
             head.shape.first().copied().unwrap_or_default(),
-            self.file.parent().unwrap_or(Path::new(".")).display()
+            self.config.file.parent().unwrap_or(Path::new("."))
         )
     }
 }

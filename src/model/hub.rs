@@ -115,7 +115,8 @@ impl Repository {
     /// The command that downloads what the model needs.
     pub(super) fn download(&self) -> String {
         let revision = self.revision.as_ref().map(|revision| format!("@{revision}"));
-        let command = format!("hipvit pull {}{}", self.id, revision.unwrap_or_default());
+        let name = format!("{}{}", self.id, revision.unwrap_or_default());
+        let command = format!("hipvit pull {}", shell(Path::new(&name)));
         let elsewhere = |cache: &&Path| Some(*cache) != environment().as_deref();
         match self.cache.as_deref().filter(elsewhere) {
             Some(cache) => format!("HF_HUB_CACHE={} {command}", shell(cache)),

@@ -1,4 +1,4 @@
-//! Weights of the patch projection for patches of another size, as timm's `resample_patch_embed` makes them: they give a resized
+//! Weights of the patch projection for patches of another size, as timm's `resample_patch_embed` makes them. They give a resized
 //! patch what the stored ones give the patch before it was resized. L. Beyer et al., *FlexiViT*, 2022,
 //! <https://arxiv.org/abs/2212.08013>.
 //!
@@ -10,7 +10,7 @@ use super::positions::{self, Filter, Taps};
 /// Maximum side of a patch that is resampled, in pixels.
 const LARGEST_PATCH: usize = 256;
 
-/// From weights of one patch size to another.
+/// Resamples weights of one patch size to another.
 pub(super) struct Resampling {
     from: [usize; 2],
     to: [usize; 2],
@@ -28,7 +28,7 @@ impl Resampling {
             .any(|side| !(1..=LARGEST_PATCH).contains(side))
         {
             return Err(format!(
-                "is of patches of {height}×{width}, which cannot be resampled to {to_height}×{to_width}"
+                "has patches of {height}×{width}, which cannot be resampled to {to_height}×{to_width}"
             ));
         }
         // timm resizes patches without aligning corners, whatever it does with positions.
@@ -39,7 +39,7 @@ impl Resampling {
         let inverse = |axis: usize| {
             pseudoinverse(&dense(from[axis], to[axis], filter)).ok_or_else(|| {
                 format!(
-                    "is of patches of {height}×{width}; resizing them to {to_height}×{to_width} has no inverse"
+                    "has patches of {height}×{width}, and resizing them to {to_height}×{to_width} has no inverse"
                 )
             })
         };
@@ -156,7 +156,7 @@ mod tests {
         let error = Resampling::new([3, 4], [1000, 4], Filter::Linear).map(drop);
         assert_eq!(
             error.unwrap_err(),
-            "is of patches of 3×4, which cannot be resampled to 1000×4"
+            "has patches of 3×4, which cannot be resampled to 1000×4"
         );
     }
 

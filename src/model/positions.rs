@@ -53,7 +53,7 @@ pub(super) struct Resample {
     pub(super) from: Grid,
     pub(super) to: Grid,
     pub(super) filter: Filter,
-    /// Whether the library rounds the result to the type of the stored table, as it does at load.
+    /// True if the library rounds the result to the type of the stored table, as it does at load.
     pub(super) rounds: bool,
 }
 

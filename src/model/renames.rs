@@ -1,5 +1,5 @@
-//! Tensor names that differ from those of the libraries' files: prefixes that training puts before all names, and the names that
-//! the modules of transformers 5 have while a model is in memory.
+//! Tensor names that differ from the names in the libraries' files. Training may put a prefix before all names, and transformers 5 names
+//! its modules otherwise while a model is in memory.
 
 /// Prefixes that change nothing else:
 ///
@@ -24,7 +24,7 @@ pub(super) fn bare(name: &str) -> &str {
     rest
 }
 
-/// Parts of module names in transformers 5, and those in the files of the same models.
+/// Pairs of parts of names: in the modules of transformers 5, and in its files.
 type Dialect = &'static [(&'static str, &'static str)];
 
 /// ViT, DeiT and BEiT.
@@ -64,7 +64,7 @@ const TRUNKS: [&str; 7] = [
 /// `state_dict()` have the names of its modules instead.
 pub(super) fn in_files(model_type: &str, name: &str) -> String {
     match model_type {
-        // Without its blocks' name, a name is of another release, or of no block.
+        // A name without this part comes from another release, or is outside of the blocks.
         "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
         _ => name.to_owned(),

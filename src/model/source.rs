@@ -38,7 +38,7 @@ const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.mode
 const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
                        save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
                        torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
-/// The same for one file of PyTorch, the first argument, to the second.
+/// Writes the tensors of one file of PyTorch, the first argument, as safetensors to the second.
 const CONVERT_FILE: &str = "import sys, torch; from safetensors.torch import save_file; s = torch.load(sys.argv[1], map_location=\"cpu\", \
                             weights_only=True); s = next((s[k] for k in (\"state_dict_ema\", \"model_ema\", \"state_dict\", \"model\") \
                             if k in s), s); save_file({k: v.clone().contiguous() for k, v in s.items() if hasattr(v, \"shape\")}, \
@@ -470,7 +470,7 @@ impl Source<'_> {
     }
 }
 
-/// What is said of a file that is none of a model.
+/// Returns the error for a file that does not belong to a model.
 fn not_a_model(path: &Path) -> Error {
     let start = regular_file::open(path).and_then(|file| {
         let mut start = Vec::new();

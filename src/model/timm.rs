@@ -14,9 +14,9 @@ use super::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Position
 use super::weights::Weights;
 use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
+use crate::json::is_true;
 use crate::ops::Activation;
 use architectures::{Arguments, EPSILON, Gating, GlobalPool, LAYER_NORM};
-pub(super) use config::is_true;
 use config::{Config, check_channels, stored_grid, truth};
 
 /// Arguments that only affect training or timm itself.

@@ -55,7 +55,7 @@ pub(super) struct Stored {
     pub(super) range: Range<usize>,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// True if the bytes are not those of the file.
+    /// True if the bytes were computed instead of read from the file.
     pub(super) computed: bool,
 }
 
@@ -69,7 +69,7 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the bytes are not those of the shape.
+    /// [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the number of bytes does not fit the shape.
     pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
         let wrong = |reason: String| Error::tensor(&self.file, name, reason);
         let dtype = match self.dtype {
@@ -471,7 +471,7 @@ fn broken(file: &Path, content: &[u8], error: SafeTensorError) -> Error {
     use SafeTensorError as E;
     let length = content.len();
     if let Some(what) = foreign::describe(&content[..length.min(foreign::PREFIX)]) {
-        // The first bytes of a damaged file may still be those of a safetensors file.
+        // A damaged file may still begin as a safetensors file does.
         if !foreign::is_safetensors(content) {
             return Error::weights(file, super::source::not_weights(file, content, what));
         }

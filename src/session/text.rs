@@ -67,8 +67,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no text tower, [`Error::Config`] if it has no tokenizer or one that is unusable; an
-    /// error of the device.
+    /// - [`Error::Argument`] if the model has no text tower, or if a text for SigLIP contains a special token;
+    /// - [`Error::Config`] if the model has no tokenizer or an unusable one;
+    /// - an error of the device.
     pub fn embed_texts<T: AsRef<str>>(&self, texts: impl IntoIterator<Item = T>) -> Result<TextEmbeddings> {
         let tower = self.text_tower()?;
         let tokenizer = tower.tokenizer()?;

@@ -256,19 +256,58 @@ fn an_adapter_brings_its_base_model() {
     settings
         .repositories
         .insert("org/base".into(), files(&at("tests/golden/hf_vit")));
-    let adapter = BTreeMap::from([
-        (
-            "adapter_config.json".into(),
-            br#"{"base_model_name_or_path": "org/base"}"#.to_vec(),
-        ),
-        ("adapter_model.safetensors".into(), vec![0; 16]),
-    ]);
+    let adapter = adapter_of(r#"{"base_model_name_or_path": "org/base"}"#);
     settings.repositories.insert("org/adapter".into(), adapter);
     let (hub, home) = (Hub::start(settings), tempfile::tempdir().unwrap());
     let output = run(&hub.endpoint, home.path(), &["pull", "org/adapter"]);
     let paths: Vec<&str> = stdout(&output).lines().collect();
     assert_eq!(paths.len(), 2, "{}", stderr(&output));
     assert!(paths[0].contains("models--org--base") && paths[1].contains("models--org--adapter"));
+}
+
+/// The files of a repository that has an adapter alone, with this configuration.
+fn adapter_of(config: &str) -> BTreeMap<String, Vec<u8>> {
+    BTreeMap::from([
+        ("adapter_config.json".into(), config.as_bytes().to_vec()),
+        ("adapter_model.safetensors".into(), vec![0; 16]),
+    ])
+}
+
+#[test]
+fn the_base_of_an_adapter_has_the_revision_of_its_configuration_and_no_base() {
+    let mut settings = Settings::default();
+    let repositories = [
+        (
+            "org/one",
+            r#"{"base_model_name_or_path": "org/other", "revision": "refs/pr/1"}"#,
+        ),
+        ("org/other", r#"{"base_model_name_or_path": "org/one"}"#),
+    ];
+    for (name, config) in repositories {
+        settings.repositories.insert(name.into(), adapter_of(config));
+    }
+    let (hub, home) = (Hub::start(settings), tempfile::tempdir().unwrap());
+    let output = run(&hub.endpoint, home.path(), &["pull", "org/one"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let paths: Vec<&str> = stdout(&output).lines().collect();
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    let reference = home.path().join("hub/models--org--other/refs/refs/pr/1");
+    assert_eq!(fs::read_to_string(reference).unwrap(), COMMIT);
+}
+
+#[test]
+fn a_server_that_never_sends_the_end_is_given_up() {
+    let (hub, home) = (hub("hf_vit"), tempfile::tempdir().unwrap());
+    hub.set(|settings| {
+        settings.ignores_ranges = true;
+        settings.cut_after = Some(5000);
+    });
+    let output = pull(&hub, home.path());
+    assert!(
+        refusal(&output).contains("model.safetensors: the connection ended after 5000 of "),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]

@@ -73,12 +73,13 @@ fn with_palette(header: &[u8], flags: u8) -> Cow<'_, [u8]> {
     Cow::Owned(header)
 }
 
-/// Bytes of a palette by the flags that tell of it.
+/// Returns the number of bytes of a palette, by the flags that say whether it is there.
 fn palette_bytes(flags: u8) -> usize {
     if flags & 0x80 == 0 { 0 } else { 6 << (flags & 7) }
 }
 
-/// What follows the blocks up to an empty one. `Err` if the file ends before, with whether it does behind a block.
+/// Returns what follows the blocks, which end with an empty one. If the file ends before, the error is true if it ends behind a
+/// whole block.
 fn behind_blocks(mut rest: &[u8]) -> Result<&[u8], bool> {
     loop {
         let (&length, after) = rest.split_first().ok_or(true)?;

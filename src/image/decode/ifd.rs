@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
     #[cfg(feature = "tiff")]
     pub(super) fn entry(&self, entry: &Entry) -> &'a [u8] {
         let end = entry.value + entry.inline;
-        // A BigTIFF's entry has 20 bytes, of which the last 8 are the value.
+        // An entry of a BigTIFF has 20 bytes, and its last 8 are the value.
         let length = if entry.inline == 8 { 20 } else { 12 };
         self.bytes.get(end - length..end).unwrap_or_default()
     }

@@ -25,8 +25,8 @@ pub(super) struct Metadata<'a> {
     pub(super) xmp: Option<Cow<'a, [u8]>>,
 }
 
-/// The orientation (1 to 8) of a JPEG, PNG or WebP file, by Pillow's rules: that of the EXIF data; if there is none, that of
-/// the XMP. Upright if the file says nothing, another number, or the data is damaged.
+/// Returns the orientation (1 to 8) of a JPEG, PNG or WebP file by Pillow's rules: the EXIF data counts, and without it the XMP.
+/// The result is upright for a missing, damaged or unknown orientation.
 ///
 /// Only this one value is read, in its place: a parser of all EXIF data can be made to take memory beyond any budget.
 pub(super) fn stored(file: &[u8], claim: &mut Claim<'_>) -> Result<u16, Failure> {

@@ -64,7 +64,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     Ok(RgbImage { width, height, data })
 }
 
-/// The file up to the end that its header states. `None` if it is shorter, of which libwebp reads nothing.
+/// Returns the file up to the end that its header states. `None` if the file is shorter: libwebp reads nothing then.
 fn contained(bytes: &[u8]) -> Option<&[u8]> {
     let size = bytes.get(4..8)?.try_into().ok().map(u32::from_le_bytes)?;
     bytes.get(..usize::try_from(size).ok()?.checked_add(8)?)
@@ -169,7 +169,7 @@ impl<'a> Picture<'a> {
         })
     }
 
-    /// From the content of a frame's chunk.
+    /// Finds the picture in the content of a frame's chunk.
     fn first_frame(canvas: (u32, u32), content: &'a [u8]) -> Result<Self, Failure> {
         let (left, top) = (u24(content, 0)? as usize * 2, u24(content, 3)? as usize * 2);
         let size = (u24(content, 6)? + 1, u24(content, 9)? + 1);
@@ -199,7 +199,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// `None` if the chunk is of another kind.
+    /// Reads a picture's chunk. `None` for a chunk of another kind.
     fn parse((kind, content): (&[u8; 4], &'a [u8])) -> Result<Option<Self>, Failure> {
         let lossy = match kind {
             b"VP8 " => true,
@@ -218,7 +218,7 @@ impl<'a> Frame<'a> {
         Ok(Some(Self { lossy, size, content }))
     }
 
-    /// A simple file of the chunk alone.
+    /// Makes a simple file that has this chunk alone.
     fn file(&self) -> Vec<u8> {
         let padded = self.content.len().next_multiple_of(2);
         let mut file = Vec::with_capacity(RIFF_HEADER + 8 + padded);

@@ -129,7 +129,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// True, false, or a number, of which 0 is false. Null is false too.
+    /// Reads a boolean or a number. The number 0 is false, and so is null.
     fn flag(&self, key: &str, default: bool) -> Result<bool> {
         match self.keys.get(key) {
             None => Ok(default),
@@ -176,7 +176,7 @@ impl<'a> Config<'a> {
             .ok_or_else(|| self.unexpected(key, value, "a number of pixels"))
     }
 
-    /// Height and width: by name, as a list, of which the rest is ignored, or one number for both.
+    /// Reads height and width: by name, as the first two entries of a list, or as one number for both.
     fn height_and_width(&self, key: &str, value: &Value) -> Result<[usize; 2]> {
         match value {
             Value::Object(entries) if has(entries, &["height", "width"]) => Ok([
@@ -358,7 +358,10 @@ impl Config<'_> {
             self.three("image_std", class.std)?,
         );
         if std.iter().any(|&std| std as f32 == 0.0) {
-            return Err(self.error("image_std", format_args!("is {std:?}, of which none may be 0")));
+            return Err(self.error(
+                "image_std",
+                format_args!("is {std:?}, expected numbers other than 0"),
+            ));
         }
         Ok(ValueRule {
             rescale,

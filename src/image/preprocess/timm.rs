@@ -9,6 +9,7 @@ use super::Preprocess;
 use super::geometry::{Crop, Resize, Rounding};
 use super::values::{Rescale, ValueRule};
 use crate::image::Filter;
+use crate::json::is_true;
 use crate::{Error, Result};
 
 /// Options beyond the configuration, like timm's own arguments.
@@ -86,14 +87,7 @@ impl<'a> Cfg<'a> {
 
     /// The key's value, unless it is missing or Python takes it for false: null, 0, false, or an empty text or list.
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.cfg.get(key).filter(|value| match value {
-            Value::Null => false,
-            Value::Bool(flag) => *flag,
-            Value::Number(number) => number.as_f64() != Some(0.0),
-            Value::String(text) => !text.is_empty(),
-            Value::Array(list) => !list.is_empty(),
-            Value::Object(map) => !map.is_empty(),
-        })
+        self.cfg.get(key).filter(|value| is_true(value))
     }
 
     /// The value of `test_{key}` if it is preferred and present.

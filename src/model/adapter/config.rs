@@ -1,9 +1,11 @@
 //! `adapter_config.json`. A key that changes results is followed, or it is refused by its name unless it has its default.
 
+use std::path::{Path, PathBuf};
+
 use fancy_regex::Regex;
 use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 
 /// Keys that are read here or in `adapter.rs`.
@@ -53,6 +55,8 @@ const CHANGES_BASE: &[&str] = &["pissa", "olora", "loftq", "corda"];
 /// A LoRA adapter's configuration.
 #[derive(Debug)]
 pub(super) struct Config {
+    /// The configuration file, for errors.
+    pub(super) file: PathBuf,
     rank: usize,
     alpha: f64,
     ranks: Vec<(Regex, usize)>,
@@ -91,7 +95,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`](crate::Error::Config) naming a key that has an unexpected value or is not supported.
+    /// [`Error::Config`] naming a key that has an unexpected value or is not supported.
     pub(super) fn new(fields: Fields<'_>) -> Result<Self> {
         check_type(fields)?;
         let mut keys = fields.keys();
@@ -120,6 +124,7 @@ impl Config {
         let ranks = fields.object_or_empty("rank_pattern")?;
         let alphas = fields.object_or_empty("alpha_pattern")?;
         Ok(Self {
+            file: fields.file().to_owned(),
             rank: fields.count("r")?.unwrap_or(8),
             alpha: fields.number("lora_alpha")?.unwrap_or(8.0),
             ranks: patterns(ranks, |key| ranks.count(key))?,
@@ -162,10 +167,10 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if two patterns match it and differ.
+    /// [`Error::Config`] if two patterns match it and differ.
     pub(super) fn scaling(&self, module: &str) -> Result<(usize, f64)> {
-        let rank = matching(&self.ranks, module, "rank_pattern")?.unwrap_or(self.rank);
-        let alpha = matching(&self.alphas, module, "alpha_pattern")?.unwrap_or(self.alpha);
+        let rank = matching(&self.file, &self.ranks, module, "rank_pattern")?.unwrap_or(self.rank);
+        let alpha = matching(&self.file, &self.alphas, module, "alpha_pattern")?.unwrap_or(self.alpha);
         let divisor = if self.rank_stabilized {
             (rank as f64).sqrt()
         } else {
@@ -235,27 +240,26 @@ fn matches(pattern: &Regex, module: &str) -> bool {
     pattern.is_match(module).unwrap_or(false)
 }
 
-/// The value of the patterns that match. peft takes the first in the file's order, which is not known here.
+/// Returns the value of the patterns that match. peft takes the first in the file's order, which is not known here.
 fn matching<T: Copy + PartialEq>(
+    file: &Path,
     patterns: &[(Regex, T)],
     module: &str,
-    key: &'static str,
+    key: &str,
 ) -> Result<Option<T>> {
     let mut found = patterns.iter().filter(|(pattern, _)| matches(pattern, module));
     let Some(&(_, first)) = found.next() else {
         return Ok(None);
     };
     if found.any(|&(_, other)| other != first) {
-        let reason = format!("has several patterns with different values for {module}. Give it one");
-        return Err(crate::Error::argument(key, reason));
+        let reason = format!("`{key}` has several patterns with different values for {module}. Give it one");
+        return Err(Error::config(file, reason));
     }
     Ok(Some(first))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::json;
 
     use super::*;

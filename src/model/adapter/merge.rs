@@ -1,7 +1,7 @@
 //! The formulas of peft's `merge_and_unload`, in f64.
 //!
-//! With scaling s, a layer's weight W becomes W + s·B·A. With DoRA's magnitudes m it becomes m·(W + s·B·A) / ‖W + s·B·A‖, where the norm
-//! is that of each row: of each output channel, or in an embedding of each column.
+//! With scaling s, a layer's weight W becomes W + s·B·A. With DoRA's magnitudes m it becomes m·(W + s·B·A) / ‖W + s·B·A‖. The norm
+//! is taken of each row (an output channel), or of each column in an embedding.
 
 use rayon::prelude::*;
 

@@ -1,6 +1,6 @@
 //! HTTP requests to the Hugging Face hub: which files a repository has, what they are, and their bytes.
 //!
-//! The requests, headers and environment variables are those of Python's `huggingface_hub` 2.4 (`file_download.py`,
+//! Requests, headers and environment variables follow Python's `huggingface_hub` 2.4 (`file_download.py`,
 //! `hf_api.py`).
 
 use std::fs;
@@ -54,7 +54,7 @@ struct Sibling {
 pub(super) struct Metadata {
     /// The file's name among the blobs: its SHA-256 if it is large (Git LFS), else the SHA-1 of its Git object.
     pub(super) etag: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
@@ -220,7 +220,8 @@ impl Client {
     }
 
     fn file_url(&self, repository: &Repository, commit: &str, file: &str) -> String {
-        format!("{}/{}/resolve/{commit}/{file}", self.endpoint, repository.id())
+        let (endpoint, file) = (&self.endpoint, escaped(file));
+        format!("{endpoint}/{}/resolve/{commit}/{file}", repository.id())
     }
 
     fn get(&self, url: &str) -> RequestBuilder<ureq::typestate::WithoutBody> {
@@ -234,7 +235,7 @@ impl Client {
         }
     }
 
-    /// The answer, if it is not an error.
+    /// Returns the answer if its status is not an error.
     fn checked(
         &self,
         repository: &Repository,
@@ -287,7 +288,7 @@ impl Client {
         }
     }
 
-    /// The failure of a connection.
+    /// Describes the failure of a connection.
     fn unreachable(&self, repository: &Repository, cause: ureq::Error) -> Failure {
         let error = repository.error(format_args!(
             "{} cannot be reached: {cause}. Check the network and the proxy, or name a mirror in HF_ENDPOINT. Models in the cache \
@@ -358,20 +359,19 @@ fn token() -> Result<Option<String>> {
     Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()))
 }
 
-/// True if a variable's value means yes to the hub's library.
+/// Returns true if a variable's value means yes to the hub's library.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// True for a hash: a name that is safe in a path.
+/// Returns true if a name is safe in a path, as a hash is.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// A revision as one segment of a URL's path.
-fn escaped(revision: &str) -> String {
-    revision
-        .bytes()
+/// Returns a revision or a file's name as one segment of a URL's path.
+fn escaped(name: &str) -> String {
+    name.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 char::from(byte).to_string()

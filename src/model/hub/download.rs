@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::client::{Client, Failure, Listing, Metadata};
 use super::{Repository, environment};
 use crate::error::{Error, Result};
-use crate::model::source;
+use crate::model::{adapter, source};
 
 /// Files that hipvit reads beside a model's weights, where a repository has them.
 const CONFIGS: [&str; 13] = [
@@ -31,8 +31,8 @@ const CONFIGS: [&str; 13] = [
     "spiece.model",
     "vocab.json",
     "merges.txt",
-    "adapter_config.json",
-    "adapter_model.safetensors",
+    adapter::CONFIG,
+    adapter::WEIGHTS,
 ];
 /// Maximum number of attempts without progress.
 const ATTEMPTS: u32 = 5;
@@ -42,7 +42,7 @@ const BUFFER: usize = 1 << 18;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 type Report<'a> = dyn FnMut(PullProgress<'_>) -> ControlFlow<()> + 'a;
-/// Takes the number of bytes of one file that are there.
+/// Callback that takes the number of bytes of one file that are in the cache.
 type Bytes<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// State of a download.
@@ -78,14 +78,17 @@ pub struct Pulled {
 /// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
 /// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
 ///
-/// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an interrupted download continues where it ended. The environment
-/// variables are those of Python's `huggingface_hub`: `HF_HOME` and `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`,
-/// `HF_HUB_OFFLINE`.
+/// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an
+/// interrupted download continues where it ended. The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and
+/// `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
 ///
 /// # Errors
 ///
-/// [`Error::Hub`] if `model` is no such name, if `progress` stops the download, if the hub cannot be reached or refuses, if the repository has no weights that
-/// hipvit reads, or if a file's SHA-256 is wrong; [`Error::Io`] if the cache cannot be written.
+/// - [`Error::Hub`] if `model` is not a name on the hub, or if the hub cannot be reached or refuses;
+/// - [`Error::Hub`] if the repository has no weights that hipvit reads, if a file's SHA-256 is wrong, or if `progress` stops the
+///   download;
+/// - [`Error::Config`] if a configuration that names further files is not valid;
+/// - [`Error::Io`] if the cache cannot be read or written.
 pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFlow<()>) -> Result<Pulled> {
     let repository = Repository::parse(model).ok_or_else(|| Error::Hub {
         model: model.to_owned(),
@@ -93,9 +96,12 @@ pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFl
                  timm/vit_base_patch16_224."
             .to_owned(),
     })?;
-    pull_repository(repository, &mut progress)
+    let mut pulled = pull_repository(repository, &mut progress)?;
+    pulled.base = pull_base(&pulled.path, &mut progress)?;
+    Ok(pulled)
 }
 
+/// Downloads one repository, without the model that an adapter belongs to.
 fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<Pulled> {
     let repository = repository.default_weights().unwrap_or(repository);
     let cache = environment().ok_or_else(|| {
@@ -111,29 +117,30 @@ fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<
         listing: &listing,
     };
     let downloaded = download.run(progress)?;
-    let path = download.snapshot();
     Ok(Pulled {
         repository: repository.id().to_owned(),
         commit: listing.commit.clone(),
-        base: pull_base(&path, progress)?,
-        path,
+        path: download.snapshot(),
         downloaded,
+        base: None,
     })
 }
 
-/// Downloads the model that an adapter belongs to, if `path` has an adapter and no model.
+/// Downloads the model that an adapter belongs to, if `path` has an adapter and no model. The model of a model that is itself an
+/// adapter is not downloaded, because no adapter of an adapter is loaded.
 fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
-    let adapter = path.join("adapter_config.json");
-    if path.join(source::CONFIG).exists() || !adapter.exists() {
+    let file = path.join(adapter::CONFIG);
+    if path.join(source::CONFIG).exists() || !file.exists() {
         return Ok(None);
     }
-    let bytes = fs::read(&adapter).map_err(|error| Error::io(&adapter, error))?;
-    let config = source::parse(adapter, &bytes)?;
-    let base = config.value["base_model_name_or_path"].as_str();
-    match base
-        .filter(|base| !Path::new(base).exists())
-        .and_then(Repository::parse)
-    {
+    let bytes = fs::read(&file).map_err(|error| Error::io(&file, error))?;
+    let config = source::parse(file, &bytes)?;
+    let fields = config.fields()?;
+    let name = fields.text("base_model_name_or_path")?;
+    let Some(name) = name.filter(|name| !Path::new(name).is_dir()) else {
+        return Ok(None);
+    };
+    match adapter::base_repository(fields, name)? {
         Some(base) => pull_repository(base, progress).map(|base| Some(Box::new(base))),
         None => Ok(None),
     }
@@ -163,7 +170,8 @@ impl Download<'_> {
             .into_iter()
             .map(|file| self.metadata(&file).map(|metadata| (file, metadata)))
             .collect::<Result<_>>()?;
-        let total = files.iter().map(|(_, metadata)| metadata.size).sum();
+        let sizes = files.iter().map(|(_, metadata)| metadata.size);
+        let total = sizes.fold(0, u64::saturating_add);
         let (mut before, mut downloaded) = (0, 0);
         for (file, metadata) in &files {
             downloaded += self.store(file, metadata, &mut |done| {
@@ -194,7 +202,7 @@ impl Download<'_> {
         patiently(|| self.client.metadata(self.repository, &self.listing.commit, file))
     }
 
-    /// The files to download, but for shards.
+    /// Returns the files to download, without shards.
     fn configs(&self) -> Result<Vec<String>> {
         let has = |name: &str| self.listing.files().any(|file| file == name);
         let weights = if has(source::CONFIG) {
@@ -204,7 +212,7 @@ impl Download<'_> {
         } else if has(source::OPEN_CLIP) {
             Some(source::OPEN_CLIP_WEIGHTS).filter(|name| has(name))
         } else {
-            Some("adapter_model.safetensors").filter(|name| has(name))
+            Some(adapter::WEIGHTS).filter(|name| has(name))
         };
         match weights {
             Some(weights) => {
@@ -277,20 +285,26 @@ impl Download<'_> {
         let mut partial = blob.as_os_str().to_owned();
         partial.push(".incomplete");
         let mut partial = Partial::open(PathBuf::from(partial))?;
+        if partial.length > metadata.size {
+            partial.truncate(0)?;
+        }
         let mut downloaded = 0;
         let mut attempts = Attempts::default();
-        while partial.length != metadata.size {
-            if partial.length > metadata.size {
-                partial.truncate(0)?;
-            }
+        // A server without ranges sends the same bytes again, which is no progress.
+        let mut furthest = partial.length;
+        while partial.length < metadata.size {
             match self.continue_with(&mut partial, file, metadata.size, progress) {
-                Ok(0) => attempts.failed(Failure::Transient(self.repository.error(format_args!(
-                    "{file}: the connection ended after {} of {} bytes",
-                    partial.length, metadata.size
-                ))))?,
+                Ok(bytes) if partial.length > furthest => {
+                    downloaded += bytes;
+                    furthest = partial.length;
+                    attempts = Attempts::default();
+                }
                 Ok(bytes) => {
                     downloaded += bytes;
-                    attempts = Attempts::default();
+                    attempts.failed(Failure::Transient(self.repository.error(format_args!(
+                        "{file}: the connection ended after {} of {} bytes",
+                        partial.length, metadata.size
+                    ))))?;
                 }
                 Err(failure) => attempts.failed(failure)?,
             }
@@ -332,7 +346,7 @@ impl Download<'_> {
         Ok(received)
     }
 
-    /// Compares a large file's SHA-256 with the hub's; a wrong file is removed.
+    /// Compares a large file's SHA-256 with the hub's, and removes a wrong file.
     fn verify(&self, partial: &Partial, file: &str, metadata: &Metadata) -> Result<()> {
         if metadata.etag.len() != 64 {
             return Ok(());

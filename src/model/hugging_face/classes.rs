@@ -3,11 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::{Class, Kind};
 use crate::error::Result;
-use crate::json;
+use crate::json::scalar_text;
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
@@ -55,7 +53,7 @@ impl<'a> Classes<'a> {
             count,
             names: ids
                 .into_iter()
-                .filter_map(|(id, name)| Some((id, text(name?)?)))
+                .filter_map(|(id, name)| Some((id, scalar_text(name?)?)))
                 .collect(),
         })
     }
@@ -114,20 +112,11 @@ fn id(key: &str) -> Option<i64> {
     digits.replace('_', "").parse().ok()
 }
 
-/// A label's text; numbers are written as JSON writes them.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) if !json::is_non_finite(text) => Some(text.into()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -15,6 +15,7 @@ use self::html::Html;
 use super::python;
 use super::tokenizer::Tokens;
 use crate::error::Result;
+use crate::json::is_true;
 use crate::model::fields::Fields;
 
 /// An error of a regular expression, such as a text that takes it too many steps.
@@ -31,9 +32,9 @@ const END: &str = "<end_of_text>";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) cleaning: Cleaning,
-    /// Whether the tokenizer is one of transformers, which the directory has.
+    /// True if the tokenizer is one of transformers, which the directory has.
     pub(super) transformers: bool,
-    /// Whether the separator becomes token 0.
+    /// True if the separator becomes token 0.
     pub(super) strip_separator: bool,
 }
 
@@ -101,18 +102,6 @@ fn cleaning(arguments: Fields<'_>) -> Result<Cleaning> {
     }
 }
 
-/// Python's truth of a value.
-fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-    }
-}
-
 /// Cleans texts as open_clip does before it makes tokens of them.
 pub(super) struct Cleaner {
     ftfy: Ftfy,
@@ -150,7 +139,7 @@ pub(super) struct SimpleTokenizer {
     bpe: BPE,
     start: u32,
     end: u32,
-    /// The characters that stand for bytes in the vocabulary.
+    /// The vocabulary's character for each byte.
     bytes: Vec<char>,
 }
 

@@ -11,8 +11,8 @@ pub(super) fn single_spaced(text: &str) -> String {
     words.join(" ")
 }
 
-/// The characters that stand for the 256 bytes in byte-level vocabularies: those that are visible for themselves, others from
-/// U+0100.
+/// Returns the characters of the 256 bytes in byte-level vocabularies: a visible byte's own character, and for others characters
+/// from U+0100.
 pub(super) fn byte_characters() -> Vec<char> {
     let mut others = '\u{100}'..;
     let character = |byte: u8| match byte {

@@ -16,11 +16,11 @@ const NORMALIZER: u32 = 3;
 const TYPES: std::ops::RangeInclusive<u64> = 1..=3;
 const UNKNOWN: u64 = 2;
 
-/// The tokenizer of a unigram model, which ends a text with `end`.
+/// Makes the tokenizer of a unigram model, which ends a text with `end`.
 ///
 /// # Errors
 ///
-/// What the file has that is not supported, or that it is damaged.
+/// The error says what the file has that is not supported, or that the file is damaged.
 pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
     let damaged = || "is no SentencePiece model, or damaged".to_owned();
     let mut pieces = Vec::new();

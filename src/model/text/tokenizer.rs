@@ -146,33 +146,32 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the tokenizer cannot make tokens of it.
+    /// [`Error::Argument`] if the text contains a special token that it must not contain; [`Error::Config`] if the tokenizer cannot make
+    /// tokens of it.
     pub(crate) fn encode(&self, text: &str) -> Result<Tokens> {
-        self.tokens(text).map_err(|error| {
+        let failed = |error: &dyn std::fmt::Display| {
             let reason = format!("makes no tokens of \"{text}\": {error}");
             Error::config(&self.file, reason)
-        })
-    }
-
-    fn tokens(&self, text: &str) -> std::result::Result<Tokens, tokenizers::Error> {
-        let clean = self
-            .cleaner
-            .as_ref()
-            .map(|cleaner| cleaner.clean(text))
-            .transpose()?;
-        let text = clean.as_deref().unwrap_or(text);
-        match &self.kind {
-            Kind::OpenClip(tokenizer) => tokenizer.encode(text, self.context),
-            Kind::Transformers(tokenizer) => tokenizer.encode(text, self.context),
-        }
+        };
+        let cleaned = self.cleaner.as_ref().map(|cleaner| cleaner.clean(text));
+        let cleaned = cleaned.transpose().map_err(|error| failed(&error))?;
+        let clean = cleaned.as_deref().unwrap_or(text);
+        let tokens = match &self.kind {
+            Kind::OpenClip(tokenizer) => tokenizer.encode(clean, self.context),
+            Kind::Transformers(tokenizer) => {
+                if let Some(token) = tokenizer.cuts.iter().find(|cut| clean.contains(cut.as_str())) {
+                    let reason = format!("\"{text}\" contains the special token {token}. Leave it out");
+                    return Err(Error::argument("text", reason));
+                }
+                tokenizer.encode(clean, self.context)
+            }
+        };
+        tokens.map_err(|error| failed(&error))
     }
 }
 
 impl Transformers {
     fn encode(&self, text: &str, context: usize) -> std::result::Result<Tokens, tokenizers::Error> {
-        if let Some(token) = self.cuts.iter().find(|token| text.contains(token.as_str())) {
-            return Err(format!("it contains the special token {token}").into());
-        }
         let encoding = match self.canonicalize {
             None => self.inner.encode(text, true)?,
             Some(lower) if self.sentence_piece => {
@@ -198,7 +197,7 @@ impl Transformers {
     }
 }
 
-/// Tokens of a text, at most: the model's context, or the tokenizer's if that is shorter.
+/// Returns the maximum number of tokens of a text: the model's context, or the tokenizer's if it is shorter.
 fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) -> Result<usize> {
     let shorter = longest.filter(|&longest| longest >= 1.0 && longest < spec.context as f64 && !open_clip);
     match (shorter, spec.tokenizer) {

@@ -119,7 +119,7 @@ pub(super) struct Loaded {
     pub(super) cuts: Vec<String>,
     /// The separator's id.
     pub(super) separator: Option<u32>,
-    /// Tokens of a text, at most; of the tokenizer, not of the model.
+    /// Maximum number of tokens of a text that the tokenizer's files name. The model's context may be shorter.
     pub(super) longest: Option<f64>,
 }
 
@@ -295,7 +295,7 @@ fn check(config: Fields<'_>, class: Class) -> Result<()> {
     Ok(())
 }
 
-/// Whether the key says "left".
+/// Returns true if the key says "left", and `None` if the key is missing.
 fn side(config: Fields<'_>, key: &str) -> Result<Option<bool>> {
     match config.text(key)? {
         None => Ok(None),

@@ -1,9 +1,10 @@
 //! timm's `Beit`: BEiT and BEiT v2, ViTs whose attention has a bias by relative position.
 
 use super::architectures::{BASE, EPSILON, GlobalPool, LARGE, Size};
-use super::config::{Config, check_channels, is_true, stored_grid, truth};
+use super::config::{Config, check_channels, stored_grid, truth};
 use super::{PATCH, global_pool, norm, set};
 use crate::error::Result;
+use crate::json::is_true;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};

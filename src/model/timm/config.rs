@@ -1,5 +1,5 @@
 //! What timm reads from `config.json` for every architecture: the name, `model_args`, `pretrained_cfg`, and from them sizes,
-//! classes and labels. The rules are those of timm's `_parse_model_cfg` and `build_model_with_cfg`.
+//! classes and labels. The rules follow timm's `_parse_model_cfg` and `build_model_with_cfg`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::is_wrapped;
 use crate::error::{Error, Result};
-use crate::json;
+use crate::json::{is_true, scalar_text};
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
@@ -33,7 +33,7 @@ pub(super) struct Config<'a> {
     pub(super) pretrained: Fields<'a>,
     /// `model_args`.
     pub(super) given: Fields<'a>,
-    /// Whether `pretrained_cfg` is missing.
+    /// True if `pretrained_cfg` is missing.
     older: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Classes {
     pub(super) count: usize,
-    /// Whether timm drops the stored classifier.
+    /// True if timm drops the stored classifier.
     dropped: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Config<'a> {
         Ok(name.split_once('.').map_or(name, |(name, _)| name))
     }
 
-    /// Refuses arguments that would be ignored: every key must be in one of these lists, those of `must_be_off` false.
+    /// Refuses arguments that would be ignored. Every key must be in one of these lists, and keys of `must_be_off` must be false.
     pub(super) fn check_arguments(
         &self,
         applied: &[&str],
@@ -206,12 +206,12 @@ impl<'a> Config<'a> {
             None => {}
             Some(Value::Array(list)) => {
                 let named = list.iter().enumerate();
-                names.extend(named.filter_map(|(index, name)| Some((index, text(name)?))));
+                names.extend(named.filter_map(|(index, name)| Some((index, scalar_text(name)?))));
             }
             Some(Value::Object(map)) => {
                 let named = map.iter();
                 names.extend(
-                    named.filter_map(|(index, name)| Some((index.trim().parse().ok()?, text(name)?))),
+                    named.filter_map(|(index, name)| Some((index.trim().parse().ok()?, scalar_text(name)?))),
                 );
             }
             Some(other) => return Err(holder.unexpected(key, other, "a list or an object")),
@@ -264,21 +264,9 @@ pub(super) fn check_channels(given: Fields<'_>) -> Result<()> {
     }
 }
 
-/// Whether Python takes the value of `key` for true; `None` if the key is missing.
+/// Returns true if Python takes the value of `key` for true, and `None` if the key is missing.
 pub(super) fn truth(fields: Fields<'_>, key: &str) -> Option<bool> {
     fields.has(key).then(|| fields.get(key).is_some_and(is_true))
-}
-
-/// Whether Python takes the value for true.
-pub(in crate::model) fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(flag) => *flag,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-    }
 }
 
 /// A number of classes; `Some(None)` for a negative one.
@@ -286,14 +274,5 @@ fn whole(fields: Fields<'_>, key: &str) -> Result<Option<Option<usize>>> {
     match fields.get(key).and_then(Value::as_i64) {
         Some(..0) => Ok(Some(None)),
         _ => Ok(fields.count(key)?.map(Some)),
-    }
-}
-
-/// A label's text; numbers are written as JSON writes them.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) if !json::is_non_finite(text) => Some(text.into()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
-        _ => None,
     }
 }

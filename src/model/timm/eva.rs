@@ -5,9 +5,10 @@ mod architectures;
 use serde_json::Value;
 
 use super::architectures::{EPSILON, GlobalPool};
-use super::config::{Config, check_channels, is_true, stored_grid, truth};
+use super::config::{Config, check_channels, stored_grid, truth};
 use super::{PATCH, check_padding, global_pool, norm, set};
 use crate::error::Result;
+use crate::json::is_true;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};

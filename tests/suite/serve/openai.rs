@@ -30,7 +30,7 @@ fn health_follows_readiness_and_needs_no_token() {
     let running = Running::new(options);
     assert_eq!(running.get("/health").status, 200);
     assert_eq!(running.get("/v1/models").status, 401);
-    // Nobody without a token makes the server wait for a body.
+    // A client without a token cannot make the server wait for a body.
     let long = running.post("/v2/health/live", &[], &vec![b' '; 5000]);
     assert_eq!(long.status, 413);
     running.server().drain();

@@ -67,7 +67,7 @@ fn embeddings_of_texts_are_those_of_the_libraries() {
             Some(last.to_string().as_str()),
             "{case}"
         );
-        // Of a text alone it is the same, though fewer tokens run.
+        // A text alone has the same embedding, though fewer tokens run.
         let alone = infer(&running, &json!({"inputs": [text_input(&golden.texts[..1])]})).json();
         check(
             case,

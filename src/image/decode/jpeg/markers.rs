@@ -50,7 +50,7 @@ pub(super) struct Markers<'a> {
     pub(super) jfif: bool,
     /// The colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
-    /// True if the end of the bytes is that of the image.
+    /// True if the image ends where the bytes end.
     end_implied: bool,
     /// The segments of EXIF data, the later ones without their prefix.
     pub(super) exif: Vec<&'a [u8]>,
@@ -100,7 +100,7 @@ impl<'a> Markers<'a> {
         })
     }
 
-    /// Takes the end of the bytes for that of the image, if it has no EOI.
+    /// Lets an image without EOI end where the bytes end.
     #[cfg(feature = "tiff")]
     pub(super) fn imply_end(&mut self) {
         self.end_implied = true;

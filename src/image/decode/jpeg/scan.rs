@@ -21,9 +21,9 @@ const LOOKAHEAD: usize = 7;
 
 /// Reads the blocks of a scan.
 ///
-/// Damage in a scan without restart markers is an error: what follows it is lost. In one with restart markers, decoding goes on
-/// as in libjpeg: up to the next marker, blocks are zero, and a marker with another number than the expected one is passed,
-/// skipped or waited for. A scan whose data ends early is an error, unless damage was passed before.
+/// Damage in a scan without restart markers is an error: what follows it is lost. In a scan with restart markers, decoding
+/// goes on as in libjpeg: blocks up to the next marker are zero. A marker with an unexpected number is passed, skipped or waited
+/// for. A scan whose data ends early is an error, unless damage was passed before.
 pub(super) struct Reader<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],

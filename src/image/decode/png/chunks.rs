@@ -29,7 +29,7 @@ impl Chunk<'_> {
         self.checksum.is_some()
     }
 
-    /// True if the stored checksum is that of the chunk.
+    /// Returns true if the stored checksum fits the chunk.
     fn has_right_checksum(&self) -> bool {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(self.kind);
@@ -95,8 +95,8 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Finds the header, the palette and the data. Checksums of the header and the palette must be right; those of all
-    /// other chunks do not matter, because Pillow shows the picture or no pixel depends on them.
+    /// Finds the header, the palette and the data. Checksums of the header and the palette must be right. Checksums
+    /// of other chunks do not matter, because Pillow shows the picture or no pixel depends on them.
     pub(super) fn find(file: &'a [u8]) -> Result<Self, Failure> {
         if !file.starts_with(SIGNATURE) {
             return Err("damaged PNG: its first 8 bytes are not the PNG signature".into());
@@ -234,7 +234,7 @@ impl<'a> Parts<'a> {
 
 pub(super) const CUT: Failure = Failure::truncated("the PNG is truncated");
 
-/// True if the last 12 bytes of the chunks are those of `IEND`.
+/// Returns true if the chunks end with the 12 bytes of `IEND`.
 fn chunks_end_with_iend(file: &[u8]) -> bool {
     let mut chunks = Chunks::new(file);
     chunks.by_ref().for_each(drop);

@@ -13,7 +13,11 @@ use crate::image::decode::orientation::Metadata;
 /// Maximum number of bytes of a decompressed text. Pillow refuses longer ones; they are ignored here.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// Bytes that deflate makes of one, at most.
+/// Maximum number of bytes of all decompressed texts. Pillow refuses files with more; further texts are ignored here, so that a small
+/// file cannot keep a core busy for long.
+const MAX_TOTAL_BYTES: u64 = 64 * MAX_TEXT_BYTES;
+
+/// Maximum number of bytes that deflate makes of one.
 const MAX_EXPANSION: u64 = 1032;
 
 /// Text chunks with this keyword hold XMP.
@@ -38,6 +42,7 @@ pub(in crate::image::decode) fn metadata<'a>(
 ) -> Result<Metadata<'a>, Failure> {
     let (mut exif, mut raw, mut xmp, mut unreadable_xmp) = (None, None, None, None);
     let (mut frames, mut data_seen) = (0, false);
+    let mut budget = MAX_TOTAL_BYTES;
     for chunk in Chunks::new(file) {
         match chunk.kind {
             b"IDAT" => data_seen = true,
@@ -50,7 +55,7 @@ pub(in crate::image::decode) fn metadata<'a>(
             }
             b"fcTL" if data_seen && frames > 1 => break,
             b"eXIf" => exif = Some(Cow::Borrowed(chunk.content)),
-            b"tEXt" | b"zTXt" | b"iTXt" => match text(chunk.kind, chunk.content, claim)? {
+            b"tEXt" | b"zTXt" | b"iTXt" => match text(chunk.kind, chunk.content, claim, &mut budget)? {
                 Some(Text {
                     keyword: XMP,
                     text,
@@ -81,7 +86,13 @@ pub(in crate::image::decode) fn metadata<'a>(
     })
 }
 
-fn text<'a>(kind: &[u8; 4], content: &'a [u8], claim: &mut Claim<'_>) -> Result<Option<Text<'a>>, Failure> {
+/// Reads a text chunk. `None` if it has another keyword, or if its text is damaged or exceeds `budget`.
+fn text<'a>(
+    kind: &[u8; 4],
+    content: &'a [u8],
+    claim: &mut Claim<'_>,
+    budget: &mut u64,
+) -> Result<Option<Text<'a>>, Failure> {
     let Some((keyword, rest)) = split(content) else {
         return Ok(None);
     };
@@ -109,7 +120,7 @@ fn text<'a>(kind: &[u8; 4], content: &'a [u8], claim: &mut Claim<'_>) -> Result<
         }
     };
     let text = if compressed {
-        decompressed(text, claim)?.map(Cow::Owned)
+        decompressed(text, claim, budget)?.map(Cow::Owned)
     } else {
         Some(Cow::Borrowed(text))
     };
@@ -127,20 +138,24 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-/// The text, as far as its data goes. `None` if it is damaged or too long.
-fn decompressed(data: &[u8], claim: &mut Claim<'_>) -> Result<Option<Vec<u8>>, Failure> {
+/// Decompresses a text as far as its data goes. `None` if it is damaged or too long. Its bytes are taken from `budget`.
+fn decompressed(data: &[u8], claim: &mut Claim<'_>, budget: &mut u64) -> Result<Option<Vec<u8>>, Failure> {
     let longest = (data.len() as u64)
         .saturating_mul(MAX_EXPANSION)
-        .min(MAX_TEXT_BYTES);
+        .min(MAX_TEXT_BYTES)
+        .min(*budget);
     // The text, those before it, and EXIF data made of digits.
     claim.reserve(4 * longest)?;
     let mut text = Vec::with_capacity(longest as usize + 1);
-    match ZlibDecoder::new(data).take(longest + 1).read_to_end(&mut text) {
+    let read = ZlibDecoder::new(data).take(longest + 1).read_to_end(&mut text);
+    let length = text.len() as u64;
+    *budget = budget.saturating_sub(length);
+    match read {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
         Err(_) => return Ok(None),
     }
-    Ok((text.len() as u64 <= MAX_TEXT_BYTES).then_some(text))
+    Ok((length <= longest).then_some(text))
 }
 
 /// The bytes of a raw profile: an empty line, its name, its length, and lines of hexadecimal digits. Empty if it is damaged.

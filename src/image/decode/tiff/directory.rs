@@ -136,8 +136,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     })
 }
 
-/// A copy of the file with a directory behind it that is not cut off, says what the samples mean, and has the lengths of strips or
-/// tiles. Where the file lacks these, they reach to its end, as in libtiff: decoders stop when they have all rows.
+/// Copies the file and appends a directory that is whole, says what the samples mean, and has the lengths of strips or tiles. Where the file lacks these, they reach to its end, as in libtiff: decoders stop when they have all rows.
 fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offsets: &[usize]) -> Vec<u8> {
     const SHORT: usize = 3;
     const LONG: usize = 4;

@@ -1,4 +1,4 @@
-//! Strips and tiles that are not compressed. Pillow reads them itself, by their offsets and sizes alone: lengths in the directory
+//! Strips and tiles that are not compressed. Pillow reads them itself, by their offsets and sizes alone. Lengths in the directory
 //! may be wrong or reach beyond the file, and rows outside of the image may be missing.
 
 use ::tiff::ColorType;
@@ -14,12 +14,12 @@ pub(super) struct Raw<'a> {
     lowest_bit_first: bool,
     bits: usize,
     format: SampleFormat,
-    /// Samples of a pixel of a chunky page, of which the colour may not have all.
+    /// Number of samples per pixel of a chunky page. The colour may have fewer.
     stored_channels: usize,
 }
 
 impl<'a> Raw<'a> {
-    /// `offsets` are those of the strips or tiles.
+    /// `offsets` are the positions of the strips or tiles.
     pub(super) fn new(
         decoder: &mut Source<'_>,
         file: &'a [u8],

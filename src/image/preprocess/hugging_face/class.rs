@@ -23,7 +23,7 @@ pub(super) struct Class {
     pub(super) crop_size: Option<usize>,
 }
 
-/// Steps and keys that a class has beyond those of all classes.
+/// Steps and keys that a class has beyond the common ones.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Variant {
     /// Resize, crop, rescale, normalise and pad.

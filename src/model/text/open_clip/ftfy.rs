@@ -16,7 +16,7 @@ use super::{Fault, replaced};
 
 /// UTF-8 in which a no-break space became a space.
 const ALTERED_UTF8: &str = r"[\xc2\xc3\xc5\xce\xd0\xd9][ ]|[\xe2\xe3][ ][\x80-\x84\x86-\x9f\xa1-\xbf]|[\xe0-\xe3][\x80-\x84\x86-\x9f\xa1-\xbf][ ]|[\xf0][ ][\x80-\xbf][\x80-\xbf]|[\xf0][\x80-\xbf][ ][\x80-\xbf]|[\xf0][\x80-\xbf][\x80-\xbf][ ]";
-/// UTF-8 of which bytes were replaced: by 0x1A, which encodes the replacement character here, or by a question mark.
+/// UTF-8 in which bytes were replaced: by 0x1A, which encodes the replacement character here, or by a question mark.
 const LOSSY_UTF8: &str = r"[\xc2-\xdf][\x1a]|[\xc2-\xc3][?]|\xed[\xa0-\xaf][\x1a?]\xed[\xb0-\xbf][\x1a?\x80-\xbf]|\xed[\xa0-\xaf][\x1a?\x80-\xbf]\xed[\xb0-\xbf][\x1a?]|[\xe0-\xef][\x1a?][\x1a\x80-\xbf]|[\xe0-\xef][\x1a\x80-\xbf][\x1a?]|[\xf0-\xf4][\x1a?][\x1a\x80-\xbf][\x1a\x80-\xbf]|[\xf0-\xf4][\x1a\x80-\xbf][\x1a?][\x1a\x80-\xbf]|[\xf0-\xf4][\x1a\x80-\xbf][\x1a\x80-\xbf][\x1a?]|\x1a";
 /// The word `à`, whose no-break space was lost to the space after it.
 const A_GRAVE_WORD: &str = r"\xc3 (?! |quele|quela|quilo|s )";

@@ -37,13 +37,13 @@ pub(super) struct Special {
 }
 
 impl Special {
-    /// Reads the tokens that the files name; `defaults` are those of the class.
+    /// Reads the tokens that the files name. `defaults` are the class's own tokens.
     pub(super) fn read(source: &Source<'_>, config: Fields<'_>, defaults: &[(&str, &str)]) -> Result<Self> {
         let decoder = match config.has(DECODER) {
             true => Some(config.object_or_empty(DECODER)?),
             false => None,
         };
-        // The older file's tokens come before those of the configuration.
+        // The older file's tokens come before the configuration's.
         let older = match decoder {
             Some(_) => None,
             None => source.json(SPECIAL_TOKENS)?,
