@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Failure, Kind};
 use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
-use super::protocol::parameters::Parameters;
+use super::protocol::parameters::{Parameters, Scalar};
 use super::protocol::tensors::{IMAGE, TEXT};
 use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
 use super::repository::Model;
@@ -128,49 +128,6 @@ impl<'de> Visitor<'de> for RequestVisitor {
         request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
         request.inputs = inputs.ok_or_else(|| A::Error::missing_field("input"))?;
         Ok(request)
-    }
-}
-
-/// A value that is not a list or an object.
-struct Scalar(Value);
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-
-        impl Visitor<'_> for ScalarVisitor {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, a string, true, false or null")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_unit<E>(self) -> Result<Scalar, E> {
-                Ok(Scalar(Value::Null))
-            }
-        }
-
-        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
