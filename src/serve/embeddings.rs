@@ -20,7 +20,7 @@ use super::service::{Call, Service};
 const MAX_INPUTS: usize = 2048;
 
 /// Keys that other servers follow and this one does not, and what to do instead.
-const REFUSED: [(&str, &str); 11] = [
+const REFUSED: [(&str, &str); 25] = [
     (
         "messages",
         "send `input`, with texts, or objects with `image_url`",
@@ -30,6 +30,12 @@ const REFUSED: [(&str, &str); 11] = [
         "the model's context is the limit; leave it out",
     ),
     ("truncation", "the key is `truncate`, which is true or false"),
+    ("truncation_direction", TRUNCATED_SIDE),
+    ("truncation_side", TRUNCATED_SIDE),
+    (
+        "add_special_tokens",
+        "the model's tokenizer adds its special tokens; leave it out",
+    ),
     ("late_chunking", "each input is embedded by itself; leave it out"),
     (
         "embedding_type",
@@ -39,15 +45,37 @@ const REFUSED: [(&str, &str); 11] = [
         "embedding_types",
         "the key is `encoding_format`, which is float or base64",
     ),
+    ("embed_dtype", ENCODED_VALUES),
+    ("output_dtype", ENCODED_VALUES),
+    ("endianness", ENCODED_VALUES),
+    ("output_dimension", "the key is `dimensions`"),
+    ("return_multivector", "each input has one embedding; leave it out"),
+    (
+        "use_activation",
+        "the key is `normalized`, which is true or false",
+    ),
     (
         "modality",
         "send images as data: URLs, or objects with `image` or `text`",
     ),
+    ("mm_processor_kwargs", IMAGE_PROCESSOR),
+    ("media_io_kwargs", IMAGE_PROCESSOR),
+    ("chat_template", CHAT),
+    ("chat_template_kwargs", CHAT),
     ("instruction", "write it into the text"),
     ("prompt", "write it into the text"),
     ("prompt_name", "write the prompt into the text"),
     ("task", "the model has one task; leave it out"),
+    (
+        "input_type",
+        "the model embeds queries and documents alike; leave it out",
+    ),
 ];
+
+const TRUNCATED_SIDE: &str = "long texts lose their end; leave it out";
+const ENCODED_VALUES: &str = "values are little-endian FP32; leave it out";
+const IMAGE_PROCESSOR: &str = "images are processed as the model's configuration says; leave it out";
+const CHAT: &str = "inputs are texts and images without roles; leave it out";
 
 /// A request as it came.
 #[derive(Debug, Default)]
@@ -562,6 +590,10 @@ mod tests {
             ("task", json!("retrieval.query")),
             ("embedding_type", json!("binary")),
             ("truncate_prompt_tokens", json!(3)),
+            ("truncation_direction", json!("Left")),
+            ("embed_dtype", json!("float16")),
+            ("mm_processor_kwargs", json!({"size": 7})),
+            ("add_special_tokens", json!(false)),
         ] {
             let error = read(key, value).unwrap_err();
             assert!(error.message().contains(&format!("`{key}`")), "{error}");
