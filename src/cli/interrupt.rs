@@ -1,9 +1,7 @@
 //! Results are kept when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::IsTerminal;
-use std::os::raw::c_int;
 use std::sync::Arc;
 use std::thread;
 
@@ -15,6 +13,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use super::output;
 use super::partial::JournalFile;
+use crate::signals::is_ignored;
 
 /// Starts a thread that keeps the results in `file` when a signal ends the process.
 ///
@@ -22,9 +21,8 @@ use super::partial::JournalFile;
 ///
 /// The handler or its thread cannot be started.
 pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
-    let ignored = ignored_signals(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-    let ends = |signal: &c_int| ignored & (1 << (signal - 1)) == 0;
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(ends);
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(signals).context("cannot handle signals")?;
     let file = file.clone();
     let wait = move || {
@@ -45,13 +43,6 @@ pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
     let thread = thread::Builder::new().name("hipvit-signals".into());
     thread.spawn(wait).context("cannot start a thread")?;
     Ok(())
-}
-
-/// Bit mask of the signals that the process ignores, as `nohup` and shells without job control set them.
-fn ignored_signals(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
 }
 
 /// The command line with `--resume`, as a shell takes it.
@@ -91,12 +82,5 @@ mod tests {
             command(&["hipvit", "classify", "--resume", "--", "a'b"]),
             r"hipvit classify --resume -- 'a'\''b'"
         );
-    }
-
-    #[test]
-    fn ignored_signals_are_read_from_the_status() {
-        let ignored = ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000001001\n");
-        assert_eq!((ignored & 1, ignored >> 12 & 1, ignored >> 1 & 1), (1, 1, 0));
-        assert_eq!(ignored_signals(""), 0);
     }
 }
