@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -15,7 +17,8 @@ use super::output;
 use super::partial::JournalFile;
 use crate::signals::is_ignored;
 
-/// Starts a thread that keeps the results in `file` when a signal ends the process.
+/// Starts a thread that keeps the results in `file` when a signal ends the process. A second SIGINT or SIGTERM ends the process at once,
+/// for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
 ///
 /// # Errors
 ///
@@ -23,10 +26,15 @@ use crate::signals::is_ignored;
 pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
     let signals = [SIGINT, SIGTERM, SIGHUP];
     let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in signals.clone().filter(|&signal| signal != SIGHUP) {
+        register_conditional_default(signal, interrupted.clone()).context("cannot handle signals")?;
+    }
     let mut signals = Signals::new(signals).context("cannot handle signals")?;
     let file = file.clone();
     let wait = move || {
         for signal in &mut signals {
+            interrupted.store(true, Ordering::SeqCst);
             let mut file = file.lock();
             let kept = file.keep();
             if std::io::stderr().is_terminal() {
