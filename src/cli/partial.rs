@@ -118,8 +118,13 @@ impl ResumeArgs {
         let path = PathBuf::from(path);
         let interrupted = self.interrupted(&path)?;
         if self.resume && interrupted.is_none() {
+            let reason = if path.exists() {
+                "has no results"
+            } else {
+                "there is no such file"
+            };
             output::note(&format!(
-                "{}: there is no such file; the run starts with the first image",
+                "{}: {reason}; the run starts with the first image",
                 path.display()
             ));
         }
