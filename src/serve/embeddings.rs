@@ -15,6 +15,7 @@ use super::protocol::tensors::{IMAGE, TEXT};
 use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
 use super::repository::Model;
 use super::service::{Call, Service};
+use crate::outputs::normalize;
 
 /// Maximum number of inputs of a request, as in OpenAI's API.
 const MAX_INPUTS: usize = 2048;
@@ -419,7 +420,10 @@ impl Request {
             let row = rows.next();
             let row =
                 row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
-            let row = if self.normalized { unit(row) } else { row.to_vec() };
+            let mut row = row.to_vec();
+            if self.normalized {
+                normalize(&mut row);
+            }
             let embedding = if self.base64 {
                 json!(encode_base64(bytemuck::cast_slice(&row)))
             } else {
@@ -460,17 +464,6 @@ fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>
         },
     };
     Ok(values.chunks(width))
-}
-
-/// The vector of length 1 in this direction; a vector of zeros stays.
-fn unit(row: &[f32]) -> Vec<f32> {
-    let norm = row
-        .iter()
-        .map(|&x| f64::from(x) * f64::from(x))
-        .sum::<f64>()
-        .sqrt();
-    let norm = if norm > 0.0 { norm } else { 1.0 };
-    row.iter().map(|&x| (f64::from(x) / norm) as f32).collect()
 }
 
 #[cfg(test)]
@@ -600,12 +593,5 @@ mod tests {
         }
         let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
         assert!(error.message().contains("missing field `input`"), "{error}");
-    }
-
-    #[test]
-    fn embeddings_of_length_one_are_that() {
-        let got = unit(&[3.0, 4.0]);
-        assert_eq!(got, [0.6, 0.8]);
-        assert_eq!(unit(&[0.0, 0.0]), [0.0, 0.0]);
     }
 }
