@@ -231,7 +231,7 @@ impl Parameters {
     ///
     /// One of `names` is given.
     pub(in crate::serve) fn only_for(&self, names: &[&'static str], output: &str) -> Result<(), Failure> {
-        let given = |name: &&&str| self.get(**name).is_some_and(|value| !is_nothing(value));
+        let given = |name: &&&str| self.get(name).is_some_and(|value| !is_nothing(value));
         match names.iter().find(given) {
             Some(name) => Err(Failure::invalid(format!("parameter `{name}` is for {output}"))),
             None => Ok(()),
