@@ -41,13 +41,8 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
-        .route("/v2/models/{model}/infer", post(infer))
         .route("/v2/models/{model}/versions/{version}", get(model_metadata))
         .route("/v2/models/{model}/versions/{version}/ready", get(model_ready))
-        .route("/v2/models/{model}/versions/{version}/infer", post(infer))
-        .route("/v2/repository/index", post(repository_index))
-        .route("/v2/repository/models/{model}/load", post(repository_load))
-        .route("/v2/repository/models/{model}/unload", post(repository_unload))
         .route("/v2/models/stats", get(all_statistics))
         .route("/v2/models/{model}/config", get(model_config))
         .route("/v2/models/{model}/stats", get(model_statistics))
@@ -58,11 +53,18 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         )
         .route("/v1/models", get(list_models))
         .route("/v1/models/{model}", get(one_model))
-        .route("/v1/embeddings", post(embed))
         .route("/health", get(health))
         .route("/metrics", get(encode_metrics))
+        // A fallback is set for the routes above it that have none.
+        .method_not_allowed_fallback(expect_get)
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer))
+        .route("/v2/repository/index", post(repository_index))
+        .route("/v2/repository/models/{model}/load", post(repository_load))
+        .route("/v2/repository/models/{model}/unload", post(repository_unload))
+        .route("/v1/embeddings", post(embed))
+        .method_not_allowed_fallback(expect_post)
         .fallback(not_found)
-        .method_not_allowed_fallback(wrong_method)
         .with_state(service)
 }
 
@@ -138,10 +140,17 @@ async fn not_found(uri: Uri) -> Response {
     openai::error_at(uri.path(), failure)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
+async fn expect_get(method: Method, uri: Uri) -> Response {
+    wrong_method(&method, &uri, "GET")
+}
+
+async fn expect_post(method: Method, uri: Uri) -> Response {
+    wrong_method(&method, &uri, "POST")
+}
+
+fn wrong_method(method: &Method, uri: &Uri, expected: &str) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
-    let instead = if method == Method::POST { "GET" } else { "POST" };
-    let failure = Failure::invalid(format!("{method} is not for {shown}; use {instead}"));
+    let failure = Failure::invalid(format!("{method} is not for {shown}; use {expected}"));
     let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response

@@ -311,6 +311,12 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
         running.get("/v2/models/digits/infer").error(),
         (405, "GET is not for /v2/models/digits/infer; use POST".into())
     );
+    let path = "/v2/models/digits/config";
+    let deleted = request(running.address, "DELETE", path, &[], b"");
+    assert_eq!(
+        deleted.error(),
+        (405, format!("DELETE is not for {path}; use GET"))
+    );
     // Who looks in the wrong place learns where to look.
     let (status, message) = running.get("/v3").error();
     assert_eq!(status, 404);
