@@ -100,8 +100,7 @@ enum Input {
 
 /// Reads a request's body; what the inputs are is not looked at.
 pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
-    let wrong = |error: serde_json::Error| Failure::invalid(format!("the request's JSON: {error}"));
-    serde_json::from_slice(body).map_err(wrong)
+    serde_json::from_slice(body).map_err(|error| Failure::json(&error))
 }
 
 impl<'de> Deserialize<'de> for Request {
@@ -591,6 +590,8 @@ mod tests {
             let error = read(key, value).unwrap_err();
             assert!(error.message().contains(&format!("`{key}`")), "{error}");
         }
+        let error = decoded(json!([1]), None).unwrap_err();
+        assert_eq!(error.message(), format!("the request's JSON: {TOKEN_IDS}"));
         let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
         assert!(error.message().contains("missing field `input`"), "{error}");
     }

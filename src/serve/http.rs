@@ -348,8 +348,7 @@ fn check_control(body: &[u8]) -> Result<()> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
-    let body: ControlBody =
-        serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
+    let body: ControlBody = serde_json::from_slice(body).map_err(|error| Failure::json(&error))?;
     let parameters = body.parameters.unwrap_or_default();
     super::service::check_load(parameters.keys().map(String::as_str))
 }
@@ -362,9 +361,7 @@ async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> R
     }
     let request: Request = match body.is_empty() {
         true => Request::default(),
-        false => {
-            serde_json::from_slice(&body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?
-        }
+        false => serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?,
     };
     let index = blocking(move || service.index(request.ready)).await?;
     let models = index.into_iter().map(|model| {
