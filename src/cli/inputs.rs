@@ -52,7 +52,7 @@ pub struct Inputs {
 pub struct DecodeArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
-    max_pixels: u64,
+    pub max_pixels: u64,
     /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
     /// rejected [default: half of the machine's or container's memory]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -60,7 +60,7 @@ pub struct DecodeArgs {
     /// Turn JPEG, PNG and WebP images as their EXIF orientation says. It is ignored otherwise, as timm and transformers
     /// ignore it
     #[arg(long)]
-    exif: bool,
+    pub exif: bool,
 }
 
 /// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
