@@ -121,6 +121,7 @@ impl Args {
         }
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
+        self.inputs.check_outputs(&images, sink.iter().chain(&names))?;
         let (sources, unlisted) = images.into_sources();
         if format == Format::Safetensors {
             check_names_fit(sources.iter().map(Source::name))?;
