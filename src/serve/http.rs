@@ -211,6 +211,10 @@ async fn infer(
     let read = || -> Result<_> {
         refuse_encoding(&headers)?;
         let length = json_length(&headers)?;
+        if length.is_none() {
+            let advice = "For an image as the body, add the header Inference-Header-Content-Length: 0";
+            expect_json(&headers, &body, advice)?;
+        }
         let request = at_length(body.len(), || {
             json::read_request(&path.model, &path.version, body, length)
         })?;
@@ -236,6 +240,22 @@ async fn infer(
         headers.insert(JSON_LENGTH, length.into());
     }
     Ok(response)
+}
+
+/// Refuses a body that cannot be JSON, such as an image, with `advice`.
+fn expect_json(headers: &HeaderMap, body: &[u8], advice: &str) -> Result<()> {
+    let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if sent.is_some_and(|sent| sent.starts_with(b"multipart/")) {
+        let reason = format!("multipart bodies are not supported (curl -F). {advice}");
+        return Err(Failure::invalid(reason));
+    }
+    // The parser says what is wrong with anything that may have been meant to be JSON.
+    match body.trim_ascii_start().first() {
+        Some(first) if !b"{[\"-0123456789tfn".contains(first) => {
+            Err(Failure::invalid(format!("the body is not JSON. {advice}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The length of the JSON at the beginning of the body, if the headers give it.
@@ -273,6 +293,7 @@ async fn embed(
     let mut known = String::new();
     let mut read = || -> Result<_> {
         refuse_encoding(&headers)?;
+        expect_json(&headers, &body, "Send an image as a data: URL in `input`")?;
         at_length(body.len(), || {
             let request = embeddings::read(&body)?;
             // An unknown model is reported before anything that is wrong with the inputs.
