@@ -147,9 +147,16 @@ impl Service {
         let count = images.as_ref().map_or(0, |images| images.contents.len());
         record.trace.describe("hipvit.images", count as i64);
         call.note.images(count);
-        let texts = texts
-            .map(|texts| TextJob::new(&model, texts, parameters, given.images, self.options.queue))
-            .transpose()?;
+        let texts = match texts {
+            Some(texts) => {
+                let queue = self.options.queue;
+                Some(TextJob::new(&model, texts, parameters, given.images, queue)?)
+            }
+            None => {
+                refuse_templates(parameters)?;
+                None
+            }
+        };
         if let Some(prompts) = texts.as_ref().and_then(|job| job.prompts.as_ref()) {
             Outputs::check_size(&selected, count, prompts.labels(), self.options.limits.body)?;
         }
@@ -361,6 +368,16 @@ pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
     }
 }
 
+/// Refuses the templates of a request that has no labels to fill in.
+fn refuse_templates(parameters: &Parameters) -> Result<(), Failure> {
+    match parameters.text("template")? {
+        Some(templates) if !templates.is_empty() => Err(Failure::invalid(
+            "parameter `template` is for requests with images and texts; write the texts in full",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The work on the texts of a request.
 struct TextJob {
     /// The texts that are embedded, with the templates around them.
@@ -380,17 +397,9 @@ impl TextJob {
         with_images: bool,
         queue: usize,
     ) -> Result<Self, Failure> {
-        let templates: Vec<String> = match parameters.text("template")? {
-            Some(text) => text.lines().map(str::to_owned).collect(),
-            None => Vec::new(),
-        };
         let truncate = parameters.boolean("truncate")?.unwrap_or(true);
         if !with_images {
-            if !templates.is_empty() {
-                let reason =
-                    "parameter `template` is for requests with images and texts; write the texts in full";
-                return Err(Failure::invalid(reason));
-            }
+            refuse_templates(parameters)?;
             return Ok(Self {
                 texts,
                 prompts: None,
@@ -398,6 +407,10 @@ impl TextJob {
                 truncate,
             });
         }
+        let templates: Vec<String> = match parameters.text("template")? {
+            Some(text) => text.lines().map(str::to_owned).collect(),
+            None => Vec::new(),
+        };
         if model.outputs.classes.is_some() {
             let reason = "the model has a classification head: send images or texts, not both";
             return Err(Failure::input(TEXT, reason));

@@ -312,7 +312,11 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
         (405, "GET is not for /v2/models/digits/infer; use POST".into())
     );
     for (headers, body, reason) in [
-        (&[][..], &b"\xff\xd8\xff\xe0"[..], "the body is not JSON. For an image"),
+        (
+            &[("Accept", "*/*")][..],
+            &b"\xff\xd8\xff\xe0"[..],
+            "the body is not JSON. For an image",
+        ),
         (
             &[("Content-Type", "multipart/form-data; boundary=x")],
             b"--x",

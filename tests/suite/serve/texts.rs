@@ -293,6 +293,11 @@ fn wrong_texts_are_refused_by_name() {
             "parameter `template` is for requests",
         ),
         (
+            vec![image_input(&golden)],
+            json!({"parameters": {"template": "a {}"}}),
+            "parameter `template` is for requests",
+        ),
+        (
             vec![image_input(&golden), text_input(&["a"])],
             json!({"parameters": {"template": "no place"}}),
             "input `text`: template: ",
