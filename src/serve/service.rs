@@ -1,5 +1,6 @@
 //! What both protocols ask for: an inference, metadata, readiness, the repository, metrics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -311,16 +312,26 @@ impl Service {
         let metrics = &self.metrics;
         metrics.forget_gauges();
         let loaded = self.repository.loaded();
-        let mut queued = std::collections::BTreeMap::new();
-        let mut instances = std::collections::BTreeMap::new();
+        let mut queued = BTreeMap::new();
+        let mut instances = BTreeMap::new();
         for model in &loaded {
+            let mut working: BTreeMap<&str, usize> = BTreeMap::new();
             for engine in model.engines() {
                 for priority in Priority::ALL {
                     *queued.entry((&model.name, priority as usize)).or_insert(0) += engine.admitted(priority);
                 }
+                let mut by_device: BTreeMap<&str, usize> = BTreeMap::new();
                 for (device, alive) in engine.instances() {
-                    *instances.entry((&model.name, device)).or_insert(0) += usize::from(alive);
+                    *by_device.entry(device).or_default() += usize::from(alive);
                 }
+                // An instance works if each of its engines does.
+                for (device, alive) in by_device {
+                    let least = working.entry(device).or_insert(alive);
+                    *least = alive.min(*least);
+                }
+            }
+            for (device, alive) in working {
+                *instances.entry((&model.name, device)).or_insert(0) += alive;
             }
         }
         for ((model, priority), images) in queued {
