@@ -217,10 +217,13 @@ impl Args {
             let embedding = self.scaled(embedding.to_vec());
             match &mut writer {
                 Writer::Json(out) => {
-                    record::write(
-                        out,
-                        &Record::of_text(&session, text, json!({ "embedding": embedding })),
-                    )?;
+                    let embedded = Embedded {
+                        embedding,
+                        prefix_tokens: None,
+                        tokens: None,
+                        layers: BTreeMap::new(),
+                    };
+                    record::write(out, &Record::of_text(&session, text, embedded))?;
                 }
                 writer => writer.row(text, &embedding)?,
             }

@@ -104,8 +104,12 @@ impl IntoResponse for Failure {
 }
 
 fn to_json(value: &Value) -> Response {
+    json_body(value.to_string())
+}
+
+fn json_body(body: String) -> Response {
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    (headers, value.to_string()).into_response()
+    (headers, body).into_response()
 }
 
 /// Runs `work` off the threads that serve connections.
@@ -312,7 +316,7 @@ async fn embed(
         }
     };
     match embedded {
-        Ok(value) => to_json(&value),
+        Ok(body) => json_body(body),
         Err(failure) => openai::model_error(failure),
     }
 }
