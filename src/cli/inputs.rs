@@ -159,9 +159,7 @@ impl Inputs {
             Some((found.dev(), found.ino()))
         };
         let outputs = outputs.into_iter().filter_map(Sink::path);
-        let outputs: Vec<_> = outputs
-            .filter_map(|path| Some((path, identify(path)?)))
-            .collect();
+        let outputs: Vec<_> = outputs.filter_map(|path| Some((path, identify(path)?))).collect();
         if outputs.is_empty() {
             return Ok(());
         }

@@ -343,14 +343,10 @@ impl<'a> Work<'a> {
         facts.add("device", device);
         facts.add("--dtype", session.dtype());
         facts.add("--batch", session.batch());
-        let kinds = session
-            .graph()
-            .outputs()
-            .iter()
-            .map(|(kind, _)| match kind {
-                OutputKind::HiddenLayer(block) => format!("layer {block}"),
-                kind => lowercase(kind),
-            });
+        let kinds = session.graph().outputs().iter().map(|(kind, _)| match kind {
+            OutputKind::HiddenLayer(block) => format!("layer {block}"),
+            kind => lowercase(kind),
+        });
         facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
         let [height, width] = session.info().image_size;
         facts.add("image size", format!("{height}x{width}"));

@@ -323,9 +323,7 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
             "multipart bodies are not supported",
         ),
     ] {
-        let (status, message) = running
-            .post("/v2/models/digits/infer", headers, body)
-            .error();
+        let (status, message) = running.post("/v2/models/digits/infer", headers, body).error();
         assert_eq!(status, 400, "{message}");
         assert!(message.starts_with(reason), "{message}");
         let header = "Inference-Header-Content-Length: 0";
