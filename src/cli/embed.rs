@@ -244,7 +244,9 @@ impl Args {
             (self.timing, "--timing"),
         ];
         if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
-            let text = format!("--text and {option}: texts are embedded by a command of their own");
+            let text = format!(
+                "--text and {option} exclude each other: a command embeds either texts or images. Leave one out"
+            );
             return Err(Usage(text).into());
         }
         if ranks.world().is_some() {

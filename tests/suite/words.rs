@@ -256,6 +256,11 @@ fn variables_are_defaults_of_options() {
             assert!(stderr(&output).contains(part), "{}", stderr(&output));
         }
     }
+    let folder = std::env::temp_dir();
+    let output = run(&["classify", &digit, "-o", folder.to_str().unwrap()], &[], b"");
+    assert_eq!(output.status.code(), Some(2));
+    let reason = "is a directory. Name a file in it";
+    assert!(stderr(&output).contains(reason), "{}", stderr(&output));
     // Global options may come first, and texts end with the next option.
     let output = run(
         &["-q", "--color", "never", "classify", &digit, "--json"],
