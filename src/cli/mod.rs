@@ -76,7 +76,8 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
 instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
-The file appears, or replaces an older one, when it is complete; an older one stays if every input fails. Progress, notes, warnings and errors go to standard error.
+The file appears, or replaces an older one, when it is complete; an older one stays if every input fails. \
+Progress, notes, warnings and errors go to standard error.
 
 An image that fails has no row in any format. It is reported and counted on standard error, and the exit code is 1. An interrupted \
 `embed -o FILE` or `classify -o FILE` keeps its results in FILE.partial; --resume continues it.
