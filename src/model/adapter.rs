@@ -285,7 +285,7 @@ impl Adapter {
     }
 
     fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
-        if !self.config.targets(module) {
+        if !self.config.targets(module)? {
             let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
             return Err(self.wrong(module, reason));
         }
