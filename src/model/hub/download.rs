@@ -451,22 +451,20 @@ fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
     }
 }
 
-/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links.
+/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links. Replaces an earlier file
+/// atomically, so that other processes always find one.
 fn link(blob: &Path, etag: &str, place: &Path) -> Result<()> {
-    let removed = fs::remove_file(place);
-    if let Err(error) = removed.as_ref()
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return removed.map_err(|error| Error::io(place, error));
-    }
-    #[cfg(unix)]
-    let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), place);
-    #[cfg(not(unix))]
-    let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
-    match linked {
-        Ok(()) => Ok(()),
-        Err(_) => fs::copy(blob, place)
-            .map(drop)
-            .map_err(|error| Error::io(place, error)),
-    }
+    let folder = place.parent().unwrap_or(Path::new("."));
+    let temporary = tempfile::Builder::new().make_in(folder, |path| {
+        #[cfg(unix)]
+        let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), path);
+        #[cfg(not(unix))]
+        let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(blob, path).map(drop),
+            linked => linked,
+        }
+    });
+    let replaced = temporary.and_then(|link| link.into_temp_path().persist(place).map_err(io::Error::from));
+    replaced.map_err(|error| Error::io(place, error))
 }
