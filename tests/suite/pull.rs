@@ -180,6 +180,20 @@ fn a_server_that_ignores_ranges_sends_the_whole_file_again() {
 }
 
 #[test]
+fn a_range_that_was_not_asked_for_restarts_the_file() {
+    let (hub, home) = (hub("hf_vit"), tempfile::tempdir().unwrap());
+    let weights = files(&at("tests/golden/hf_vit"))["model.safetensors"].clone();
+    let blobs = home.path().join("hub/models--someone--vit-tiny/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let partial = blobs.join(format!("{}.incomplete", sha256(&weights)));
+    fs::write(&partial, &weights[..1000]).unwrap();
+    hub.set(|settings| settings.shifts_ranges = true);
+    let output = pull(&hub, home.path());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(fs::read(blobs.join(sha256(&weights))).unwrap(), weights);
+}
+
+#[test]
 fn damaged_weights_are_removed_and_no_revision_names_them() {
     let (hub, home) = (hub("hf_vit"), tempfile::tempdir().unwrap());
     hub.set(|settings| settings.damages = true);

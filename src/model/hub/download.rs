@@ -324,8 +324,15 @@ impl Download<'_> {
     ) -> Result<u64, Failure> {
         let commit = &self.listing.commit;
         let (begin, mut body) = self.client.read(self.repository, commit, file, partial.length)?;
-        if begin != partial.length {
-            partial.truncate(begin)?;
+        match begin {
+            Some(begin) if begin <= partial.length => partial.truncate(begin)?,
+            // The next attempt asks for the whole file.
+            _ => {
+                partial.truncate(0)?;
+                return Err(Failure::Transient(self.repository.error(format_args!(
+                    "{file}: the hub sends a part that was not asked for"
+                ))));
+            }
         }
         let mut buffer = vec![0; BUFFER];
         let mut received = 0;
