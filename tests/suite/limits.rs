@@ -242,6 +242,26 @@ fn a_large_webp_frame_is_refused_before_it_is_copied() {
     assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
 }
 
+/// A list of the chunks would take several times the file.
+#[test]
+fn many_empty_png_chunks_take_no_memory() {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, 2, 2);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(&[7; 12])
+        .unwrap();
+    let end = file.windows(4).position(|kind| kind == b"IEND").unwrap() - 4;
+    let empty = b"\0\0\0\0IDAT\x35\xaf\x06\x1e".repeat(200_000);
+    drop(file.splice(end..end, empty));
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(decode("empty", &file, Limits::default())));
+    assert_eq!(result.unwrap().unwrap().data, [7; 12]);
+    assert!(info.bytes_max < 1 << 20, "{}", info.bytes_max);
+}
+
 /// Turning an image takes its pixels twice.
 #[test]
 fn a_turned_image_is_within_the_limit_on_memory() {
