@@ -288,6 +288,28 @@ fn adapter_of(config: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
+fn an_adapter_beside_a_model_on_the_hub_brings_its_base_model_instead() {
+    let mut settings = Settings::default();
+    settings
+        .repositories
+        .insert("org/base".into(), files(&at("tests/golden/hf_vit")));
+    let mut adapter = adapter_of(r#"{"base_model_name_or_path": "org/base"}"#);
+    adapter.insert("config.json".into(), b"{}".to_vec());
+    adapter.insert("model.safetensors".into(), vec![3; 9000]);
+    settings.repositories.insert("org/adapter".into(), adapter);
+    let (hub, home) = (Hub::start(settings), tempfile::tempdir().unwrap());
+    let output = run(&hub.endpoint, home.path(), &["pull", "org/adapter"]);
+    let paths: Vec<&str> = stdout(&output).lines().collect();
+    assert_eq!(paths.len(), 2, "{}", stderr(&output));
+    let mut names: Vec<_> = fs::read_dir(paths[1])
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["adapter_config.json", "adapter_model.safetensors"]);
+}
+
+#[test]
 fn the_base_of_an_adapter_has_the_revision_of_its_configuration_and_no_base() {
     let mut settings = Settings::default();
     let repositories = [
