@@ -1,7 +1,7 @@
 //! LoRA adapters of peft: `adapter_config.json` and `adapter_model.safetensors`, merged into the weights at load.
 //!
-//! As transformers' `from_pretrained` does, an adapter beside a model is applied, and an adapter alone is applied to the model that its
-//! `base_model_name_or_path` names. The values are those of peft's `merge_and_unload`, computed in f64 and kept in f32. `config` says
+//! As transformers' `from_pretrained` does, an adapter beside a model in a local directory is applied to it. An adapter alone, and one
+//! that is named as on the hub, is applied to the model that its `base_model_name_or_path` names. The values are those of peft's `merge_and_unload`, computed in f64 and kept in f32. `config` says
 //! what each key of the configuration does, `merge` has the formulas.
 
 mod config;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::fields::Fields;
 use super::hub::{self, Repository, Snapshot};
-use super::source::{Document, Source};
+use super::source::{self, Document, Source};
 use super::weights::{Stored, Weights};
 use super::{bf16_layers, compressed_tensors, renames};
 use crate::error::{Error, Result};
@@ -40,14 +40,14 @@ pub(super) struct Adapter {
     base: String,
 }
 
-/// The model that an adapter alone is for.
+/// The model that an adapter belongs to.
 #[derive(Debug)]
 pub(super) enum Base {
     Directory(PathBuf),
     Snapshot(Snapshot),
 }
 
-/// Finds the base model of an adapter that is alone in its directory. As in transformers, the name is first tried as a directory, then
+/// Finds the base model of an adapter. As in transformers, the name is first tried as a directory, then
 /// as a model in the cache of the Hugging Face hub.
 ///
 /// # Errors
@@ -74,8 +74,13 @@ pub(super) fn base(config: &Document) -> Result<Base> {
         },
         None => format!("{name}: there is no such directory"),
     };
+    let alone = if directory.join(source::CONFIG).exists() {
+        ""
+    } else {
+        ", without a model of its own"
+    };
     let reason = format!(
-        "is a LoRA adapter of `{name}`, without a model of its own. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
+        "is a LoRA adapter of `{name}`{alone}. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
          the directory of the base model. Or merge them first: {}",
         merge_command(fields, directory)
     );
@@ -285,7 +290,7 @@ impl Adapter {
     }
 
     fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
-        if !self.config.targets(module) {
+        if !self.config.targets(module)? {
             let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
             return Err(self.wrong(module, reason));
         }
