@@ -233,6 +233,8 @@ pub mod reference;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod session;
+#[cfg(any(feature = "cli", feature = "serve"))]
+mod signals;
 #[cfg(any(feature = "inspect", feature = "validate"))]
 #[doc(hidden)]
 pub mod table;

@@ -1,7 +1,7 @@
 //! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens, hidden
 //! layers and statistics of attention.
 
-use ndarray::{Array2, Array3, Array4, ArrayView1, ArrayView2, ArrayView3, Axis, Slice, s};
+use ndarray::{Array2, Array3, Array4, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut1, Axis, Slice, s};
 use serde::Serialize;
 
 use crate::labels::Labels;
@@ -367,11 +367,38 @@ pub struct Prediction {
     pub probability: f32,
 }
 
+/// Scales a vector to a Euclidean norm of 1, as torch.nn.functional.normalize does: zeros stay zeros.
+#[doc(hidden)]
+pub fn normalize<'a>(values: impl Into<ArrayViewMut1<'a, f32>>) {
+    let mut values: ArrayViewMut1<'a, f32> = values.into();
+    let norm = clamped_norm(values.iter().map(|&value| f64::from(value)));
+    values.mapv_inplace(|value| (f64::from(value) / norm) as f32);
+}
+
+/// Returns the Euclidean norm, at least 1e-12, to divide by.
+pub(crate) fn clamped_norm(values: impl Iterator<Item = f64>) -> f64 {
+    const MIN_NORM: f64 = 1e-12;
+    let norm = values.map(|value| value * value).sum::<f64>().sqrt();
+    // A NaN stays, as in PyTorch.
+    if norm < MIN_NORM { MIN_NORM } else { norm }
+}
+
 #[cfg(test)]
 mod tests {
     use ndarray::array;
 
     use super::*;
+
+    #[test]
+    fn vectors_are_scaled_to_length_1_and_zeros_stay() {
+        for (mut values, expected) in [([3.0_f32, 4.0], [0.6_f32, 0.8]), ([0.0, 0.0], [0.0, 0.0])] {
+            normalize(&mut values[..]);
+            assert_eq!(values, expected);
+        }
+        let mut values = [f32::NAN, 1.0];
+        normalize(&mut values[..]);
+        assert!(values.iter().all(|value| value.is_nan()));
+    }
 
     #[test]
     fn softmax_survives_large_logits_and_sums_to_one() {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::image::RgbImage;
 use crate::labels::Labels;
 use crate::model::TextTower;
-use crate::outputs::{Outputs, Prediction, Scores};
+use crate::outputs::{Outputs, Prediction, Scores, clamped_norm};
 use crate::session::Session;
 
 /// Where a template has the label.
@@ -214,7 +214,7 @@ impl Classifier {
                 sum.iter_mut().zip(unit).for_each(|(sum, value)| *sum += value);
             }
             // The sum of one text has length 1 already.
-            let norm = norm(sum.iter().copied());
+            let norm = clamped_norm(sum.iter().copied());
             row.iter_mut()
                 .zip(sum)
                 .for_each(|(value, sum)| *value = (sum / norm) as f32);
@@ -252,13 +252,9 @@ impl Classifier {
     }
 }
 
-fn norm(values: impl Iterator<Item = f64>) -> f64 {
-    values.map(|value| value * value).sum::<f64>().sqrt()
-}
-
-/// The vector of length 1 in this direction.
+/// The vector of length 1 in this direction. Zeros stay zeros.
 fn unit(embedding: ArrayView1<'_, f32>) -> impl Iterator<Item = f64> {
-    let norm = norm(embedding.iter().map(|&value| f64::from(value)));
+    let norm = clamped_norm(embedding.iter().map(|&value| f64::from(value)));
     embedding.into_iter().map(move |&value| f64::from(value) / norm)
 }
 

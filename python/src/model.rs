@@ -143,12 +143,9 @@ impl Model {
     }
 }
 
-/// As torch.nn.functional.normalize: a row of zeros stays one.
 fn normalize_rows(embeddings: &mut Array2<f32>) {
-    for mut row in embeddings.rows_mut() {
-        let square: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        let norm = square.sqrt().max(1e-12);
-        row.mapv_inplace(|x| (f64::from(x) / norm) as f32);
+    for row in embeddings.rows_mut() {
+        hipvit::outputs::normalize(row);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use hipvit::ndarray::{Array3, ArrayView2, ArrayViewD};
+use hipvit::outputs::normalize;
 use hipvit::pipeline::{Item, Source};
 use hipvit::timing::Timing;
 use hipvit::{ImageOutputs, Replays};
@@ -357,15 +358,4 @@ fn map(tokens: &Array3<f32>) -> Vec<Vec<Vec<f32>>> {
 
 fn rows(tokens: ArrayView2<'_, f32>) -> Vec<Vec<f32>> {
     tokens.rows().into_iter().map(|row| row.to_vec()).collect()
-}
-
-/// Scales to a norm of 1; zeros stay.
-fn normalize(values: &mut [f32]) {
-    let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
-    let norm = squares.sqrt();
-    if norm > 0.0 {
-        for value in values {
-            *value = (f64::from(*value) / norm) as f32;
-        }
-    }
 }

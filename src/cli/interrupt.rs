@@ -1,34 +1,40 @@
 //! Results are kept when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::IsTerminal;
-use std::os::raw::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::output;
 use super::partial::JournalFile;
+use crate::signals::is_ignored;
 
-/// Starts a thread that keeps the results in `file` when a signal ends the process.
+/// Starts a thread that keeps the results in `file` when a signal ends the process. A second SIGINT or SIGTERM ends the process at once,
+/// for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
 ///
 /// # Errors
 ///
 /// The handler or its thread cannot be started.
 pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
-    let ignored = ignored_signals(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-    let ends = |signal: &c_int| ignored & (1 << (signal - 1)) == 0;
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(ends);
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in signals.clone().filter(|&signal| signal != SIGHUP) {
+        register_conditional_default(signal, interrupted.clone()).context("cannot handle signals")?;
+    }
     let mut signals = Signals::new(signals).context("cannot handle signals")?;
     let file = file.clone();
     let wait = move || {
         for signal in &mut signals {
+            interrupted.store(true, Ordering::SeqCst);
             let mut file = file.lock();
             let kept = file.keep();
             if std::io::stderr().is_terminal() {
@@ -45,13 +51,6 @@ pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
     let thread = thread::Builder::new().name("hipvit-signals".into());
     thread.spawn(wait).context("cannot start a thread")?;
     Ok(())
-}
-
-/// Bit mask of the signals that the process ignores, as `nohup` and shells without job control set them.
-fn ignored_signals(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
 }
 
 /// The command line with `--resume`, as a shell takes it.
@@ -91,12 +90,5 @@ mod tests {
             command(&["hipvit", "classify", "--resume", "--", "a'b"]),
             r"hipvit classify --resume -- 'a'\''b'"
         );
-    }
-
-    #[test]
-    fn ignored_signals_are_read_from_the_status() {
-        let ignored = ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000001001\n");
-        assert_eq!((ignored & 1, ignored >> 12 & 1, ignored >> 1 & 1), (1, 1, 0));
-        assert_eq!(ignored_signals(""), 0);
     }
 }

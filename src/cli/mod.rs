@@ -1,7 +1,7 @@
-//! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
-//! (devices and the like), [`errors`], [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
-//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`partial`] (interrupted runs), [`ranks`] (several
-//! processes) and [`progress`].
+//! The command line. One file per subcommand; what they share is here (`ModelArgs`, exit codes) and in `choices`
+//! (devices and the like), `errors`, `inputs` (which images), `output` (files, standard output and messages), `format` (the
+//! forms of results), `arrays`, `record` (JSON lines), `results` (their stream), `partial` (interrupted runs), `ranks` (several
+//! processes) and `progress`.
 
 mod advise;
 mod agreement;

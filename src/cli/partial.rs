@@ -118,8 +118,13 @@ impl ResumeArgs {
         let path = PathBuf::from(path);
         let interrupted = self.interrupted(&path)?;
         if self.resume && interrupted.is_none() {
+            let reason = if path.exists() {
+                "has no results"
+            } else {
+                "there is no such file"
+            };
             output::note(&format!(
-                "{}: there is no such file; the run starts with the first image",
+                "{}: {reason}; the run starts with the first image",
                 path.display()
             ));
         }
@@ -142,7 +147,7 @@ impl ResumeArgs {
         };
         lock(&file, path)?;
         let mut reader = BufReader::new(&file);
-        let has_facts = read_frame(&mut reader).map_err(refused(path))?.is_some();
+        let has_facts = read_facts(&mut reader).map_err(refused(path))?.is_some();
         if !has_facts && file.metadata().map_err(refused(path))?.len() > 0 {
             let path = path.display();
             return Err(Usage(format!(
@@ -220,6 +225,11 @@ impl Partial {
 
 /// Creates the file of partial results, with the facts of the run.
 fn create(path: &Path, facts: &Facts) -> Result<File> {
+    let mut frame = Vec::new();
+    write_frame(&mut frame, facts)?;
+    if frame.len() as u64 > MAX_FACTS_BYTES {
+        bail!("its options exceed {MAX_FACTS_BYTES} bytes");
+    }
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -228,8 +238,6 @@ fn create(path: &Path, facts: &Facts) -> Result<File> {
         .open(path);
     let mut file = file.map_err(refused(path))?;
     lock(&file, path)?;
-    let mut frame = Vec::new();
-    write_frame(&mut frame, facts)?;
     file.set_len(0)
         .and_then(|()| file.write_all(&frame))
         .map_err(refused(path))?;
@@ -240,7 +248,7 @@ impl Journal {
     /// A journal whose first `finished` results of `images` are in `file`, which is positioned behind them.
     fn new(file: File, path: PathBuf, finished: usize, images: usize) -> Result<Self> {
         let mut reader = BufReader::new(File::open(&path).map_err(refused(&path))?);
-        read_frame(&mut reader)?;
+        read_facts(&mut reader)?;
         let file = JournalFile {
             path,
             out: Some(BufWriter::with_capacity(1 << 20, file)),
@@ -262,7 +270,7 @@ impl Journal {
         let name = path.display();
         file.rewind().map_err(refused(path))?;
         let mut reader = BufReader::with_capacity(1 << 20, &file);
-        let recorded: Facts = match read_frame(&mut reader)? {
+        let recorded: Facts = match read_facts(&mut reader)? {
             Some(frame) => {
                 decode(&frame).with_context(|| format!("{name}: was written by another version of hipvit"))?
             }
@@ -431,6 +439,14 @@ fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(whole.then_some(content))
 }
 
+/// Maximum size of the first frame, so that a file of another program is not read as a frame of up to 4 GiB.
+const MAX_FACTS_BYTES: u64 = 1 << 20;
+
+/// The content of the first frame; `None` if there is none, as in a file of another program.
+fn read_facts(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    read_frame(&mut input.take(MAX_FACTS_BYTES))
+}
+
 fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {
     Ok(rmp_serde::from_slice(frame)?)
 }
@@ -533,6 +549,14 @@ mod tests {
             fs::write(&path, "").unwrap();
             assert!(args.interrupted(&path).unwrap().is_none());
         }
+    }
+
+    #[test]
+    fn a_long_first_frame_is_not_read() {
+        let mut frame = Vec::new();
+        write_frame(&mut frame, &"x".repeat(2 << 20)).unwrap();
+        assert!(read_frame(&mut &frame[..]).unwrap().is_some());
+        assert!(read_facts(&mut &frame[..]).unwrap().is_none());
     }
 
     #[test]

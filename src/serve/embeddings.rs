@@ -10,17 +10,18 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Failure, Kind};
 use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
-use super::protocol::parameters::Parameters;
+use super::protocol::parameters::{Parameters, Scalar};
 use super::protocol::tensors::{IMAGE, TEXT};
 use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
 use super::repository::Model;
 use super::service::{Call, Service};
+use crate::outputs::normalize;
 
 /// Maximum number of inputs of a request, as in OpenAI's API.
 const MAX_INPUTS: usize = 2048;
 
 /// Keys that other servers follow and this one does not, and what to do instead.
-const REFUSED: [(&str, &str); 11] = [
+const REFUSED: [(&str, &str); 25] = [
     (
         "messages",
         "send `input`, with texts, or objects with `image_url`",
@@ -30,6 +31,12 @@ const REFUSED: [(&str, &str); 11] = [
         "the model's context is the limit; leave it out",
     ),
     ("truncation", "the key is `truncate`, which is true or false"),
+    ("truncation_direction", TRUNCATED_SIDE),
+    ("truncation_side", TRUNCATED_SIDE),
+    (
+        "add_special_tokens",
+        "the model's tokenizer adds its special tokens; leave it out",
+    ),
     ("late_chunking", "each input is embedded by itself; leave it out"),
     (
         "embedding_type",
@@ -39,15 +46,37 @@ const REFUSED: [(&str, &str); 11] = [
         "embedding_types",
         "the key is `encoding_format`, which is float or base64",
     ),
+    ("embed_dtype", ENCODED_VALUES),
+    ("output_dtype", ENCODED_VALUES),
+    ("endianness", ENCODED_VALUES),
+    ("output_dimension", "the key is `dimensions`"),
+    ("return_multivector", "each input has one embedding; leave it out"),
+    (
+        "use_activation",
+        "the key is `normalized`, which is true or false",
+    ),
     (
         "modality",
         "send images as data: URLs, or objects with `image` or `text`",
     ),
+    ("mm_processor_kwargs", IMAGE_PROCESSOR),
+    ("media_io_kwargs", IMAGE_PROCESSOR),
+    ("chat_template", CHAT),
+    ("chat_template_kwargs", CHAT),
     ("instruction", "write it into the text"),
     ("prompt", "write it into the text"),
     ("prompt_name", "write the prompt into the text"),
     ("task", "the model has one task; leave it out"),
+    (
+        "input_type",
+        "the model embeds queries and documents alike; leave it out",
+    ),
 ];
+
+const TRUNCATED_SIDE: &str = "long texts lose their end; leave it out";
+const ENCODED_VALUES: &str = "values are little-endian FP32; leave it out";
+const IMAGE_PROCESSOR: &str = "images are processed as the model's configuration says; leave it out";
+const CHAT: &str = "inputs are texts and images without roles; leave it out";
 
 /// A request as it came.
 #[derive(Debug, Default)]
@@ -128,49 +157,6 @@ impl<'de> Visitor<'de> for RequestVisitor {
         request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
         request.inputs = inputs.ok_or_else(|| A::Error::missing_field("input"))?;
         Ok(request)
-    }
-}
-
-/// A value that is not a list or an object.
-struct Scalar(Value);
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-
-        impl Visitor<'_> for ScalarVisitor {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, a string, true, false or null")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
-                Ok(Scalar(value.into()))
-            }
-
-            fn visit_unit<E>(self) -> Result<Scalar, E> {
-                Ok(Scalar(Value::Null))
-            }
-        }
-
-        deserializer.deserialize_any(ScalarVisitor)
     }
 }
 
@@ -434,7 +420,10 @@ impl Request {
             let row = rows.next();
             let row =
                 row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
-            let row = if self.normalized { unit(row) } else { row.to_vec() };
+            let mut row = row.to_vec();
+            if self.normalized {
+                normalize(&mut row);
+            }
             let embedding = if self.base64 {
                 json!(encode_base64(bytemuck::cast_slice(&row)))
             } else {
@@ -475,17 +464,6 @@ fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>
         },
     };
     Ok(values.chunks(width))
-}
-
-/// The vector of length 1 in this direction; a vector of zeros stays.
-fn unit(row: &[f32]) -> Vec<f32> {
-    let norm = row
-        .iter()
-        .map(|&x| f64::from(x) * f64::from(x))
-        .sum::<f64>()
-        .sqrt();
-    let norm = if norm > 0.0 { norm } else { 1.0 };
-    row.iter().map(|&x| (f64::from(x) / norm) as f32).collect()
 }
 
 #[cfg(test)]
@@ -605,18 +583,15 @@ mod tests {
             ("task", json!("retrieval.query")),
             ("embedding_type", json!("binary")),
             ("truncate_prompt_tokens", json!(3)),
+            ("truncation_direction", json!("Left")),
+            ("embed_dtype", json!("float16")),
+            ("mm_processor_kwargs", json!({"size": 7})),
+            ("add_special_tokens", json!(false)),
         ] {
             let error = read(key, value).unwrap_err();
             assert!(error.message().contains(&format!("`{key}`")), "{error}");
         }
         let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
         assert!(error.message().contains("missing field `input`"), "{error}");
-    }
-
-    #[test]
-    fn embeddings_of_length_one_are_that() {
-        let got = unit(&[3.0, 4.0]);
-        assert_eq!(got, [0.6, 0.8]);
-        assert_eq!(unit(&[0.0, 0.0]), [0.0, 0.0]);
     }
 }

@@ -132,9 +132,10 @@ struct ModelPath {
 const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
 
-async fn not_found(uri: Uri) -> Failure {
+async fn not_found(uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
-    Failure::new(Kind::NotFound, format!("there is no {shown}. There are {PATHS}"))
+    let failure = Failure::new(Kind::NotFound, format!("there is no {shown}. There are {PATHS}"));
+    openai::error_at(uri.path(), failure)
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
@@ -282,7 +283,7 @@ async fn embed(
     };
     match embedded {
         Ok(value) => to_json(&value),
-        Err(failure) => openai::error(failure),
+        Err(failure) => openai::model_error(failure),
     }
 }
 
@@ -294,7 +295,7 @@ async fn list_models(State(service): State<Arc<Service>>) -> Response {
 async fn one_model(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Response {
     match service.model(&path.model, "") {
         Ok(model) => to_json(&openai::model(&model)),
-        Err(failure) => openai::error(failure),
+        Err(failure) => openai::model_error(failure),
     }
 }
 

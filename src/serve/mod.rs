@@ -66,6 +66,7 @@ pub use self::scheduler::Priority;
 use self::service::Service;
 use self::traces::Traces;
 use crate::error::{Error, Result};
+use crate::signals::is_ignored;
 
 /// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
@@ -179,7 +180,7 @@ impl Server {
         Ok(StopSignals {
             terminate: caught(SignalKind::terminate())?,
             interrupt: caught(SignalKind::interrupt())?,
-            hangup: if ignores_hangup() {
+            hangup: if is_ignored(SignalKind::hangup().as_raw_value()) {
                 None
             } else {
                 Some(caught(SignalKind::hangup())?)
@@ -271,15 +272,6 @@ impl Server {
         }
         tracing::info!("stopped");
     }
-}
-
-/// Returns true if the process was started to ignore SIGHUP. Without `/proc` it is not known: false.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Bit n - 1 is signal n; SIGHUP is 1.
-    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 impl fmt::Debug for Server {

@@ -31,21 +31,29 @@ pub(super) fn models<'a>(loaded: impl DoubleEndedIterator<Item = &'a Model>) -> 
     json!({ "object": "list", "data": data })
 }
 
-/// Returns a failure in the form that clients of `path` read.
+/// Returns a failure before a model is looked up, in the form that clients of `path` read.
 pub(super) fn error_at(path: &str, failure: Failure) -> Response {
     if path.starts_with("/v1/") {
-        error(failure)
+        let is_unknown = failure.kind() == Kind::NotFound;
+        error(failure, is_unknown.then_some("unknown_url"))
     } else {
         failure.into_response()
     }
 }
 
+/// Returns a failure of a request for a model, in the form that OpenAI's clients read.
+pub(super) fn model_error(failure: Failure) -> Response {
+    let is_unknown = failure.kind() == Kind::NotFound;
+    error(failure, is_unknown.then_some("model_not_found"))
+}
+
 /// Returns a failure in the form that OpenAI's clients read.
-pub(super) fn error(failure: Failure) -> Response {
-    let (kind, code) = match failure.kind() {
-        Kind::InvalidArgument | Kind::TooLarge | Kind::Unsupported => ("invalid_request_error", None),
-        Kind::NotFound => ("invalid_request_error", Some("model_not_found")),
-        kind => (kind.label(), None),
+fn error(failure: Failure, code: Option<&str>) -> Response {
+    let kind = match failure.kind() {
+        Kind::InvalidArgument | Kind::TooLarge | Kind::Unsupported | Kind::NotFound => {
+            "invalid_request_error"
+        }
+        kind => kind.label(),
     };
     let body = json!({
         "error": { "message": failure.message(), "type": kind, "param": null, "code": code }

@@ -251,6 +251,15 @@ fn results_of_another_run_are_neither_used_nor_lost() {
             .starts_with("note: e.npy.partial: there is no such file; the run starts with the first image\n")
     );
     assert!(folder.join("e.npy").exists());
+    // An empty file has no results.
+    fs::write(folder.join("f.npy.partial"), "").unwrap();
+    let output = run(folder, &["embed"], &["-o", "f.npy", "--resume"])
+        .output()
+        .unwrap();
+    assert!(
+        stderr(&output)
+            .starts_with("note: f.npy.partial: has no results; the run starts with the first image\n")
+    );
 }
 
 #[test]

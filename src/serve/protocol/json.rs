@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::base64::decode_base64;
 use super::tensors::{IMAGE, TEXT};
@@ -20,7 +20,7 @@ struct RequestBody {
     #[serde(default)]
     id: String,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: Parameters,
     inputs: Vec<InputBody>,
     #[serde(default)]
     outputs: Vec<OutputBody>,
@@ -32,7 +32,7 @@ struct InputBody {
     shape: Vec<i64>,
     datatype: String,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: Parameters,
     data: Option<Elements>,
 }
 
@@ -40,7 +40,7 @@ struct InputBody {
 struct OutputBody {
     name: String,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: Parameters,
 }
 
 /// The elements of a tensor, in nested lists or in one.
@@ -229,7 +229,7 @@ pub(in crate::serve) fn read_request(
     for input in request.inputs {
         let name = input.name;
         let of_input = |failure: Failure| Failure::input(&name, failure.message());
-        let parameters = Parameters::from(input.parameters);
+        let parameters = input.parameters;
         let data = match (
             parameters.unsigned("binary_data_size").map_err(of_input)?,
             input.data,
@@ -258,13 +258,13 @@ pub(in crate::serve) fn read_request(
     }
     let output = |output: OutputBody| RequestedOutput {
         name: output.name,
-        parameters: output.parameters.into(),
+        parameters: output.parameters,
     };
     Ok(InferRequest {
         model,
         version,
         id: request.id,
-        parameters: request.parameters.into(),
+        parameters: request.parameters,
         inputs,
         outputs: request.outputs.into_iter().map(output).collect(),
     })

@@ -2,8 +2,11 @@
 //! this server does not are refused, and so are known parameters in the wrong place.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::serve::failure::{Failure, Kind};
@@ -13,6 +16,109 @@ use crate::serve::scheduler::Priority;
 /// Parameters by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::serve) struct Parameters(HashMap<String, Value>);
+
+/// Names of the parameters that JSON is read for. Others are skipped, so that they take no memory.
+const KNOWN: [&str; 17] = [
+    "binary_data",
+    "binary_data_output",
+    "binary_data_size",
+    "class",
+    "classification",
+    "k",
+    "method",
+    "priority",
+    "sequence_end",
+    "sequence_id",
+    "sequence_start",
+    "shared_memory_byte_size",
+    "shared_memory_offset",
+    "shared_memory_region",
+    "template",
+    "timeout",
+    "truncate",
+];
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ParametersVisitor;
+
+        impl<'de> Visitor<'de> for ParametersVisitor {
+            type Value = Parameters;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of parameters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parameters, A::Error> {
+                let mut parameters = HashMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if KNOWN.contains(&name.as_str()) {
+                        let Scalar(value) = map.next_value()?;
+                        parameters.insert(name, value);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Parameters(parameters))
+            }
+        }
+
+        deserializer.deserialize_map(ParametersVisitor)
+    }
+}
+
+/// A JSON value without the contents of lists and objects: these are empty, so that they take no memory.
+pub(in crate::serve) struct Scalar(pub(in crate::serve) Value);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
+                Ok(Scalar(value.into()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Scalar, E> {
+                Ok(Scalar(Value::Null))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Scalar(Value::Array(Vec::new())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Scalar(Value::Object(serde_json::Map::new())))
+            }
+        }
+
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
 
 impl From<serde_json::Map<String, Value>> for Parameters {
     fn from(map: serde_json::Map<String, Value>) -> Self {
@@ -78,12 +184,22 @@ fn is_nothing(value: &Value) -> bool {
 }
 
 fn wrong(name: &str, value: &Value, expected: &str) -> Failure {
-    Failure::invalid(format!("parameter `{name}`: {value} is not {expected}"))
+    let shown: String = match value {
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        value => value.to_string(),
+    };
+    Failure::invalid(format!("parameter `{name}`: {shown} is not {expected}"))
 }
 
 impl Parameters {
+    fn get(&self, name: &str) -> Option<&Value> {
+        debug_assert!(KNOWN.contains(&name), "`{name}` is not read from JSON");
+        self.0.get(name)
+    }
+
     fn refuse(&self, rules: &[Rule]) -> Result<(), Failure> {
-        let given = |name: &str| self.0.get(name).is_some_and(|value| !is_nothing(value));
+        let given = |name: &str| self.get(name).is_some_and(|value| !is_nothing(value));
         match rules.iter().find(|(name, ..)| given(name)) {
             Some((name, kind, reason)) => Err(Failure::new(*kind, format!("parameter `{name}`: {reason}"))),
             None => Ok(()),
@@ -115,7 +231,7 @@ impl Parameters {
     ///
     /// One of `names` is given.
     pub(in crate::serve) fn only_for(&self, names: &[&'static str], output: &str) -> Result<(), Failure> {
-        let given = |name: &&&str| self.0.get(**name).is_some_and(|value| !is_nothing(value));
+        let given = |name: &&&str| self.get(name).is_some_and(|value| !is_nothing(value));
         match names.iter().find(given) {
             Some(name) => Err(Failure::invalid(format!("parameter `{name}` is for {output}"))),
             None => Ok(()),
@@ -123,7 +239,7 @@ impl Parameters {
     }
 
     pub(in crate::serve) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
-        match self.0.get(name) {
+        match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(value) => Err(wrong(name, value, "a string")),
@@ -132,7 +248,7 @@ impl Parameters {
 
     /// A whole number that is not negative.
     pub(in crate::serve) fn unsigned(&self, name: &str) -> Result<Option<u64>, Failure> {
-        match self.0.get(name) {
+        match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_u64() {
                 Some(number) => Ok(Some(number)),
@@ -143,7 +259,7 @@ impl Parameters {
 
     /// One of these names: its index.
     pub(in crate::serve) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<usize>, Failure> {
-        match self.0.get(name) {
+        match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match choices.iter().position(|choice| value == choice) {
                 Some(index) => Ok(Some(index)),
@@ -153,7 +269,7 @@ impl Parameters {
     }
 
     pub(in crate::serve) fn boolean(&self, name: &str) -> Result<Option<bool>, Failure> {
-        match self.0.get(name) {
+        match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
             Some(value) => Err(wrong(name, value, "true or false")),
@@ -163,7 +279,7 @@ impl Parameters {
     /// `priority`: the name of a class, or Triton's number, of which 0 is the default and 1 the highest.
     pub(in crate::serve) fn priority(&self) -> Result<Priority, Failure> {
         let expected = "interactive, bulk, or a number (0 and 1: interactive, above: bulk)";
-        match self.0.get("priority") {
+        match self.get("priority") {
             None | Some(Value::Null) => Ok(Priority::Interactive),
             Some(Value::String(text)) => match text.as_str() {
                 "interactive" | "0" | "1" => Ok(Priority::Interactive),
@@ -255,6 +371,28 @@ mod tests {
             parameters(json!({"shared_memory_byte_size": 3}))
                 .check_tensor()
                 .is_err()
+        );
+    }
+
+    #[test]
+    fn unknown_parameters_and_nested_values_are_not_kept() {
+        let read = |json: Value| serde_json::from_value::<Parameters>(json).unwrap();
+        let found = read(json!({"my_own": [[1], {"a": 2}], "k": 3, "other": "x"}));
+        assert_eq!(found, parameters(json!({"k": 3})));
+        let nested = read(json!({"priority": [1, [2]], "timeout": {"a": [1]}}));
+        let error = nested.priority().unwrap_err();
+        assert!(
+            error
+                .message()
+                .starts_with("parameter `priority`: a list is not "),
+            "{error}"
+        );
+        let error = nested.timeout().unwrap_err();
+        assert!(
+            error
+                .message()
+                .starts_with("parameter `timeout`: an object is not "),
+            "{error}"
         );
     }
 

@@ -270,7 +270,7 @@ impl Engine {
         let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
-                "the request has {images} {}, and the queue takes {capacity} of its priority; send fewer at once",
+                "the request has {images} {}, and the queue (--queue) takes {capacity} of its priority. Send at most {capacity} at once",
                 shared.metrics.what()
             )));
         }

@@ -21,6 +21,13 @@ fn models_are_listed() {
         "there is no model `cats`; the server has `digits`"
     );
     assert_eq!(error["type"], "invalid_request_error");
+    assert_eq!(error["code"], "model_not_found");
+    let unknown = running.get("/v1/x");
+    assert_eq!(unknown.status, 404);
+    let error = unknown.json()["error"].clone();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("there is no /v1/x. There are "), "{message}");
+    assert_eq!(error["code"], "unknown_url");
 }
 
 #[test]
