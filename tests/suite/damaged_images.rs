@@ -228,6 +228,21 @@ fn files_that_are_not_images_say_what_they_are() {
             "Convert it to PNG or JPEG",
         ),
         (
+            b"\0\0\x02\0\x01\0\x20\x20\0\0".to_vec(),
+            "a mouse pointer (CUR)",
+            "Convert it to PNG or JPEG",
+        ),
+        (
+            b"\0\0\x02\0\0\0\0\0\0\0\0\0\x08\0\x08\0\x18\0".to_vec(),
+            "a TGA image",
+            "Convert it to PNG or JPEG",
+        ),
+        (
+            b"\x1a\x01\x01\0\0\0\x01\x18\0\0\0\0\x08\0\x08\0\x08\0".to_vec(),
+            "a TGA image",
+            "Convert it to PNG or JPEG",
+        ),
+        (
             b"DDS \x7c\0\0\0".to_vec(),
             "a DirectDraw texture",
             "Convert it to PNG or JPEG",
