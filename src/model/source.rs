@@ -535,6 +535,10 @@ fn not_found(path: &Path) -> Error {
     let name = path.to_string_lossy();
     let advice = match timm::pretrained(name.split('.').next().unwrap_or_default()) {
         Some(_) => format!("on the Hugging Face hub it is timm/{name}"),
+        None if name.starts_with("file:") => "name the directory by its path, without file://".to_owned(),
+        None if name.contains("://") => {
+            "a model is a directory, or ORG/NAME or ORG/NAME@REVISION of the Hugging Face hub".to_owned()
+        }
         None => "models of the Hugging Face hub are named as there, for example timm/vit_base_patch16_224"
             .to_owned(),
     };

@@ -76,7 +76,8 @@ pub struct Pulled {
 }
 
 /// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
-/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
+/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name`, `org/name@revision` or the URL of the
+/// model's page.
 ///
 /// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an
 /// interrupted download continues where it ended. The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and
