@@ -62,7 +62,9 @@ def load(
     """
 
 def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None) -> Path:
-    """Download ``ORG/NAME`` or ``ORG/NAME@REVISION`` from the Hugging Face hub into its local cache. Returns the model's directory.
+    """Download a model from the Hugging Face hub into its local cache. Returns the model's directory.
+
+    ``model`` is ``ORG/NAME``, ``ORG/NAME@REVISION`` or the URL of the model's page.
 
     ``progress(done, total)`` is called with numbers of bytes; an exception that it raises stops the download, and the next one
     continues there. The environment variables are those of ``huggingface_hub``.

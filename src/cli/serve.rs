@@ -205,6 +205,11 @@ fn model(text: &str) -> Result<ModelSource, String> {
 
 /// Returns the name of a model that is given without one: its folder's name, or its repository's name on the hub.
 fn last_part(model: &str) -> String {
+    // The URL of a revision's page ends with the revision.
+    let model = match model.split_once("/tree/") {
+        Some((page, _)) if page.contains("://") => page,
+        _ => model,
+    };
     let path = Path::new(model);
     // `.` and `..` have no name of their own.
     let absolute = match path.file_name() {
@@ -339,6 +344,19 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_without_a_name_has_that_of_its_folder_or_repository() {
+        for (model, name) in [
+            ("models/vit", "vit"),
+            ("models/vit/", "vit"),
+            ("org/vit@v1", "vit"),
+            ("https://huggingface.co/org/vit", "vit"),
+            ("https://huggingface.co/org/vit/tree/v1", "vit"),
+        ] {
+            assert_eq!(last_part(model), name, "{model}");
+        }
+    }
 
     #[test]
     fn each_device_or_group_of_gpus_has_an_instance() {

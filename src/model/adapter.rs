@@ -1,8 +1,11 @@
 //! LoRA adapters of peft: `adapter_config.json` and `adapter_model.safetensors`, merged into the weights at load.
 //!
-//! As transformers' `from_pretrained` does, an adapter beside a model is applied, and an adapter alone is applied to the model that its
-//! `base_model_name_or_path` names. The values are those of peft's `merge_and_unload`, computed in f64 and kept in f32. `config` says
-//! what each key of the configuration does, `merge` has the formulas.
+//! As transformers' `from_pretrained` does, an adapter beside a model in a local directory is applied to it. An adapter alone, and one
+//! that is named as on the hub, is applied to the model that its `base_model_name_or_path` names. The values are those of peft's
+//! `merge_and_unload`, computed in f64 and kept in f32. `config` says what each key of the configuration does, `merge` has the formulas.
+//!
+//! peft 0.21's forward pass and its merge differ for one layer: the output projection of PyTorch's attention, if it is adapted alone.
+//! The forward pass ignores the update, so training leaves it at zero. An update that is not zero is refused.
 
 mod config;
 mod merge;
@@ -12,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::fields::Fields;
 use super::hub::{self, Repository, Snapshot};
-use super::source::{Document, Source};
+use super::source::{self, Document, Source};
 use super::weights::{Stored, Weights};
 use super::{bf16_layers, compressed_tensors, renames};
 use crate::error::{Error, Result};
@@ -40,14 +43,14 @@ pub(super) struct Adapter {
     base: String,
 }
 
-/// The model that an adapter alone is for.
+/// The model that an adapter belongs to.
 #[derive(Debug)]
 pub(super) enum Base {
     Directory(PathBuf),
     Snapshot(Snapshot),
 }
 
-/// Finds the base model of an adapter that is alone in its directory. As in transformers, the name is first tried as a directory, then
+/// Finds the base model of an adapter. As in transformers, the name is first tried as a directory, then
 /// as a model in the cache of the Hugging Face hub.
 ///
 /// # Errors
@@ -74,8 +77,13 @@ pub(super) fn base(config: &Document) -> Result<Base> {
         },
         None => format!("{name}: there is no such directory"),
     };
+    let alone = if directory.join(source::CONFIG).exists() {
+        ""
+    } else {
+        ", without a model of its own"
+    };
     let reason = format!(
-        "is a LoRA adapter of `{name}`, without a model of its own. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
+        "is a LoRA adapter of `{name}`{alone}. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
          the directory of the base model. Or merge them first: {}",
         merge_command(fields, directory)
     );
@@ -220,12 +228,14 @@ impl Adapter {
             return Err(Error::weights(self.weights.place(), "has no tensor"));
         }
         for (module, layer) in &layers {
-            // peft 0.21 adds the update of the output projection of PyTorch's attention twice, in training too.
-            let attention = module.strip_suffix(".out_proj");
-            let times = if attention.is_some_and(|module| layers.contains_key(module)) {
-                2.0
-            } else {
-                1.0
+            let times = match module.strip_suffix(".out_proj") {
+                // peft 0.21 adds the update of the output projection of PyTorch's attention twice, in training too.
+                Some(attention) if layers.contains_key(attention) => 2.0,
+                Some(attention) if is_pytorch_attention(attention, weights) => {
+                    self.check_output_projection(module, layer)?;
+                    1.0
+                }
+                _ => 1.0,
             };
             self.merge_layer(module, layer, times, weights)?;
         }
@@ -284,8 +294,23 @@ impl Adapter {
         Error::tensor(self.weights.place(), module, reason)
     }
 
+    /// Refuses an update, other than zero, of the output projection of PyTorch's attention alone. peft's forward pass ignores it, and
+    /// `merge_and_unload` applies it.
+    fn check_output_projection(&self, module: &str, layer: &Layer) -> Result<()> {
+        let is_zero = |part: Part| {
+            let tensor = layer.parts.get(&part);
+            tensor.is_none_or(|tensor| tensor.to_f32().iter().all(|&value| value == 0.0))
+        };
+        if is_zero(Part::B) && is_zero(Part::BiasOfB) {
+            return Ok(());
+        }
+        let reason = "has an update that peft applies when it merges, and ignores in the forward pass: PyTorch's attention reads the \
+                      weight itself. Merge the adapter first with `merge_and_unload`, or remove the layer's tensors from it";
+        Err(self.wrong(module, reason))
+    }
+
     fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
-        if !self.config.targets(module) {
+        if !self.config.targets(module)? {
             let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
             return Err(self.wrong(module, reason));
         }
@@ -460,6 +485,11 @@ fn rows(part: Packed, shape: &[usize]) -> Rows {
             count: all - all / 2,
         },
     }
+}
+
+/// Returns true if the module is PyTorch's `MultiheadAttention`, which has the weights of its projections in one parameter.
+fn is_pytorch_attention(module: &str, weights: &Weights) -> bool {
+    place(module, weights).is_some_and(|(name, _)| name.ends_with("in_proj_weight"))
 }
 
 /// Returns the tensor of the model that has a module's weight, and which part of it.

@@ -10,13 +10,16 @@ use crate::json;
 /// Maximum size in a configuration, so that the product of two sizes cannot overflow.
 const LARGEST: u64 = 1 << 20;
 
-/// One JSON object of a configuration file. A key that is `null` counts as absent.
+/// One JSON object of a configuration file. A key that is `null` counts as absent, unless
+/// [`refusing_null`](Self::refusing_null) says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     file: &'a Path,
     parent: Option<&'a str>,
     /// `None` for an object that is not there: all its keys are absent.
     map: Option<&'a Map<String, Value>>,
+    /// True if the typed getters return an error for a key that is `null`.
+    refuses_null: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -27,6 +30,7 @@ impl<'a> Fields<'a> {
                 file,
                 parent: None,
                 map: Some(map),
+                refuses_null: false,
             }),
             _ => Err(Error::config(file, "is not a JSON object")),
         }
@@ -40,6 +44,7 @@ impl<'a> Fields<'a> {
                 file: self.file,
                 parent: Some(key),
                 map: Some(map),
+                ..*self
             })),
             Some(other) => Err(self.unexpected(key, other, "an object")),
         }
@@ -48,11 +53,28 @@ impl<'a> Fields<'a> {
     /// The object under `key`, or one without any key.
     pub(super) fn object_or_empty(&self, key: &'a str) -> Result<Self> {
         let empty = Self {
-            file: self.file,
             parent: Some(key),
             map: None,
+            ..*self
         };
         Ok(self.object(key)?.unwrap_or(empty))
+    }
+
+    /// Returns the object with typed getters that return an error for a key that is `null`. [`get`](Self::get),
+    /// [`object`](Self::object) and [`object_or_empty`](Self::object_or_empty) still take it as absent.
+    pub(super) fn refusing_null(self) -> Self {
+        Self {
+            refuses_null: true,
+            ..self
+        }
+    }
+
+    /// Returns the object with typed getters that take a key that is `null` as absent.
+    pub(super) fn accepting_null(self) -> Self {
+        Self {
+            refuses_null: false,
+            ..self
+        }
     }
 
     /// An error about `key`.
@@ -93,7 +115,8 @@ impl<'a> Fields<'a> {
 
     /// A whole number, maybe 0.
     pub(super) fn count(&self, key: &str) -> Result<Option<usize>> {
-        self.get(key).map(|value| self.whole(key, value)).transpose()
+        let value = self.typed(key, "a whole number")?;
+        value.map(|value| self.whole(key, value)).transpose()
     }
 
     /// Height and width: a pair, or one number for both.
@@ -102,7 +125,7 @@ impl<'a> Fields<'a> {
             0 => Err(self.error(key, "is 0")),
             size => Ok(size),
         };
-        match self.get(key) {
+        match self.typed(key, "a whole number")? {
             None => Ok(None),
             Some(Value::Array(pair)) => match pair.as_slice() {
                 [height, width] => Ok(Some([positive(height)?, positive(width)?])),
@@ -114,7 +137,7 @@ impl<'a> Fields<'a> {
 
     /// A finite number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
-        self.get(key)
+        self.typed(key, "a number")?
             .map(|value| {
                 value
                     .as_f64()
@@ -135,7 +158,7 @@ impl<'a> Fields<'a> {
 
     /// `true` or `false`.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
-        self.get(key)
+        self.typed(key, "true or false")?
             .map(|value| {
                 value
                     .as_bool()
@@ -146,7 +169,7 @@ impl<'a> Fields<'a> {
 
     /// A string.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>> {
-        self.get(key)
+        self.typed(key, "a string")?
             .map(|value| {
                 value
                     .as_str()
@@ -160,6 +183,14 @@ impl<'a> Fields<'a> {
     pub(super) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> Error {
         let shown: String = json::text(value).chars().take(40).collect();
         self.error(key, format_args!("is {shown}, expected {expected}"))
+    }
+
+    /// The value of `key` for a typed getter.
+    fn typed(&self, key: &str, expected: &str) -> Result<Option<&'a Value>> {
+        match self.get(key) {
+            None if self.refuses_null && self.has(key) => Err(self.unexpected(key, &Value::Null, expected)),
+            value => Ok(value),
+        }
     }
 
     fn whole(&self, key: &str, value: &Value) -> Result<usize> {
@@ -201,6 +232,13 @@ mod tests {
         );
         assert_eq!(vision.size("none").unwrap(), None);
         assert!(vision.has("none") && !vision.has("absent"));
+        let strict = top.refusing_null().object("vision_config").unwrap().unwrap();
+        assert_eq!(
+            strict.flag("none").unwrap_err().to_string(),
+            "dir/config.json: `vision_config.none` is null, expected true or false"
+        );
+        assert_eq!(strict.flag("absent").unwrap(), None);
+        assert_eq!(strict.accepting_null().flag("none").unwrap(), None);
         assert!(Fields::new(file, &serde_json::json!([])).is_err());
     }
 }

@@ -16,6 +16,13 @@ use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
 const MAIN: &str = "main";
+/// Sites with the pages of models. `HF_ENDPOINT` may name another.
+const SITES: [&str; 4] = [
+    "https://huggingface.co",
+    "https://www.huggingface.co",
+    "https://hf.co",
+    "http://huggingface.co",
+];
 
 /// A model's repository on the hub, `org/name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +42,11 @@ pub(super) struct Snapshot {
 }
 
 impl Repository {
-    /// `org/name` or `org/name@revision`, with or without timm's `hf-hub:` before it.
+    /// `org/name` or `org/name@revision`, with or without timm's `hf-hub:` before it, or the URL of the model's page.
     pub(super) fn parse(text: &str) -> Option<Self> {
+        let endpoint = env::var("HF_ENDPOINT").unwrap_or_default();
+        let of_page = name_of_page(text, &endpoint);
+        let text = of_page.as_deref().unwrap_or(text);
         let prefixed = ["hf-hub:", "hf_hub:", "hf://"]
             .iter()
             .find_map(|prefix| text.strip_prefix(prefix));
@@ -250,6 +260,20 @@ fn references(refs: &Path, below: &Path, found: &mut Vec<String>) {
             false => found.push(name.to_string_lossy().into_owned()),
         }
     }
+}
+
+/// Returns the name of the model whose page has this URL, as `hf://org/name` or `hf://org/name@revision`. `endpoint` is a site besides
+/// the hub's own; it may be empty.
+fn name_of_page(url: &str, endpoint: &str) -> Option<String> {
+    let endpoint = Some(endpoint.trim_end_matches('/')).filter(|endpoint| !endpoint.is_empty());
+    let path = SITES
+        .into_iter()
+        .chain(endpoint)
+        .find_map(|site| url.strip_prefix(site)?.strip_prefix('/'))?;
+    let path = path.split(['?', '#']).next()?.trim_end_matches('/');
+    // A revision with slashes, such as refs/pr/1, is escaped in its page's URL.
+    let name = path.replacen("/tree/", "@", 1).replace("%2F", "/");
+    Some(format!("hf://{name}"))
 }
 
 /// Whether the hub allows it as a name.

@@ -1,5 +1,5 @@
 //! transformers' `config.json`: `model_type` names the family, `architectures` the class and with it the head; every
-//! key that is left out has the library's default.
+//! key that is left out has the library's default. A key that is `null` is an error where it is one in transformers 5.23.
 
 mod aimv2;
 mod beit;
@@ -227,6 +227,7 @@ const KINDS: &[Kind] = &[
 pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
+    let config = config.refusing_null();
     let vision = match kind.model_type {
         "clip" | "siglip" | "siglip2" | "aimv2" => tower_config(kind, config, "vision_config")?,
         _ => config,
@@ -373,7 +374,12 @@ fn check_channels(config: Fields<'_>) -> Result<()> {
 
 fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
     let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
-    let configured = config.extent("image_size")?.unwrap_or([224, 224]);
+    let sizes = match kind.model_type {
+        // The library has no such key there.
+        "siglip2" | "siglip2_vision_model" => config.accepting_null(),
+        _ => config,
+    };
+    let configured = sizes.extent("image_size")?.unwrap_or([224, 224]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
     let dim = config.size("hidden_size")?.unwrap_or(768);
     let activation = activation(config, "hidden_act", kind.activation)?;
@@ -509,8 +515,9 @@ fn neck(
             if !kind.prefixes.iter().any(pooler) {
                 return Ok(Neck::None);
             }
-            // An output size of 0 stands for the default, like a missing one.
+            // An output size of 0 or null is the default, like a missing one.
             let width = config
+                .accepting_null()
                 .count("pooler_output_size")?
                 .filter(|&width| width > 0)
                 .unwrap_or(dim);

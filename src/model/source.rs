@@ -98,7 +98,7 @@ impl Source<'_> {
             Ok(metadata) => metadata,
             Err(error) => {
                 return match path.to_str().and_then(Repository::parse) {
-                    Some(repository) => Self::of_snapshot(repository.cached()?).with_base(),
+                    Some(repository) => Self::of_snapshot(repository.cached()?).base_of_adapter(),
                     None if error.kind() == io::ErrorKind::NotFound => Err(not_found(path)),
                     None => Err(Error::io(path, error)),
                 };
@@ -108,7 +108,7 @@ impl Source<'_> {
             if !path.join(CONFIG).exists()
                 && let Some(snapshot) = Snapshot::of_folder(path)
             {
-                return Self::of_snapshot(snapshot?).with_base();
+                return Self::of_snapshot(snapshot?).base_of_adapter();
             }
             return Self::of_directory(path.to_owned(), None).with_base();
         }
@@ -146,15 +146,21 @@ impl Source<'_> {
         }
     }
 
-    /// Replaces the directory of an adapter alone by its base model's, as transformers' `from_pretrained` does.
+    /// Replaces a local directory that has an adapter and no model by the base model's, as transformers' `from_pretrained` does.
     fn with_base(self) -> Result<Self> {
-        let is_there = |name: &str| self.place(name).exists();
+        let has = |name: &str| self.place(name).exists();
+        if has(CONFIG) || has(OPEN_CLIP) {
+            return Ok(self);
+        }
+        self.base_of_adapter()
+    }
+
+    /// Replaces the directory of an adapter by the base model's. transformers does so for a name on the hub, even if the repository
+    /// has a model of its own.
+    fn base_of_adapter(self) -> Result<Self> {
         let Self::Directory { path, .. } = &self else {
             return Ok(self);
         };
-        if is_there(CONFIG) || is_there(OPEN_CLIP) {
-            return Ok(self);
-        }
         let Some(config) = self.json(adapter::CONFIG)? else {
             return Ok(self);
         };
@@ -234,12 +240,13 @@ impl Source<'_> {
         }
     }
 
-    /// The path of the model's file `name`, whether it exists or not. A file beside an adapter replaces the base model's.
+    /// The path of the model's file `name`, whether it exists or not. A file beside an adapter replaces the base model's, unless it
+    /// belongs to another model beside the adapter.
     pub(super) fn place(&self, name: &str) -> PathBuf {
         let beside_adapter = match self {
             Self::Directory {
                 adapter: Some(path), ..
-            } => Some(path.join(name)),
+            } if !is_of_model(name) => Some(path.join(name)),
             _ => None,
         };
         beside_adapter
@@ -470,6 +477,12 @@ impl Source<'_> {
     }
 }
 
+/// Returns true for the configuration and the weights of a model, which an adapter's directory may have too.
+fn is_of_model(name: &str) -> bool {
+    let is_weights = name.ends_with(".safetensors") && name != adapter::WEIGHTS;
+    is_weights || [CONFIG, INDEX, OPEN_CLIP].contains(&name)
+}
+
 /// Returns the error for a file that does not belong to a model.
 fn not_a_model(path: &Path) -> Error {
     let start = regular_file::open(path).and_then(|file| {
@@ -522,6 +535,10 @@ fn not_found(path: &Path) -> Error {
     let name = path.to_string_lossy();
     let advice = match timm::pretrained(name.split('.').next().unwrap_or_default()) {
         Some(_) => format!("on the Hugging Face hub it is timm/{name}"),
+        None if name.starts_with("file:") => "name the directory by its path, without file://".to_owned(),
+        None if name.contains("://") => {
+            "a model is a directory, or ORG/NAME or ORG/NAME@REVISION of the Hugging Face hub".to_owned()
+        }
         None => "models of the Hugging Face hub are named as there, for example timm/vit_base_patch16_224"
             .to_owned(),
     };

@@ -4,6 +4,8 @@
 //! SigLIP 2 it has 197 million parameters, more than all else in the tower, and a few thousand of them count for a text.
 
 #[cfg(feature = "text")]
+mod charsmap;
+#[cfg(feature = "text")]
 mod open_clip;
 #[cfg(feature = "text")]
 mod python;

@@ -284,6 +284,33 @@ fn what_cannot_be_merged_is_refused_by_name() {
     assert!(message.contains("has only one of lora_A and lora_B"), "{message}");
 }
 
+/// peft 0.21.2: the forward pass ignores the update of such a layer, `merge_and_unload` applies it.
+#[test]
+fn the_output_projection_of_an_attention_alone_has_no_update() {
+    let directory = beside("hf_siglip_vision", "siglip_pool");
+    set(directory.path(), "target_modules", json!(["out_proj"]));
+    rename(directory.path(), |name| {
+        name.contains("out_proj").then(|| name.to_owned())
+    });
+    let message = refusal(directory.path());
+    assert!(
+        message.contains("head.attention.out_proj") && message.contains("ignores in the forward pass"),
+        "{message}"
+    );
+    let file = directory.path().join("adapter_model.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let zeros = vec![0; bytes.len()];
+    let zeroed = tensors.iter().map(|(name, tensor)| {
+        let data = &zeros[..tensor.data().len()];
+        let view = TensorView::new(tensor.dtype(), tensor.shape().to_vec(), data).unwrap();
+        (name.to_owned(), view)
+    });
+    let written = safetensors::serialize(zeroed, None).unwrap();
+    fs::write(file, written).unwrap();
+    model::load(directory.path(), &LoadOptions::default()).unwrap();
+}
+
 #[test]
 fn an_adapter_without_its_files_says_what_to_do() {
     let directory = beside("hf_vit", "vit_plain");

@@ -126,6 +126,60 @@ fn keys_that_transformers_follows_are_refused_by_name() {
     }
 }
 
+/// transformers 5.23: `from_pretrained` raises for the first keys, and gives the model's own output for the others.
+#[test]
+fn null_is_refused_where_transformers_raises() {
+    for (case, pointer, expected) in [
+        ("hf_vit", "/hidden_act", "`hidden_act` is null, expected a string"),
+        (
+            "hf_vit",
+            "/layer_norm_eps",
+            "`layer_norm_eps` is null, expected a number",
+        ),
+        (
+            "hf_vit",
+            "/qkv_bias",
+            "`qkv_bias` is null, expected true or false",
+        ),
+        (
+            "hf_vit",
+            "/image_size",
+            "`image_size` is null, expected a whole number",
+        ),
+        (
+            "hf_vit",
+            "/num_labels",
+            "`num_labels` is null, expected a whole number",
+        ),
+        (
+            "hf_clip",
+            "/vision_config/num_channels",
+            "`vision_config.num_channels` is null, expected a whole number",
+        ),
+        (
+            "hf_aimv2_native",
+            "/rms_norm_eps",
+            "`rms_norm_eps` is null, expected a number",
+        ),
+    ] {
+        let error = refusal(case, &[(pointer, Value::Null)]);
+        assert!(error.ends_with(expected), "{error}");
+    }
+    for (case, pointer) in [
+        ("hf_vit", "/pooler_output_size"),
+        ("hf_vit", "/problem_type"),
+        ("hf_vit", "/mlp_ratio"),
+        ("hf_clip", "/vision_config/attention_dropout"),
+    ] {
+        let changed = edited(case, &[(pointer, Value::Null)]);
+        assert_eq!(
+            output(changed.path()),
+            output(edited(case, &[]).path()),
+            "{pointer}"
+        );
+    }
+}
+
 #[test]
 fn only_clip_reads_the_older_dict_of_a_tower() {
     let other = json!({ "hidden_act": "relu" });

@@ -162,7 +162,7 @@ fn wrong_checksums_of_headers_are_refused() {
 #[test]
 fn files_that_are_not_images_say_what_they_are() {
     let long = |start: &[u8]| [start, &[b' '; 700]].concat();
-    let cases: [(Vec<u8>, &str, &str); 19] = [
+    let cases: [(Vec<u8>, &str, &str); 22] = [
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n".to_vec(),
             "a Git LFS pointer",
@@ -225,6 +225,21 @@ fn files_that_are_not_images_say_what_they_are() {
         (
             b"\0\0\x01\0\x01\0".to_vec(),
             "an icon (ICO)",
+            "Convert it to PNG or JPEG",
+        ),
+        (
+            b"\0\0\x02\0\x01\0\x20\x20\0\0".to_vec(),
+            "a mouse pointer (CUR)",
+            "Convert it to PNG or JPEG",
+        ),
+        (
+            b"\0\0\x02\0\0\0\0\0\0\0\0\0\x08\0\x08\0\x18\0".to_vec(),
+            "a TGA image",
+            "Convert it to PNG or JPEG",
+        ),
+        (
+            b"\x1a\x01\x01\0\0\0\x01\x18\0\0\0\0\x08\0\x08\0\x08\0".to_vec(),
+            "a TGA image",
             "Convert it to PNG or JPEG",
         ),
         (

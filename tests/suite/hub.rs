@@ -157,3 +157,30 @@ fn what_the_cache_lacks_is_said_with_the_command() {
         "{text}"
     );
 }
+
+/// transformers takes the base model of an adapter that is named as on the hub, whatever the repository has beside it.
+#[test]
+fn an_adapter_on_the_hub_is_applied_to_its_base_model_and_not_to_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let cached = root.path().join("hub");
+    cache(&cached, "org/base", "hf_vit");
+    let snapshot = cache(&cached, "org/adapter", "hf_vit");
+    fs::write(snapshot.join("config.json"), r#"{"model_type": "bert"}"#).unwrap();
+    fs::write(snapshot.join("model.safetensors"), "no weights").unwrap();
+    let adapter = at("tests/golden/adapters/vit_plain");
+    fs::copy(
+        adapter.join("adapter_model.safetensors"),
+        snapshot.join("adapter_model.safetensors"),
+    )
+    .unwrap();
+    let config = fs::read_to_string(adapter.join("adapter_config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["base_model_name_or_path"] = "org/base".into();
+    fs::write(snapshot.join("adapter_config.json"), config.to_string()).unwrap();
+    let output = run(&cached, root.path(), &["inspect", "org/adapter"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("merged into"), "{}", stdout(&output));
+    // A local directory keeps its model.
+    let output = run(&cached, root.path(), &["inspect", snapshot.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+}

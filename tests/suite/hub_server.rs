@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) cut_after: Option<usize>,
     /// The storage answers requests for a range with the whole file.
     pub(crate) ignores_ranges: bool,
+    /// The storage answers requests for a range with one that begins one byte later.
+    pub(crate) shifts_ranges: bool,
     /// Number of requests for the list of files that are answered with 503 first.
     pub(crate) busy: usize,
     /// The storage changes a byte of what it sends.
@@ -238,7 +240,7 @@ impl State {
                 let start = range
                     .strip_prefix("bytes=")
                     .and_then(|range| range.strip_suffix('-'));
-                start.unwrap().parse::<usize>().unwrap()
+                start.unwrap().parse::<usize>().unwrap() + usize::from(settings.shifts_ranges)
             });
         let rest = &bytes[start.unwrap_or(0)..];
         let sent = &rest[..settings.cut_after.map_or(rest.len(), |cut| cut.min(rest.len()))];

@@ -221,6 +221,47 @@ fn a_webp_whose_partitions_are_cut_short_is_refused_before_they_are_allocated() 
     assert!(most < 1 << 20, "{most}");
 }
 
+#[test]
+fn a_large_webp_frame_is_refused_before_it_is_copied() {
+    // A lossless frame of one pixel, with a mebibyte of data.
+    let mut content = vec![0; 1 << 20];
+    content[0] = 0x2F;
+    let mut file = b"RIFF".to_vec();
+    file.extend((12 + content.len() as u32).to_le_bytes());
+    file.extend(b"WEBPVP8L");
+    file.extend((content.len() as u32).to_le_bytes());
+    file.extend(&content);
+    let limits = Limits {
+        max_memory: 3 << 19,
+        ..Limits::default()
+    };
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(decode("large", &file, limits)));
+    let (kind, text) = reason(result.unwrap());
+    assert_eq!(kind, ImageErrorKind::TooLarge, "{text}");
+    assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
+}
+
+/// A list of the chunks would take several times the file.
+#[test]
+fn many_empty_png_chunks_take_no_memory() {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, 2, 2);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(&[7; 12])
+        .unwrap();
+    let end = file.windows(4).position(|kind| kind == b"IEND").unwrap() - 4;
+    let empty = b"\0\0\0\0IDAT\x35\xaf\x06\x1e".repeat(200_000);
+    drop(file.splice(end..end, empty));
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(decode("empty", &file, Limits::default())));
+    assert_eq!(result.unwrap().unwrap().data, [7; 12]);
+    assert!(info.bytes_max < 1 << 20, "{}", info.bytes_max);
+}
+
 /// Turning an image takes its pixels twice.
 #[test]
 fn a_turned_image_is_within_the_limit_on_memory() {

@@ -180,6 +180,20 @@ fn a_server_that_ignores_ranges_sends_the_whole_file_again() {
 }
 
 #[test]
+fn a_range_that_was_not_asked_for_restarts_the_file() {
+    let (hub, home) = (hub("hf_vit"), tempfile::tempdir().unwrap());
+    let weights = files(&at("tests/golden/hf_vit"))["model.safetensors"].clone();
+    let blobs = home.path().join("hub/models--someone--vit-tiny/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let partial = blobs.join(format!("{}.incomplete", sha256(&weights)));
+    fs::write(&partial, &weights[..1000]).unwrap();
+    hub.set(|settings| settings.shifts_ranges = true);
+    let output = pull(&hub, home.path());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(fs::read(blobs.join(sha256(&weights))).unwrap(), weights);
+}
+
+#[test]
 fn damaged_weights_are_removed_and_no_revision_names_them() {
     let (hub, home) = (hub("hf_vit"), tempfile::tempdir().unwrap());
     hub.set(|settings| settings.damages = true);
@@ -271,6 +285,28 @@ fn adapter_of(config: &str) -> BTreeMap<String, Vec<u8>> {
         ("adapter_config.json".into(), config.as_bytes().to_vec()),
         ("adapter_model.safetensors".into(), vec![0; 16]),
     ])
+}
+
+#[test]
+fn an_adapter_beside_a_model_on_the_hub_brings_its_base_model_instead() {
+    let mut settings = Settings::default();
+    settings
+        .repositories
+        .insert("org/base".into(), files(&at("tests/golden/hf_vit")));
+    let mut adapter = adapter_of(r#"{"base_model_name_or_path": "org/base"}"#);
+    adapter.insert("config.json".into(), b"{}".to_vec());
+    adapter.insert("model.safetensors".into(), vec![3; 9000]);
+    settings.repositories.insert("org/adapter".into(), adapter);
+    let (hub, home) = (Hub::start(settings), tempfile::tempdir().unwrap());
+    let output = run(&hub.endpoint, home.path(), &["pull", "org/adapter"]);
+    let paths: Vec<&str> = stdout(&output).lines().collect();
+    assert_eq!(paths.len(), 2, "{}", stderr(&output));
+    let mut names: Vec<_> = fs::read_dir(paths[1])
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["adapter_config.json", "adapter_model.safetensors"]);
 }
 
 #[test]

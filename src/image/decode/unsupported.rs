@@ -20,7 +20,6 @@ const IMAGES: &[(usize, &[u8], &str)] = &[
     (0, b"\xff\x0a", "a JPEG XL image"),
     (0, b"8BPS", "a Photoshop image (PSD)"),
     (0, b"\0\0\x01\0", "an icon (ICO)"),
-    (0, b"\0\0\x02\0", "a mouse pointer (CUR)"),
     (0, b"icns", "an icon of macOS (ICNS)"),
     (0, b"DDS ", "a DirectDraw texture (DDS)"),
     (0, b"\xabKTX ", "a texture (KTX)"),
@@ -60,12 +59,40 @@ pub(super) fn cr2() -> Failure {
     convert("a camera's raw image (Canon CR2)")
 }
 
+/// Returns true for the header of a mouse pointer: type 2, and a number of images, which a TGA does not have at this place.
+fn is_cur(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\0\0\x02\0") && bytes.get(4..6).is_some_and(|count| count != [0, 0])
+}
+
+/// Returns true for the header of a TGA, which has no signature: the description of its palette has to fit the type of image.
+fn is_tga(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.first_chunk::<18>() else {
+        return false;
+    };
+    let [has_palette, image_type, palette_depth, depth] = [1, 2, 7, 16].map(|offset| header[offset]);
+    let has_no_palette = has_palette == 0 && header[3..8] == [0; 5];
+    let has_pixels = header[12..14] != [0, 0] && header[14..16] != [0, 0];
+    let is_consistent = match image_type {
+        1 | 9 => has_palette == 1 && depth == 8 && [15, 16, 24, 32].contains(&palette_depth),
+        2 | 10 => has_no_palette && [15, 16, 24, 32].contains(&depth),
+        3 | 11 => has_no_palette && [8, 16].contains(&depth),
+        _ => false,
+    };
+    has_pixels && is_consistent
+}
+
 /// Says what the content is, if that is known, and what to do.
 pub(super) fn failure(bytes: &[u8]) -> Failure {
     let begins =
         |offset: usize, magic: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic));
     if let Some((_, _, name)) = IMAGES.iter().find(|(offset, magic, _)| begins(*offset, magic)) {
         return convert(name);
+    }
+    if is_cur(bytes) {
+        return convert("a mouse pointer (CUR)");
+    }
+    if is_tga(bytes) {
+        return convert("a TGA image");
     }
     match foreign::describe(bytes) {
         Some(what) => Failure::unsupported(format!("not an image, but {what}")),

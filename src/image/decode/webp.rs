@@ -48,8 +48,10 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     } else {
         (width as u64 * height as u64).saturating_mul(3)
     };
-    let file = picture.frame.file();
-    let image = still(&file, claim, canvas.saturating_add(file.len() as u64))?;
+    // The copy of the frame, and the canvas.
+    let beside = (picture.frame.file_bytes() as u64).saturating_add(canvas);
+    claim.reserve(picture.frame.memory().saturating_add(beside))?;
+    let image = still(&picture.frame.file(), claim)?;
     if fills_canvas {
         return Ok(image);
     }
@@ -70,8 +72,8 @@ fn contained(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(..usize::try_from(size).ok()?.checked_add(8)?)
 }
 
-/// Decodes a simple file, with `beside` bytes of memory in use beside it.
-fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, Failure> {
+/// Decodes a simple file within the memory that is reserved.
+fn still(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let reason = |error: image_webp::DecodingError| match error {
         image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Failure::truncated("the WebP is truncated")
@@ -83,7 +85,6 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     let (width, height) = decoder.dimensions();
     let (width, height) = claim.check(width, height)?;
     let alpha = decoder.has_alpha();
-    claim.reserve(memory(&mut decoder, width as u64, height as u64, bytes).saturating_add(beside))?;
     let size = decoder
         .output_buffer_size()
         .ok_or_else(|| Failure::too_large("the image does not fit into memory"))?;
@@ -221,31 +222,37 @@ impl<'a> Frame<'a> {
     /// Makes a simple file that has this chunk alone.
     fn file(&self) -> Vec<u8> {
         let padded = self.content.len().next_multiple_of(2);
-        let mut file = Vec::with_capacity(RIFF_HEADER + 8 + padded);
+        let mut file = Vec::with_capacity(self.file_bytes());
         file.extend(b"RIFF");
         file.extend((4 + 8 + padded as u32).to_le_bytes());
         file.extend(b"WEBP");
         file.extend(if self.lossy { b"VP8 " } else { b"VP8L" });
         file.extend((self.content.len() as u32).to_le_bytes());
         file.extend(self.content);
-        file.resize(RIFF_HEADER + 8 + padded, 0);
+        file.resize(self.file_bytes(), 0);
         file
     }
-}
 
-/// Bytes that the decoder takes, and the pixels.
-fn memory(decoder: &mut WebPDecoder<Cursor<&[u8]>>, width: u64, height: u64, bytes: &[u8]) -> u64 {
-    let pixels = width * height;
-    // Macroblocks of 16×16, chroma at half the size.
-    let planes = width.next_multiple_of(16) * height.next_multiple_of(16) * 3 / 2;
-    let per_pixel = if decoder.is_lossy() {
-        3
-    } else {
-        // RGB or RGBA, samples of 4 bytes, transforms and codes of blocks of at least 4×4.
-        4 + 4 + 2
-    };
-    // Chunks are copied. Codes have tables.
-    (planes + pixels.saturating_mul(per_pixel)).saturating_add(bytes.len() as u64)
+    /// Length of the file that [`Frame::file`] makes.
+    fn file_bytes(&self) -> usize {
+        RIFF_HEADER + 8 + self.content.len().next_multiple_of(2)
+    }
+
+    /// Bytes that the decoder takes, and the pixels.
+    fn memory(&self) -> u64 {
+        let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
+        let pixels = width * height;
+        // Macroblocks of 16×16, chroma at half the size.
+        let planes = width.next_multiple_of(16) * height.next_multiple_of(16) * 3 / 2;
+        let per_pixel = if self.lossy {
+            3
+        } else {
+            // RGB or RGBA, samples of 4 bytes, transforms and codes of blocks of at least 4×4.
+            4 + 4 + 2
+        };
+        // Chunks are copied. Codes have tables.
+        planes + pixels * per_pixel + self.file_bytes() as u64
+    }
 }
 
 /// The chunks of a RIFF body: kind and content. Ends at the first one that is cut short.

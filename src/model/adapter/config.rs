@@ -149,25 +149,34 @@ impl Config {
     }
 
     /// Returns true if the configuration says that the module was adapted.
-    pub(super) fn targets(&self, module: &str) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the pattern of `target_modules` takes too many steps.
+    pub(super) fn targets(&self, module: &str) -> Result<bool> {
         let is = |name: &str| module == name || module.ends_with(&format!(".{name}"));
         let parameters = self.parameters.iter();
         let mut owners = parameters.filter_map(|parameter| Some(parameter.rsplit_once('.')?.0));
         let is_target = match &self.targets {
             None => self.parameters.is_empty(),
             Some(Targets::Names(names)) => names.iter().any(|name| is(name)),
-            Some(Targets::Pattern(pattern)) => matches(pattern, module),
+            Some(Targets::Pattern(pattern)) => matches(&self.file, "target_modules", pattern, module)?,
         };
+        if is_target || owners.any(is) {
+            return Ok(true);
+        }
         // PyTorch's attention has its output projection as a module of its own, which peft adapts with it.
-        let attention = module.strip_suffix(".out_proj");
-        is_target || owners.any(is) || attention.is_some_and(|module| self.targets(module))
+        match module.strip_suffix(".out_proj") {
+            Some(attention) => self.targets(attention),
+            None => Ok(false),
+        }
     }
 
     /// Returns the module's rank and the factor of its update.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if two patterns match it and differ.
+    /// [`Error::Config`] if two patterns match it and differ, or if a pattern takes too many steps.
     pub(super) fn scaling(&self, module: &str) -> Result<(usize, f64)> {
         let rank = matching(&self.file, &self.ranks, module, "rank_pattern")?.unwrap_or(self.rank);
         let alpha = matching(&self.file, &self.alphas, module, "alpha_pattern")?.unwrap_or(self.alpha);
@@ -236,8 +245,14 @@ fn regex(fields: Fields<'_>, key: &str, pattern: &str) -> Result<Regex> {
         .map_err(|error| fields.error(key, format_args!("has a pattern that is not supported: {error}")))
 }
 
-fn matches(pattern: &Regex, module: &str) -> bool {
-    pattern.is_match(module).unwrap_or(false)
+/// Returns true if the pattern of `key` matches the module.
+fn matches(file: &Path, key: &str, pattern: &Regex, module: &str) -> Result<bool> {
+    pattern.is_match(module).map_err(|error| {
+        let pattern = pattern.as_str();
+        let reason =
+            format!("`{key}` has the pattern {pattern}, which fails on {module}: {error}. Simplify it");
+        Error::config(file, reason)
+    })
 }
 
 /// Returns the value of the patterns that match. peft takes the first in the file's order, which is not known here.
@@ -247,15 +262,19 @@ fn matching<T: Copy + PartialEq>(
     module: &str,
     key: &str,
 ) -> Result<Option<T>> {
-    let mut found = patterns.iter().filter(|(pattern, _)| matches(pattern, module));
-    let Some(&(_, first)) = found.next() else {
-        return Ok(None);
-    };
-    if found.any(|&(_, other)| other != first) {
-        let reason = format!("`{key}` has several patterns with different values for {module}. Give it one");
-        return Err(Error::config(file, reason));
+    let mut found: Option<T> = None;
+    for (pattern, value) in patterns {
+        if !matches(file, key, pattern, module)? {
+            continue;
+        }
+        if found.is_some_and(|first| first != *value) {
+            let reason =
+                format!("`{key}` has several patterns with different values for {module}. Give it one");
+            return Err(Error::config(file, reason));
+        }
+        found = Some(*value);
     }
-    Ok(Some(first))
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -325,7 +344,8 @@ mod tests {
         assert_eq!(plain.scaling("vit.layer.0.query").unwrap(), (2, 4.0));
         assert_eq!(plain.scaling("vit.layer.1.value").unwrap(), (4, 0.75));
         assert_eq!(plain.scaling("vit.layer.1.overvalue").unwrap(), (4, 2.0));
-        assert!(plain.targets("vit.layer.1.value") && !plain.targets("vit.layer.1.values"));
+        assert!(plain.targets("vit.layer.1.value").unwrap());
+        assert!(!plain.targets("vit.layer.1.values").unwrap());
         let mut stabilized = document.clone();
         stabilized["use_rslora"] = json!(true);
         assert_eq!(
@@ -335,5 +355,20 @@ mod tests {
         let mut unclear = document;
         unclear["alpha_pattern"] = json!({"value": 3, "layer.1.value": 4});
         assert!(config(&unclear).unwrap().scaling("layer.1.value").is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_takes_too_many_steps_is_an_error_with_its_key() {
+        let pattern = "(a|b|ab)*(?>c)";
+        let module = "ab".repeat(28);
+        let target = json!({"peft_type": "LORA", "target_modules": pattern});
+        let message = config(&target).unwrap().targets(&module).unwrap_err().to_string();
+        assert!(
+            message.contains("target_modules") && message.contains(pattern),
+            "{message}"
+        );
+        let rank = json!({"peft_type": "LORA", "target_modules": ["query"], "rank_pattern": {pattern: 2}});
+        let message = config(&rank).unwrap().scaling(&module).unwrap_err().to_string();
+        assert!(message.contains("rank_pattern"), "{message}");
     }
 }

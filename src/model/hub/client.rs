@@ -197,14 +197,15 @@ impl Client {
         }
     }
 
-    /// The bytes of `file` from `start` on, and where the answer begins: at `start`, or at 0 if the server ignores ranges.
+    /// The bytes of `file` from `start` on, and where the answer begins: at `start`, or at 0 if the server ignores ranges. `None` if
+    /// a partial answer does not say where it begins.
     pub(super) fn read(
         &self,
         repository: &Repository,
         commit: &str,
         file: &str,
         start: u64,
-    ) -> Result<(u64, impl Read + use<>), Failure> {
+    ) -> Result<(Option<u64>, impl Read + use<>), Failure> {
         let mut request = self.get(&self.file_url(repository, commit, file));
         request = request.header(header::ACCEPT_ENCODING, "identity");
         if start > 0 {
@@ -212,9 +213,9 @@ impl Client {
         }
         let response = self.checked(repository, Some(file), request.call())?;
         let begin = if response.status() == StatusCode::PARTIAL_CONTENT {
-            start
+            text(&response, header::CONTENT_RANGE.as_str()).and_then(range_start)
         } else {
-            0
+            Some(0)
         };
         Ok((begin, response.into_body().into_reader()))
     }
@@ -379,6 +380,12 @@ fn escaped(name: &str) -> String {
             _ => format!("%{byte:02X}"),
         })
         .collect()
+}
+
+/// The first byte of a `Content-Range`, such as `bytes 1000-1999/2000`.
+fn range_start(range: &str) -> Option<u64> {
+    let (start, _) = range.trim().strip_prefix("bytes ")?.split_once('-')?;
+    start.trim().parse().ok()
 }
 
 /// Scheme and host of a URL.

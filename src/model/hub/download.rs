@@ -71,12 +71,13 @@ pub struct Pulled {
     pub path: PathBuf,
     /// Bytes that were downloaded; 0 if the cache had all files.
     pub downloaded: u64,
-    /// The model that the repository's adapter (LoRA) belongs to, if it is an adapter alone.
+    /// The model that the repository's adapter (LoRA) belongs to, if it has one.
     pub base: Option<Box<Pulled>>,
 }
 
 /// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
-/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
+/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name`, `org/name@revision` or the URL of the
+/// model's page.
 ///
 /// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an
 /// interrupted download continues where it ended. The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and
@@ -96,13 +97,13 @@ pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFl
                  timm/vit_base_patch16_224."
             .to_owned(),
     })?;
-    let mut pulled = pull_repository(repository, &mut progress)?;
+    let mut pulled = pull_repository(repository, Part::Named, &mut progress)?;
     pulled.base = pull_base(&pulled.path, &mut progress)?;
     Ok(pulled)
 }
 
 /// Downloads one repository, without the model that an adapter belongs to.
-fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<Pulled> {
+fn pull_repository(repository: Repository, part: Part, progress: &mut Report<'_>) -> Result<Pulled> {
     let repository = repository.default_weights().unwrap_or(repository);
     let cache = environment().ok_or_else(|| {
         repository.error("there is no home directory for the cache. Set HF_HUB_CACHE to a folder.")
@@ -115,6 +116,7 @@ fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<
         locks: cache.join(".locks").join(repository.folder()),
         repository: &repository,
         listing: &listing,
+        part,
     };
     let downloaded = download.run(progress)?;
     Ok(Pulled {
@@ -126,11 +128,11 @@ fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<
     })
 }
 
-/// Downloads the model that an adapter belongs to, if `path` has an adapter and no model. The model of a model that is itself an
-/// adapter is not downloaded, because no adapter of an adapter is loaded.
+/// Downloads the model that an adapter belongs to, if `path` has an adapter. The model of a model that is itself an adapter is not
+/// downloaded, because no adapter of an adapter is loaded.
 fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
     let file = path.join(adapter::CONFIG);
-    if path.join(source::CONFIG).exists() || !file.exists() {
+    if !file.exists() {
         return Ok(None);
     }
     let bytes = fs::read(&file).map_err(|error| Error::io(&file, error))?;
@@ -141,9 +143,18 @@ fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled
         return Ok(None);
     };
     match adapter::base_repository(fields, name)? {
-        Some(base) => pull_repository(base, progress).map(|base| Some(Box::new(base))),
+        Some(base) => pull_repository(base, Part::Base, progress).map(|base| Some(Box::new(base))),
         None => Ok(None),
     }
+}
+
+/// The repository's part in the model that is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The repository that the caller names. If it has an adapter, its own model is not used.
+    Named,
+    /// The base model of an adapter.
+    Base,
 }
 
 /// The download of one repository at one commit.
@@ -151,6 +162,7 @@ struct Download<'a> {
     client: &'a Client,
     repository: &'a Repository,
     listing: &'a Listing,
+    part: Part,
     /// The repository's folder in the cache.
     folder: PathBuf,
     locks: PathBuf,
@@ -204,8 +216,11 @@ impl Download<'_> {
 
     /// Returns the files to download, without shards.
     fn configs(&self) -> Result<Vec<String>> {
-        let has = |name: &str| self.listing.files().any(|file| file == name);
-        let weights = if has(source::CONFIG) {
+        let has = |name: &str| self.has(name);
+        let is_adapter = self.is_adapter();
+        let weights = if is_adapter {
+            Some(adapter::WEIGHTS).filter(|name| has(name))
+        } else if has(source::CONFIG) {
             [source::WEIGHTS, source::INDEX]
                 .into_iter()
                 .find(|name| has(name))
@@ -216,11 +231,23 @@ impl Download<'_> {
         };
         match weights {
             Some(weights) => {
-                let configs = CONFIGS.into_iter().filter(|name| has(name) && *name != weights);
+                let of_model = [source::CONFIG, source::OPEN_CLIP];
+                let is_read =
+                    |name: &&str| has(name) && *name != weights && !(is_adapter && of_model.contains(name));
+                let configs = CONFIGS.into_iter().filter(is_read);
                 Ok(configs.chain([weights]).map(str::to_owned).collect())
             }
             None => Err(self.no_weights()),
         }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.listing.files().any(|file| file == name)
+    }
+
+    /// Returns true if only the repository's adapter is used, as in transformers.
+    fn is_adapter(&self) -> bool {
+        self.part == Part::Named && self.has(adapter::CONFIG)
     }
 
     fn no_weights(&self) -> Error {
@@ -229,6 +256,11 @@ impl Download<'_> {
             Some(file) => format!(
                 "has its weights in PyTorch's format only ({file}), which hipvit does not read. Save the model with \
                  save_pretrained, or timm's save_for_hf, and safetensors."
+            ),
+            None if self.is_adapter() => format!(
+                "has {}, but not {}. Name its base model instead.",
+                adapter::CONFIG,
+                adapter::WEIGHTS
             ),
             None => {
                 let files: Vec<&str> = self.listing.files().take(12).collect();
@@ -324,8 +356,15 @@ impl Download<'_> {
     ) -> Result<u64, Failure> {
         let commit = &self.listing.commit;
         let (begin, mut body) = self.client.read(self.repository, commit, file, partial.length)?;
-        if begin != partial.length {
-            partial.truncate(begin)?;
+        match begin {
+            Some(begin) if begin <= partial.length => partial.truncate(begin)?,
+            // The next attempt asks for the whole file.
+            _ => {
+                partial.truncate(0)?;
+                return Err(Failure::Transient(self.repository.error(format_args!(
+                    "{file}: the hub sends a part that was not asked for"
+                ))));
+            }
         }
         let mut buffer = vec![0; BUFFER];
         let mut received = 0;
@@ -451,22 +490,20 @@ fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
     }
 }
 
-/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links.
+/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links. Replaces an earlier file
+/// atomically, so that other processes always find one.
 fn link(blob: &Path, etag: &str, place: &Path) -> Result<()> {
-    let removed = fs::remove_file(place);
-    if let Err(error) = removed.as_ref()
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return removed.map_err(|error| Error::io(place, error));
-    }
-    #[cfg(unix)]
-    let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), place);
-    #[cfg(not(unix))]
-    let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
-    match linked {
-        Ok(()) => Ok(()),
-        Err(_) => fs::copy(blob, place)
-            .map(drop)
-            .map_err(|error| Error::io(place, error)),
-    }
+    let folder = place.parent().unwrap_or(Path::new("."));
+    let temporary = tempfile::Builder::new().make_in(folder, |path| {
+        #[cfg(unix)]
+        let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), path);
+        #[cfg(not(unix))]
+        let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(blob, path).map(drop),
+            linked => linked,
+        }
+    });
+    let replaced = temporary.and_then(|link| link.into_temp_path().persist(place).map_err(io::Error::from));
+    replaced.map_err(|error| Error::io(place, error))
 }

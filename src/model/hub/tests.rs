@@ -50,9 +50,48 @@ fn names_on_the_hub_are_told_from_paths() {
         "models/vit.safetensors/",
         "C:\\a",
         "hf-hub:",
+        "https://huggingface.co/",
+        "https://huggingface.co/datasets/org/name",
+        "https://huggingface.co/org/name/blob/main/config.json",
+        "https://huggingface.co.example.org/org/name",
+        "https://example.org/org/name",
+        "file:///org/name",
     ] {
         assert_eq!(parsed(text), None, "{text}");
     }
+}
+
+#[test]
+fn the_url_of_a_page_names_its_model() {
+    let named = |url: &str| {
+        let name = name_of_page(url, "http://mirror.local/hf/")?;
+        let found = Repository::parse(&name)?;
+        Some((found.id, found.revision))
+    };
+    for (url, id, revision) in [
+        (
+            "https://huggingface.co/google/vit-base-patch16-224",
+            "google/vit-base-patch16-224",
+            None,
+        ),
+        ("https://huggingface.co/org/name/", "org/name", None),
+        ("https://hf.co/org/name?library=timm#usage", "org/name", None),
+        ("https://huggingface.co/org/name/tree/v1", "org/name", Some("v1")),
+        (
+            "https://huggingface.co/org/name/tree/refs%2Fpr%2F1",
+            "org/name",
+            Some("refs/pr/1"),
+        ),
+        ("https://huggingface.co/gpt2", "gpt2", None),
+        ("http://mirror.local/hf/org/name", "org/name", None),
+    ] {
+        let expected = Some((id.to_owned(), revision.map(str::to_owned)));
+        assert_eq!(named(url), expected, "{url}");
+    }
+    assert_eq!(
+        repository("https://huggingface.co/org/name/tree/v1"),
+        repository("org/name@v1")
+    );
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
             (pooling, Projection::Layer("text_projection"), width)
         }
         false => {
-            let width = text.size("projection_size")?.unwrap_or(dim);
+            let width = text.accepting_null().size("projection_size")?.unwrap_or(dim);
             let projection = Projection::Layer("text_model.head");
             (TextPooling::Last, projection, width)
         }

@@ -8,6 +8,8 @@ use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
+use super::charsmap;
+
 /// Field numbers of the file's messages.
 const PIECES: u32 = 1;
 const TRAINER: u32 = 2;
@@ -77,6 +79,9 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
     let end_id = end_id.ok_or_else(|| format!("lacks the end token {end}"))?;
     let mut tokenizer = Tokenizer::new(Unigram::from(pieces, unknown, false).map_err(text)?);
     if !charsmap.is_empty() {
+        if !charsmap::is_valid(charsmap) {
+            return Err(charsmap::DAMAGED.to_owned());
+        }
         let normalizer = Precompiled::from(charsmap).map_err(|error| error.to_string())?;
         tokenizer.with_normalizer(Some(normalizer)).map_err(text)?;
     }

@@ -21,7 +21,7 @@ use tokenizers::{
 };
 
 use self::added::Special;
-use super::{TokenizerKind, sentencepiece};
+use super::{TokenizerKind, charsmap, sentencepiece};
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::source::{Document, Source};
@@ -323,10 +323,13 @@ fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathB
         return Ok(None);
     };
     let file = source.place(TOKENIZER);
-    match tokenizers::Tokenizer::from_bytes(&bytes) {
-        Ok(tokenizer) => Ok(Some((tokenizer, file))),
-        Err(error) => Err(Error::config(&file, format!("is not a tokenizer: {error}"))),
+    let fault = |error: tokenizers::Error| Error::config(&file, format!("is not a tokenizer: {error}"));
+    // Before the rules are read, because that allocates what they say.
+    if !charsmap::all_valid(&bytes).map_err(|error| fault(error.into()))? {
+        return Err(Error::config(&file, charsmap::DAMAGED));
     }
+    let tokenizer = tokenizers::Tokenizer::from_bytes(&bytes).map_err(fault)?;
+    Ok(Some((tokenizer, file)))
 }
 
 /// The model of `vocab.json` and `merges.txt`; `None` without them.

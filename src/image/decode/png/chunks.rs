@@ -58,6 +58,14 @@ impl<'a> Chunks<'a> {
     pub(super) fn new(file: &'a [u8]) -> Self {
         Self(file.get(SIGNATURE.len()..).unwrap_or_default())
     }
+
+    /// Returns the next chunk if it is accepted, and leaves it otherwise.
+    fn next_if(&mut self, accepts: impl FnOnce(&Chunk<'a>) -> bool) -> Option<Chunk<'a>> {
+        let mut rest = Chunks(self.0);
+        let chunk = rest.next().filter(accepts)?;
+        *self = rest;
+        Some(chunk)
+    }
 }
 
 impl<'a> Iterator for Chunks<'a> {
@@ -89,7 +97,8 @@ const PADDING: usize = 8;
 pub(super) struct Parts<'a> {
     header: [u8; HEADER_BYTES],
     palette: Option<Chunk<'a>>,
-    data: Vec<Chunk<'a>>,
+    /// The file from its first `IDAT` on.
+    data: &'a [u8],
     /// True if the decoder can read the file as it is.
     regular: bool,
 }
@@ -101,7 +110,7 @@ impl<'a> Parts<'a> {
         if !file.starts_with(SIGNATURE) {
             return Err("damaged PNG: its first 8 bytes are not the PNG signature".into());
         }
-        let mut chunks = Chunks::new(file).peekable();
+        let mut chunks = Chunks::new(file);
         let (mut before, mut header) = (0, chunks.next().ok_or(CUT)?);
         while header.kind != b"IHDR" {
             before += 1;
@@ -110,7 +119,7 @@ impl<'a> Parts<'a> {
         let mut parts = Self {
             header: checked_header(&header)?,
             palette: None,
-            data: Vec::new(),
+            data: &[],
             regular: before == 0,
         };
         parts.regular &= parts.header == *header.content;
@@ -121,19 +130,26 @@ impl<'a> Parts<'a> {
                 _ => parts.regular &= chunk.is_ancillary(),
             }
         }
+        parts.data = chunks.0;
+        let mut has_data = false;
         while let Some(chunk) = chunks.next_if(|chunk| chunk.kind == b"IDAT") {
             parts.regular &= chunk.is_whole();
-            parts.data.push(chunk);
+            has_data = true;
         }
-        if parts.data.is_empty() {
+        if !has_data {
             return Err(CUT);
         }
-        let ends = |chunk: &Chunk<'_>| chunk.is_ancillary() && chunk.is_whole();
-        parts.regular &= match chunks.peek() {
-            Some(chunk) => ends(chunk),
+        parts.regular &= match chunks.next() {
+            Some(chunk) => chunk.is_ancillary() && chunk.is_whole(),
             None => chunks_end_with_iend(file),
         };
         Ok(parts)
+    }
+
+    /// The chunks with data, at least one. They are read from the file again, because a list of them takes more memory than
+    /// empty ones in the file.
+    fn data(&self) -> impl Iterator<Item = Chunk<'a>> {
+        Chunks(self.data).take_while(|chunk| chunk.kind == b"IDAT")
     }
 
     /// Width and height.
@@ -176,15 +192,12 @@ impl<'a> Parts<'a> {
 
     /// True if the data is whole, or has at least so many bytes when it is decompressed, be it without its end.
     pub(super) fn decompress_to(&self, bytes: u64) -> bool {
-        let [whole @ .., last] = &self.data[..] else {
-            return false;
-        };
-        if last.is_whole() {
+        if self.data().all(|chunk| chunk.is_whole()) {
             return true;
         }
         let mut inflate = Decompress::new(true);
         let mut output = [0; 4096];
-        for chunk in whole.iter().chain([last]) {
+        for chunk in self.data() {
             let mut rest = chunk.content;
             loop {
                 let (taken, made) = (inflate.total_in(), inflate.total_out());
@@ -204,7 +217,7 @@ impl<'a> Parts<'a> {
         if self.regular {
             return 0;
         }
-        let chunks = self.data.iter().chain(&self.palette);
+        let chunks = self.data().chain(self.palette);
         let contents: usize = chunks.map(|chunk| chunk.content.len() + FRAME_BYTES).sum();
         (SIGNATURE.len() + HEADER_BYTES + 3 * FRAME_BYTES + contents + PADDING) as u64
     }
@@ -223,8 +236,8 @@ impl<'a> Parts<'a> {
         copy.extend(SIGNATURE);
         part(b"IHDR", &self.header).write(&mut copy);
         self.palette
-            .iter()
-            .chain(&self.data)
+            .into_iter()
+            .chain(self.data())
             .for_each(|chunk| chunk.write(&mut copy));
         part(b"IDAT", &[0; PADDING]).write(&mut copy);
         part(b"IEND", &[]).write(&mut copy);
