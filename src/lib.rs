@@ -198,6 +198,7 @@ pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod drawing;
+mod encoding;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]

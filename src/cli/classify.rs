@@ -86,6 +86,7 @@ impl Args {
         let texts = self.texts()?;
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.images(ranks)?;
+        self.inputs.check_outputs(&images, &sink)?;
         let model = self.model.at(ranks)?;
         let session = model.load_with(self.labels.apply(model.builder())?)?;
         let zero_shot = match &texts {

@@ -121,6 +121,7 @@ impl Args {
         }
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
+        self.inputs.check_outputs(&images, sink.iter().chain(&names))?;
         let (sources, unlisted) = images.into_sources();
         if format == Format::Safetensors {
             check_names_fit(sources.iter().map(Source::name))?;
@@ -216,10 +217,13 @@ impl Args {
             let embedding = self.scaled(embedding.to_vec());
             match &mut writer {
                 Writer::Json(out) => {
-                    record::write(
-                        out,
-                        &Record::of_text(&session, text, json!({ "embedding": embedding })),
-                    )?;
+                    let embedded = Embedded {
+                        embedding,
+                        prefix_tokens: None,
+                        tokens: None,
+                        layers: BTreeMap::new(),
+                    };
+                    record::write(out, &Record::of_text(&session, text, embedded))?;
                 }
                 writer => writer.row(text, &embedding)?,
             }
@@ -240,7 +244,9 @@ impl Args {
             (self.timing, "--timing"),
         ];
         if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
-            let text = format!("--text and {option}: texts are embedded by a command of their own");
+            let text = format!(
+                "--text and {option} exclude each other: a command embeds either texts or images. Leave one out"
+            );
             return Err(Usage(text).into());
         }
         if ranks.world().is_some() {

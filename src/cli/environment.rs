@@ -4,8 +4,9 @@
 //! conflicts with an argument. An empty variable counts as unset.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -63,6 +64,9 @@ static VARIABLES: [Variable; 3] = [
     },
 ];
 
+/// The variables whose values count, with the values.
+static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
+
 /// Parses the command line, whose first argument is the program's name, with the variables as defaults.
 ///
 /// # Errors
@@ -79,20 +83,40 @@ pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
         .skip(1)
         .position(|argument| argument.to_str() == subcommand);
     if let Some(at) = at.filter(|_| !defaults.is_empty()) {
-        let options = defaults
-            .iter()
-            .flat_map(|(variable, value)| [OsString::from(format!("--{}", variable.option)), value.clone()]);
+        let options = defaults.iter().map(|(variable, value)| {
+            // In one argument, since a value may begin with a dash.
+            let mut argument = OsString::from(format!("--{}=", variable.option));
+            argument.push(value);
+            argument
+        });
         arguments.splice(at + 2..at + 2, options.collect::<Vec<_>>());
         matches = command
             .clone()
             .try_get_matches_from(&arguments)
             .inspect_err(|_| {
-                for (Variable { name, option, .. }, value) in &defaults {
-                    output::note(&format!("--{option} comes from {name}={}", value.display()));
+                for (variable, value) in &defaults {
+                    note(variable, value);
                 }
             })?;
+        let _ = TAKEN.set(defaults);
     }
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Notes which variables the values come from that `error` is about, if any do. `is_of_gpu` is true for an error of the GPU or its
+/// libraries.
+pub fn note_origins(error: &str, is_of_gpu: bool) {
+    for (variable, value) in TAKEN.get().into_iter().flatten() {
+        let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
+        if is_named || (is_of_gpu && variable.option == "device") {
+            note(variable, value);
+        }
+    }
+}
+
+fn note(variable: &Variable, value: &OsStr) {
+    let Variable { name, option, .. } = variable;
+    output::note(&format!("--{option} comes from {name}={}", value.display()));
 }
 
 /// Adds the variables to the help of their options.

@@ -5,7 +5,7 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 
-use super::{Usage, one_line, output};
+use super::{Usage, environment, one_line, output};
 
 /// Reports what stopped the command. Returns the exit code.
 pub fn failed(error: &Error) -> u8 {
@@ -13,6 +13,8 @@ pub fn failed(error: &Error) -> u8 {
         return 0;
     }
     say_error(error);
+    let is_of_gpu = matches!(error.downcast_ref(), Some(hipvit::Error::Hip(_)));
+    environment::note_origins(&with_causes(error), is_of_gpu);
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
         && let Some(advice) = gpu_libraries()
     {

@@ -223,8 +223,10 @@ fn unknown_ending<F: Formats>(path: &Path) -> String {
     let endings = F::FORMATS.iter().flat_map(|format| format.endings());
     let endings: Vec<String> = endings.map(|ending| format!(".{ending}")).collect();
     let named = F::FORMATS.iter().find(|format| path == Path::new(format.name()));
+    let is_directory = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
     let path = path.display();
     match named {
+        _ if is_directory => format!("--output {path}: is a directory. Name a file in it"),
         Some(format) => format!(
             "--output {path}: is the name of a file; to print it use --format {}",
             format.name()

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
@@ -14,6 +15,7 @@ use hipvit::image::{DecodeOptions, Limits};
 use hipvit::pipeline::Source;
 use rayon::prelude::*;
 
+use super::output::Sink;
 use super::progress::Progress;
 use super::ranks::Ranks;
 use super::{Outcome, Usage, output, refused, report};
@@ -52,7 +54,7 @@ pub struct Inputs {
 pub struct DecodeArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
-    max_pixels: u64,
+    pub max_pixels: u64,
     /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
     /// rejected [default: half of the machine's or container's memory]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -60,7 +62,7 @@ pub struct DecodeArgs {
     /// Turn JPEG, PNG and WebP images as their EXIF orientation says. It is ignored otherwise, as timm and transformers
     /// ignore it
     #[arg(long)]
-    exif: bool,
+    pub exif: bool,
 }
 
 /// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
@@ -140,6 +142,42 @@ impl Inputs {
     /// As [`list`](Self::list), after what `first` stands for.
     pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
         self.list_with(first, read_stdin)
+    }
+
+    /// Refuses an output file that is one of the images, or the list of them: the results would replace it.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`] if an output is an input.
+    pub fn check_outputs<'a>(
+        &self,
+        images: &Listing,
+        outputs: impl IntoIterator<Item = &'a Sink>,
+    ) -> Result<()> {
+        let identify = |path: &Path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let outputs = outputs.into_iter().filter_map(Sink::path);
+        let outputs: Vec<_> = outputs.filter_map(|path| Some((path, identify(path)?))).collect();
+        if outputs.is_empty() {
+            return Ok(());
+        }
+        let files = images.sources.iter().filter_map(|source| match source {
+            Source::File(path) => Some(path),
+            _ => None,
+        });
+        for input in self.files_from.iter().chain(files) {
+            let found = identify(input);
+            if let Some((output, _)) = outputs.iter().find(|(_, output)| found == Some(*output)) {
+                let output = output.display();
+                let text = format!(
+                    "{output}: is an input, which the results would replace. Name another file by --output"
+                );
+                return Err(Usage(text).into());
+            }
+        }
+        Ok(())
     }
 
     fn list_with(

@@ -49,7 +49,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use errors::{failed, report};
@@ -76,7 +76,8 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
 instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
-The file appears, or replaces an older one, when it is complete. Progress, notes, warnings and errors go to standard error.
+The file appears, or replaces an older one, when it is complete; an older one stays if every input fails. \
+Progress, notes, warnings and errors go to standard error.
 
 An image that fails has no row in any format. It is reported and counted on standard error, and the exit code is 1. An interrupted \
 `embed -o FILE` or `classify -o FILE` keeps its results in FILE.partial; --resume continues it.
@@ -462,6 +463,12 @@ fn usage(error: &clap::Error) -> u8 {
         output::note(&format!(
             "`{command}` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)"
         ));
+    }
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+        && ["--port", "--host"].contains(&argument.as_str())
+    {
+        output::note("`hipvit serve` takes the address and the port as --listen 0.0.0.0:8000");
     }
     match printed {
         Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),

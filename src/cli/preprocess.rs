@@ -48,6 +48,8 @@ impl Args {
         let (format, sink) = self.output.open()?;
         let names = self.output.open_names(format, Some(&sink))?;
         let images = self.inputs.list()?;
+        self.inputs
+            .check_outputs(&images, std::iter::once(&sink).chain(&names))?;
         let listed = images.len();
         let options = LoadOptions {
             image_size: self.image_size.map(|size| size.0),

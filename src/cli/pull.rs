@@ -14,11 +14,11 @@ Examples:
   hipvit classify cat.jpg -m timm/vit_base_patch16_224
   hipvit pull openai/clip-vit-base-patch32@main
 
-The files go into the Hugging Face cache, where Python's libraries find them too. A file that is there is not downloaded again, and
-an interrupted download continues.
+The files go into the Hugging Face cache, where Python's libraries find them too. A file that is there is not downloaded again, \
+and an interrupted download continues.
 
-Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT (a mirror), HTTPS_PROXY,
-SSL_CERT_FILE.";
+Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT (a mirror), \
+HTTPS_PROXY, SSL_CERT_FILE.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

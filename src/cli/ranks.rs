@@ -4,14 +4,16 @@
 //! batches by turns, so that every batch is one that a single process would run. Rank 0 takes the results in order, its own and those
 //! that the others send, and writes them; TCP holds back who runs ahead. An error of any rank ends all of them.
 
+use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use hipvit::graph::OutputKind;
 use hipvit::hip::{self, Connection, Connections, Rendezvous, World};
 use hipvit::pipeline::{ItemParts, Pipeline, Source};
-use hipvit::{Device, Session};
+use hipvit::{Degrees, Device, Session};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -341,23 +343,40 @@ impl<'a> Work<'a> {
         facts.add("device", device);
         facts.add("--dtype", session.dtype());
         facts.add("--batch", session.batch());
-        let kinds = session
-            .graph()
-            .outputs()
-            .iter()
-            .map(|(kind, _)| format!("{kind:?}"));
+        let kinds = session.graph().outputs().iter().map(|(kind, _)| match kind {
+            OutputKind::HiddenLayer(block) => format!("layer {block}"),
+            kind => lowercase(kind),
+        });
         facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
-        facts.add("image size", format!("{:?}", session.info().image_size));
-        facts.add("--resize", format!("{:?}", session.resize()));
-        facts.add("--parallel", format!("{:?}", session.degrees()));
-        facts.add("--all-reduce", format!("{:?}", args.parallel.all_reduce));
-        facts.add("--overlap", format!("{:?}", args.parallel.overlap));
-        facts.add("--sparse", format!("{:?}", args.sparse));
-        facts.add("--strict", args.compute.strict);
-        facts.add("--reproducible", args.compute.reproducible);
-        facts.add("decoding", format!("{:?}", self.decode));
+        let [height, width] = session.info().image_size;
+        facts.add("image size", format!("{height}x{width}"));
+        facts.add("--resize", lowercase(&session.resize()));
+        let Degrees {
+            data,
+            tensor,
+            pipeline,
+        } = session.degrees();
+        let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
+        facts.add("--parallel", degrees);
+        facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
+        facts.add("--overlap", lowercase(&args.parallel.overlap));
+        facts.add("--sparse", lowercase(&args.sparse));
+        facts.add("--strict", on_or_off(args.compute.strict));
+        facts.add("--reproducible", on_or_off(args.compute.reproducible));
+        // The memory for decoding changes no result.
+        facts.add("--max-pixels", self.decode.max_pixels);
+        facts.add("--exif", on_or_off(self.decode.exif));
         Ok(facts)
     }
+}
+
+/// Returns the name of a variant as options write it.
+fn lowercase(variant: &impl Debug) -> String {
+    format!("{variant:?}").to_lowercase()
+}
+
+fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }
 
 /// Whole batches by turns, in the order of `sources`.

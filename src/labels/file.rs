@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{LabelSource, Labels};
+use crate::encoding::to_utf8;
 use crate::error::{Error, Result};
 use crate::hip::regular_file;
 
@@ -39,7 +40,7 @@ impl Labels {
     }
 }
 
-/// The text of a file of names, without a byte order mark.
+/// The text of a file of names, in UTF-8 or UTF-16, without a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String> {
     let io = |error| Error::io(file, error);
     let opened = regular_file::open(file).map_err(io)?;
@@ -51,11 +52,8 @@ pub(crate) fn read(file: &Path) -> Result<String> {
             format!("has more than {} MiB", LARGEST >> 20),
         ));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Error::config(file, "is not UTF-8"))?;
-    Ok(match text.strip_prefix('\u{feff}') {
-        Some(rest) => rest.to_owned(),
-        None => text,
-    })
+    let text = to_utf8(&bytes, false).map_err(|error| Error::config(file, error))?;
+    String::from_utf8(text.into_owned()).map_err(|_| Error::config(file, "is not UTF-8. Save it in UTF-8"))
 }
 
 /// The value, if it is a JSON file: by its name's ending, or its first character where the ending is no text file's.

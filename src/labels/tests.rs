@@ -166,3 +166,16 @@ fn a_wrong_count_names_both() {
             .contains("no classification head")
     );
 }
+
+#[test]
+fn a_file_may_be_in_utf_16() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("labels.txt");
+    for mark in ["\u{feff}", ""] {
+        let text = format!("{mark}cat\r\ndög\r\n");
+        let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::write(&file, bytes).unwrap();
+        let labels = Labels::from_file(&file).unwrap();
+        assert_eq!(labels.iter().collect::<Vec<_>>(), ["cat", "dög"]);
+    }
+}

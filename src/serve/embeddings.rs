@@ -4,9 +4,9 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::failure::{Failure, Kind};
 use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
@@ -100,8 +100,7 @@ enum Input {
 
 /// Reads a request's body; what the inputs are is not looked at.
 pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
-    let wrong = |error: serde_json::Error| Failure::invalid(format!("the request's JSON: {error}"));
-    serde_json::from_slice(body).map_err(wrong)
+    serde_json::from_slice(body).map_err(|error| Failure::json(&error))
 }
 
 impl<'de> Deserialize<'de> for Request {
@@ -322,6 +321,38 @@ pub(super) struct Decoded {
     is_text: Vec<bool>,
 }
 
+/// A response's body. A [`Value`] instead would print each f32 with the digits of an f64.
+#[derive(Serialize)]
+struct Body<'a> {
+    data: Vec<Embedding>,
+    model: &'a str,
+    object: &'static str,
+    /// Indices of the inputs whose end was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    truncated: Vec<usize>,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    embedding: Vector,
+    index: usize,
+    object: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
 impl Request {
     /// Checks the request against the model, and tells its texts from its images.
     pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
@@ -391,7 +422,12 @@ impl Request {
     }
 
     /// Embeds the inputs, and returns the response's body.
-    pub(super) async fn run(self, service: &Service, call: Call, decoded: Decoded) -> Result<Value, Failure> {
+    pub(super) async fn run(
+        self,
+        service: &Service,
+        call: Call,
+        decoded: Decoded,
+    ) -> Result<String, Failure> {
         let Decoded {
             images,
             texts,
@@ -412,7 +448,7 @@ impl Request {
         images: Option<&InferResponse>,
         texts: Option<&InferResponse>,
         is_text: &[bool],
-    ) -> Result<Value, Failure> {
+    ) -> Result<String, Failure> {
         let (mut of_images, mut of_texts) = (rows(images)?, rows(texts)?);
         let mut data = Vec::with_capacity(is_text.len());
         for (index, is_text) in is_text.iter().enumerate() {
@@ -425,28 +461,32 @@ impl Request {
                 normalize(&mut row);
             }
             let embedding = if self.base64 {
-                json!(encode_base64(bytemuck::cast_slice(&row)))
+                Vector::Base64(encode_base64(bytemuck::cast_slice(&row)))
             } else {
-                json!(row)
+                Vector::Float(row)
             };
-            data.push(json!({ "object": "embedding", "index": index, "embedding": embedding }));
+            data.push(Embedding {
+                embedding,
+                index,
+                object: "embedding",
+            });
         }
         // Images have no tokens.
         let tokens = texts.map_or(0, |texts| texts.text_tokens);
-        let mut body = json!({
-            "object": "list",
-            "data": data,
-            "model": self.model,
-            "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-        });
         let cut = texts.map(|texts| texts.truncated.as_slice()).unwrap_or_default();
-        if !cut.is_empty() {
-            let inputs = is_text.iter().enumerate().filter(|(_, is_text)| **is_text);
-            let inputs: Vec<usize> = inputs.map(|(index, _)| index).collect();
-            let cut: Vec<usize> = cut.iter().filter_map(|&text| inputs.get(text).copied()).collect();
-            body["truncated"] = json!(cut);
-        }
-        Ok(body)
+        let inputs = is_text.iter().enumerate().filter(|(_, is_text)| **is_text);
+        let inputs: Vec<usize> = inputs.map(|(index, _)| index).collect();
+        let body = Body {
+            data,
+            model: &self.model,
+            object: "list",
+            truncated: cut.iter().filter_map(|&text| inputs.get(text).copied()).collect(),
+            usage: Usage {
+                prompt_tokens: tokens,
+                total_tokens: tokens,
+            },
+        };
+        serde_json::to_string(&body).map_err(|error| Failure::new(Kind::Internal, error.to_string()))
     }
 }
 
@@ -468,6 +508,8 @@ fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn decoded(input: Value, no_texts: Option<&str>) -> Result<Decoded, Failure> {
@@ -591,6 +633,8 @@ mod tests {
             let error = read(key, value).unwrap_err();
             assert!(error.message().contains(&format!("`{key}`")), "{error}");
         }
+        let error = decoded(json!([1]), None).unwrap_err();
+        assert_eq!(error.message(), format!("the request's JSON: {TOKEN_IDS}"));
         let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
         assert!(error.message().contains("missing field `input`"), "{error}");
     }

@@ -74,6 +74,17 @@ impl Failure {
         Self::new(Kind::InvalidArgument, message)
     }
 
+    /// A body that is not the JSON of a request.
+    pub(super) fn json(error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        // The server's own reasons begin with a key. A position after their last sentence would read as part of it.
+        let reason = match text.rsplit_once(" at line ") {
+            Some((reason, _)) if text.starts_with('`') => reason,
+            _ => text.as_str(),
+        };
+        Self::invalid(format!("the request's JSON: {reason}"))
+    }
+
     /// A wrong input tensor.
     pub(super) fn input(name: &str, reason: impl std::fmt::Display) -> Self {
         Self::invalid(format!("input `{name}`: {reason}"))

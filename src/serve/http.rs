@@ -41,13 +41,8 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
-        .route("/v2/models/{model}/infer", post(infer))
         .route("/v2/models/{model}/versions/{version}", get(model_metadata))
         .route("/v2/models/{model}/versions/{version}/ready", get(model_ready))
-        .route("/v2/models/{model}/versions/{version}/infer", post(infer))
-        .route("/v2/repository/index", post(repository_index))
-        .route("/v2/repository/models/{model}/load", post(repository_load))
-        .route("/v2/repository/models/{model}/unload", post(repository_unload))
         .route("/v2/models/stats", get(all_statistics))
         .route("/v2/models/{model}/config", get(model_config))
         .route("/v2/models/{model}/stats", get(model_statistics))
@@ -58,11 +53,18 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         )
         .route("/v1/models", get(list_models))
         .route("/v1/models/{model}", get(one_model))
-        .route("/v1/embeddings", post(embed))
         .route("/health", get(health))
         .route("/metrics", get(encode_metrics))
+        // A fallback is set for the routes above it that have none.
+        .method_not_allowed_fallback(expect_get)
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer))
+        .route("/v2/repository/index", post(repository_index))
+        .route("/v2/repository/models/{model}/load", post(repository_load))
+        .route("/v2/repository/models/{model}/unload", post(repository_unload))
+        .route("/v1/embeddings", post(embed))
+        .method_not_allowed_fallback(expect_post)
         .fallback(not_found)
-        .method_not_allowed_fallback(wrong_method)
         .with_state(service)
 }
 
@@ -102,8 +104,12 @@ impl IntoResponse for Failure {
 }
 
 fn to_json(value: &Value) -> Response {
+    json_body(value.to_string())
+}
+
+fn json_body(body: String) -> Response {
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    (headers, value.to_string()).into_response()
+    (headers, body).into_response()
 }
 
 /// Runs `work` off the threads that serve connections.
@@ -138,10 +144,17 @@ async fn not_found(uri: Uri) -> Response {
     openai::error_at(uri.path(), failure)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
+async fn expect_get(method: Method, uri: Uri) -> Response {
+    wrong_method(&method, &uri, "GET")
+}
+
+async fn expect_post(method: Method, uri: Uri) -> Response {
+    wrong_method(&method, &uri, "POST")
+}
+
+fn wrong_method(method: &Method, uri: &Uri, expected: &str) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
-    let instead = if method == Method::POST { "GET" } else { "POST" };
-    let failure = Failure::invalid(format!("{method} is not for {shown}; use {instead}"));
+    let failure = Failure::invalid(format!("{method} is not for {shown}; use {expected}"));
     let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response
@@ -202,6 +215,10 @@ async fn infer(
     let read = || -> Result<_> {
         refuse_encoding(&headers)?;
         let length = json_length(&headers)?;
+        if length.is_none() {
+            let advice = "For an image as the body, add the header Inference-Header-Content-Length: 0";
+            expect_json(&headers, &body, advice)?;
+        }
         let request = at_length(body.len(), || {
             json::read_request(&path.model, &path.version, body, length)
         })?;
@@ -227,6 +244,22 @@ async fn infer(
         headers.insert(JSON_LENGTH, length.into());
     }
     Ok(response)
+}
+
+/// Refuses a body that cannot be JSON, such as an image, with `advice`.
+fn expect_json(headers: &HeaderMap, body: &[u8], advice: &str) -> Result<()> {
+    let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if sent.is_some_and(|sent| sent.starts_with(b"multipart/")) {
+        let reason = format!("multipart bodies are not supported (curl -F). {advice}");
+        return Err(Failure::invalid(reason));
+    }
+    // The parser says what is wrong with anything that may have been meant to be JSON.
+    match body.trim_ascii_start().first() {
+        Some(first) if !b"{[\"-0123456789tfn".contains(first) => {
+            Err(Failure::invalid(format!("the body is not JSON. {advice}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The length of the JSON at the beginning of the body, if the headers give it.
@@ -264,6 +297,7 @@ async fn embed(
     let mut known = String::new();
     let mut read = || -> Result<_> {
         refuse_encoding(&headers)?;
+        expect_json(&headers, &body, "Send an image as a data: URL in `input`")?;
         at_length(body.len(), || {
             let request = embeddings::read(&body)?;
             // An unknown model is reported before anything that is wrong with the inputs.
@@ -282,7 +316,7 @@ async fn embed(
         }
     };
     match embedded {
-        Ok(value) => to_json(&value),
+        Ok(body) => json_body(body),
         Err(failure) => openai::model_error(failure),
     }
 }
@@ -339,8 +373,7 @@ fn check_control(body: &[u8]) -> Result<()> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
-    let body: ControlBody =
-        serde_json::from_slice(body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
+    let body: ControlBody = serde_json::from_slice(body).map_err(|error| Failure::json(&error))?;
     let parameters = body.parameters.unwrap_or_default();
     super::service::check_load(parameters.keys().map(String::as_str))
 }
@@ -353,9 +386,7 @@ async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> R
     }
     let request: Request = match body.is_empty() {
         true => Request::default(),
-        false => {
-            serde_json::from_slice(&body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?
-        }
+        false => serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?,
     };
     let index = blocking(move || service.index(request.ready)).await?;
     let models = index.into_iter().map(|model| {

@@ -149,7 +149,10 @@ impl Repository {
                 ..Entry::default()
             };
             if entries.insert(source.name.clone(), entry).is_some() {
-                let reason = format!("two models are called `{}`", source.name);
+                let reason = format!(
+                    "two models are called `{}`. Name each with --model NAME=DIR",
+                    source.name
+                );
                 return Err(Error::argument("model", reason));
             }
         }

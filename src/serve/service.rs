@@ -1,5 +1,6 @@
 //! What both protocols ask for: an inference, metadata, readiness, the repository, metrics.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -147,9 +148,16 @@ impl Service {
         let count = images.as_ref().map_or(0, |images| images.contents.len());
         record.trace.describe("hipvit.images", count as i64);
         call.note.images(count);
-        let texts = texts
-            .map(|texts| TextJob::new(&model, texts, parameters, given.images, self.options.queue))
-            .transpose()?;
+        let texts = match texts {
+            Some(texts) => {
+                let queue = self.options.queue;
+                Some(TextJob::new(&model, texts, parameters, given.images, queue)?)
+            }
+            None => {
+                refuse_templates(parameters)?;
+                None
+            }
+        };
         if let Some(prompts) = texts.as_ref().and_then(|job| job.prompts.as_ref()) {
             Outputs::check_size(&selected, count, prompts.labels(), self.options.limits.body)?;
         }
@@ -304,16 +312,26 @@ impl Service {
         let metrics = &self.metrics;
         metrics.forget_gauges();
         let loaded = self.repository.loaded();
-        let mut queued = std::collections::BTreeMap::new();
-        let mut instances = std::collections::BTreeMap::new();
+        let mut queued = BTreeMap::new();
+        let mut instances = BTreeMap::new();
         for model in &loaded {
+            let mut working: BTreeMap<&str, usize> = BTreeMap::new();
             for engine in model.engines() {
                 for priority in Priority::ALL {
                     *queued.entry((&model.name, priority as usize)).or_insert(0) += engine.admitted(priority);
                 }
+                let mut by_device: BTreeMap<&str, usize> = BTreeMap::new();
                 for (device, alive) in engine.instances() {
-                    *instances.entry((&model.name, device)).or_insert(0) += usize::from(alive);
+                    *by_device.entry(device).or_default() += usize::from(alive);
                 }
+                // An instance works if each of its engines does.
+                for (device, alive) in by_device {
+                    let least = working.entry(device).or_insert(alive);
+                    *least = alive.min(*least);
+                }
+            }
+            for (device, alive) in working {
+                *instances.entry((&model.name, device)).or_insert(0) += alive;
             }
         }
         for ((model, priority), images) in queued {
@@ -361,6 +379,16 @@ pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
     }
 }
 
+/// Refuses the templates of a request that has no labels to fill in.
+fn refuse_templates(parameters: &Parameters) -> Result<(), Failure> {
+    match parameters.text("template")? {
+        Some(templates) if !templates.is_empty() => Err(Failure::invalid(
+            "parameter `template` is for requests with images and texts; write the texts in full",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The work on the texts of a request.
 struct TextJob {
     /// The texts that are embedded, with the templates around them.
@@ -380,17 +408,9 @@ impl TextJob {
         with_images: bool,
         queue: usize,
     ) -> Result<Self, Failure> {
-        let templates: Vec<String> = match parameters.text("template")? {
-            Some(text) => text.lines().map(str::to_owned).collect(),
-            None => Vec::new(),
-        };
         let truncate = parameters.boolean("truncate")?.unwrap_or(true);
         if !with_images {
-            if !templates.is_empty() {
-                let reason =
-                    "parameter `template` is for requests with images and texts; write the texts in full";
-                return Err(Failure::invalid(reason));
-            }
+            refuse_templates(parameters)?;
             return Ok(Self {
                 texts,
                 prompts: None,
@@ -398,6 +418,10 @@ impl TextJob {
                 truncate,
             });
         }
+        let templates: Vec<String> = match parameters.text("template")? {
+            Some(text) => text.lines().map(str::to_owned).collect(),
+            None => Vec::new(),
+        };
         if model.outputs.classes.is_some() {
             let reason = "the model has a classification head: send images or texts, not both";
             return Err(Failure::input(TEXT, reason));

@@ -319,3 +319,37 @@ fn the_rows_of_an_array_are_named_beside_it() {
     ]));
     assert_eq!(entries(), before);
 }
+
+#[test]
+fn an_output_does_not_replace_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (image, list) = (path("a.png"), path("a.names.txt"));
+    fs::copy(at("assets/samples/3.png"), &image).unwrap();
+    fs::write(&list, image.to_str().unwrap()).unwrap();
+    let before = [&image, &list].map(|file| fs::read(file).unwrap());
+    symlink("a.png", path("link.csv")).unwrap();
+    for (command, format, name) in [
+        ("classify", "csv", "a.png"),
+        ("classify", "csv", "link.csv"),
+        ("classify", "csv", "a.names.txt"),
+        // Its rows are named in a.names.txt.
+        ("embed", "npy", "a.npy"),
+        ("preprocess", "npy", "a.npy"),
+    ] {
+        let output = hipvit([
+            OsStr::new(command),
+            "--files-from".as_ref(),
+            list.as_os_str(),
+            "--format".as_ref(),
+            format.as_ref(),
+            "-o".as_ref(),
+            path(name).as_os_str(),
+        ]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{command} {name}: {text}");
+        assert!(text.contains(": is an input, which the results"), "{text}");
+    }
+    assert_eq!([&image, &list].map(|file| fs::read(file).unwrap()), before);
+    assert!(!path("a.npy").exists());
+}

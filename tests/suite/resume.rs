@@ -216,7 +216,7 @@ fn results_of_another_run_are_neither_used_nor_lost() {
     refused(
         &[&resume[..], &["--exif"]].concat(),
         1,
-        "belongs to another run: decoding was ",
+        "belongs to another run: --exif was off, and is on",
     );
     let model = at("tests/golden/timm_test_vit");
     let model = model.to_str().unwrap();

@@ -88,6 +88,8 @@ fn embed_takes_texts() {
     let values = lines
         .iter()
         .flat_map(|line| line["embedding"].as_array().unwrap());
+    // The digits of an f64 would be more.
+    assert!(values.clone().all(|value| value.to_string().len() <= 16));
     check(&values.map(|value| value.as_f64().unwrap()).collect::<Vec<_>>());
     assert!(
         stderr(&json).contains("longer than the model's 16 tokens"),

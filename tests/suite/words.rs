@@ -248,6 +248,19 @@ fn variables_are_defaults_of_options() {
     for part in ["`abacus` is not one of auto, cpu, hip", "HIPVIT_DEVICE=abacus"] {
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
+    // A value may be wrong only when it is used, and may begin with a dash.
+    for (name, reason) in [("nosuch", "there is no such"), ("-dash", "-dash")] {
+        let output = run(&["classify", &digit], &[("HIPVIT_MODEL", name)], b"");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        for part in [reason, &format!("--model comes from HIPVIT_MODEL={name}")] {
+            assert!(stderr(&output).contains(part), "{}", stderr(&output));
+        }
+    }
+    let folder = std::env::temp_dir();
+    let output = run(&["classify", &digit, "-o", folder.to_str().unwrap()], &[], b"");
+    assert_eq!(output.status.code(), Some(2));
+    let reason = "is a directory. Name a file in it";
+    assert!(stderr(&output).contains(reason), "{}", stderr(&output));
     // Global options may come first, and texts end with the next option.
     let output = run(
         &["-q", "--color", "never", "classify", &digit, "--json"],

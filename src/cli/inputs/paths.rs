@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use percent_encoding::percent_decode_str;
 
+use crate::encoding::{EncodingError, to_utf8};
+
 /// Returns the file or directory that an argument names: the path itself, or the path of a `file://` URL.
 ///
 /// # Errors
@@ -68,7 +70,16 @@ fn of_file_url(rest: &str) -> Result<PathBuf> {
 
 /// Returns the paths in the bytes of a list, one per line, or separated by NUL.
 pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
-    let bytes = to_utf8(bytes, null).map_err(|reason| anyhow!("{}: {reason}", list.display()))?;
+    let bytes = to_utf8(bytes, null).map_err(|error| {
+        let reason = match error {
+            EncodingError::Nul => {
+                "has NUL bytes. Add -0 if `find -print0` wrote the list; save it in UTF-8 if it is in UTF-16"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        anyhow!("{}: {reason}", list.display())
+    })?;
     let mut paths = Vec::new();
     for path in bytes.split(|&byte| byte == if null { 0 } else { b'\n' }) {
         let path = match path {
@@ -83,64 +94,6 @@ pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
         bail!("{}: no path in this list", list.display());
     }
     Ok(paths)
-}
-
-/// Order of the bytes of a UTF-16 unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Utf16 {
-    LittleEndian,
-    BigEndian,
-}
-
-/// Removes a byte order mark, and converts UTF-16 to UTF-8. Other bytes stay as they are: paths may be any bytes.
-fn to_utf8(bytes: &[u8], null: bool) -> Result<Cow<'_, [u8]>, &'static str> {
-    const UTF_32: &str = "is in UTF-32. Save the list in UTF-8";
-    match bytes {
-        [0xef, 0xbb, 0xbf, rest @ ..] => Ok(Cow::Borrowed(rest)),
-        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Err(UTF_32),
-        [0xff, 0xfe, rest @ ..] => from_utf16(rest, Utf16::LittleEndian).map(Cow::Owned),
-        [0xfe, 0xff, rest @ ..] => from_utf16(rest, Utf16::BigEndian).map(Cow::Owned),
-        _ if null || !bytes.contains(&0) => Ok(Cow::Borrowed(bytes)),
-        _ => match utf16_without_mark(bytes) {
-            Some(order) => from_utf16(bytes, order).map(Cow::Owned),
-            None => Err(
-                "has NUL bytes. Add -0 if `find -print0` wrote the list; save it in UTF-8 if it is in UTF-16",
-            ),
-        },
-    }
-}
-
-/// Returns the byte order if the text looks like UTF-16: of the ASCII characters that paths mostly consist of, every other byte is NUL.
-fn utf16_without_mark(bytes: &[u8]) -> Option<Utf16> {
-    let nulls = |first: usize| {
-        bytes
-            .iter()
-            .skip(first)
-            .step_by(2)
-            .filter(|&&byte| byte == 0)
-            .count()
-    };
-    let (even, odd) = (nulls(0), nulls(1));
-    // At most one character in five is beyond Latin-1.
-    let enough = bytes.len() * 2 / 5;
-    match (even, odd) {
-        (0, odd) if odd >= enough => Some(Utf16::LittleEndian),
-        (even, 0) if even >= enough => Some(Utf16::BigEndian),
-        _ => None,
-    }
-}
-
-fn from_utf16(bytes: &[u8], order: Utf16) -> Result<Vec<u8>, &'static str> {
-    let (units, rest) = bytes.as_chunks::<2>();
-    let unit = |&pair: &[u8; 2]| match order {
-        Utf16::LittleEndian => u16::from_le_bytes(pair),
-        Utf16::BigEndian => u16::from_be_bytes(pair),
-    };
-    let text: Result<String, _> = char::decode_utf16(units.iter().map(unit)).collect();
-    match text {
-        Ok(text) if rest.is_empty() => Ok(text.into_bytes()),
-        _ => Err("is not valid UTF-16. Save the list in UTF-8"),
-    }
 }
 
 /// Returns a path, which is any bytes but NUL.

@@ -255,7 +255,7 @@ impl fmt::Display for Resize {
                 edge,
                 longest: Some(longest),
             } => {
-                write!(f, "shortest edge to {edge}, longest to at most {longest},")
+                write!(f, "shortest edge to {edge}, longest to at most {longest}")
             }
             Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
             Self::Contain { height, width } => write!(f, "to fit into {height}×{width}"),

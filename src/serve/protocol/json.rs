@@ -223,8 +223,7 @@ pub(in crate::serve) fn read_request(
         )));
     }
     let mut tail = binary::Tail::new(body.split_off(length));
-    let request: RequestBody =
-        serde_json::from_slice(&body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
+    let request: RequestBody = serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?;
     let mut inputs = Vec::with_capacity(request.inputs.len());
     for input in request.inputs {
         let name = input.name;

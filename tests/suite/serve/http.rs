@@ -311,6 +311,30 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
         running.get("/v2/models/digits/infer").error(),
         (405, "GET is not for /v2/models/digits/infer; use POST".into())
     );
+    for (headers, body, reason) in [
+        (
+            &[("Accept", "*/*")][..],
+            &b"\xff\xd8\xff\xe0"[..],
+            "the body is not JSON. For an image",
+        ),
+        (
+            &[("Content-Type", "multipart/form-data; boundary=x")],
+            b"--x",
+            "multipart bodies are not supported",
+        ),
+    ] {
+        let (status, message) = running.post("/v2/models/digits/infer", headers, body).error();
+        assert_eq!(status, 400, "{message}");
+        assert!(message.starts_with(reason), "{message}");
+        let header = "Inference-Header-Content-Length: 0";
+        assert!(message.ends_with(header), "{message}");
+    }
+    let path = "/v2/models/digits/config";
+    let deleted = request(running.address, "DELETE", path, &[], b"");
+    assert_eq!(
+        deleted.error(),
+        (405, format!("DELETE is not for {path}; use GET"))
+    );
     // Who looks in the wrong place learns where to look.
     let (status, message) = running.get("/v3").error();
     assert_eq!(status, 404);

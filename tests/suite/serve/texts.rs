@@ -166,6 +166,9 @@ fn templates_are_ensembled_as_by_the_session() {
         .unwrap();
     let options = hipvit::ZeroShotOptions::new().templates(&golden.templates);
     let zero_shot = session.zero_shot_with(&golden.labels, &options).unwrap();
+    // Both towers are one instance.
+    let instances = "hipvit_instances{model=\"clip\",device=\"cpu\"}";
+    assert_eq!(running.metric(instances), 1.0);
     let logits = zero_shot.classify(crate::zero_shot::images(&golden)).unwrap();
     let logits = logits.logits().unwrap().mapv(f64::from);
     check(case, matrix(&response, "logits").view(), logits.view(), 1e-5);
@@ -289,6 +292,11 @@ fn wrong_texts_are_refused_by_name() {
         ),
         (
             vec![text_input(&["a"])],
+            json!({"parameters": {"template": "a {}"}}),
+            "parameter `template` is for requests",
+        ),
+        (
+            vec![image_input(&golden)],
             json!({"parameters": {"template": "a {}"}}),
             "parameter `template` is for requests",
         ),

@@ -57,7 +57,8 @@ fn unsupported(error: &TiffUnsupportedError) -> String {
         Error::UnsupportedSampleDepth(samples) => format!("a TIFF with {samples} samples per pixel"),
         Error::InconsistentBitsPerSample(_) => "a TIFF whose samples differ in their bits (tag 258)".to_owned(),
         Error::UnknownInterpretation | Error::InterpretationWithBits(..) | Error::UnsupportedInterpretation(_) => {
-            "a TIFF whose samples have a meaning (tag 262) that is unknown or does not fit their bits (tag 258)".to_owned()
+            "a TIFF whose samples have an unsupported meaning (tag 262), or one that does not fit their bits (tag 258)"
+                .to_owned()
         }
         Error::UnsupportedSampleFormat(_) => "a TIFF with samples of an unsupported format (tag 339)".to_owned(),
         _ => "a TIFF of an unsupported kind".to_owned(),
