@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(dropped.get(), 1);
     }
 
-    /// An output that takes nothing until it is told to.
+    /// An output that blocks until the test releases it.
     struct Stuck(std::sync::mpsc::Receiver<()>);
 
     impl Write for Stuck {
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_stuck_holds_nobody_up() {
+    fn an_output_that_blocks_delays_no_request() {
         let (go, stuck) = channel();
         let dropped = Counter::default();
         let logger = AccessLogger::with_output(AccessLog::Text, dropped.clone(), Stuck(stuck)).unwrap();

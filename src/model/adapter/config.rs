@@ -34,7 +34,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
-    // Of linear layers, embeddings and convolutions peft sets it itself.
+    // peft sets it itself for linear layers, embeddings and convolutions.
     "fan_in_fan_out",
     "inference_mode",
     "layers_pattern",
