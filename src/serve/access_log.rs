@@ -522,8 +522,10 @@ mod tests {
         let (go, stuck) = channel();
         let dropped = Counter::default();
         let logger = AccessLogger::with_output(AccessLog::Text, dropped.clone(), Stuck(stuck)).unwrap();
+        // Of long lines the thread takes few before it writes.
+        let line = "x".repeat(TOGETHER / 16);
         for _ in 0..3 * QUEUE {
-            logger.push("x".into());
+            logger.push(line.clone());
         }
         // The queue and what the thread has taken are all that is kept.
         assert!(dropped.get() >= QUEUE as u64, "{}", dropped.get());
