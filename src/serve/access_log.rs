@@ -522,7 +522,7 @@ mod tests {
         let (go, stuck) = channel();
         let dropped = Counter::default();
         let logger = AccessLogger::with_output(AccessLog::Text, dropped.clone(), Stuck(stuck)).unwrap();
-        // Of long lines the thread takes few before it writes.
+        // The thread takes few long lines before it writes.
         let line = "x".repeat(TOGETHER / 16);
         for _ in 0..3 * QUEUE {
             logger.push(line.clone());

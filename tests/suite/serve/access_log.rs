@@ -1,7 +1,7 @@
 //! The access log on standard output, and that nothing depends on it.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
 use super::lifecycle::signal;
@@ -9,23 +9,9 @@ use super::*;
 
 /// A server that writes its access log to `output`, and where it listens.
 fn server(form: &str, output: Stdio, more: &[&str]) -> (Child, SocketAddr) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--device",
-            "cpu",
-            "--threads",
-            "1",
-            "--log",
-            "json",
-        ])
+    let mut child = lifecycle::command(more)
         .args(["--access-log", form])
-        .args(more)
-        .stdin(Stdio::null())
         .stdout(output)
-        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());

@@ -6,15 +6,10 @@ use std::thread;
 
 use super::*;
 
-/// A server in a process of its own, which says where it listens.
-pub(super) fn process(
-    more: &[&str],
-) -> (
-    std::process::Child,
-    SocketAddr,
-    BufReader<std::process::ChildStderr>,
-) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+/// The command that starts a server on a free port, with its events as JSON on a pipe.
+pub(super) fn command(more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+    command
         .args([
             "serve",
             "--listen",
@@ -28,9 +23,19 @@ pub(super) fn process(
         ])
         .args(more)
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A server in a process of its own, which says where it listens.
+pub(super) fn process(
+    more: &[&str],
+) -> (
+    std::process::Child,
+    SocketAddr,
+    BufReader<std::process::ChildStderr>,
+) {
+    let mut child = command(more).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let address = loop {
@@ -52,30 +57,40 @@ pub(super) fn signal(child: &std::process::Child, name: &str) {
 }
 
 /// Requests in flight are answered, and the process ends with success.
-#[test]
-fn sigterm_drains() {
-    let (mut child, address, mut log) = process(&[]);
-    let body = samples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]).to_string();
-    // One has its head sent, and its body only after the signal.
-    let mut late = connect(address);
+/// A request whose head and first ten bytes the server has.
+fn begun(address: SocketAddr, body: &str) -> TcpStream {
+    let mut stream = connect(address);
     let head = format!(
         "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    late.write_all(head.as_bytes()).unwrap();
-    late.write_all(&body.as_bytes()[..10]).unwrap();
-    // Wait until the server has it.
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&body.as_bytes()[..10]).unwrap();
     wait_until("the head has come", || {
         let metrics = request(address, "GET", "/metrics", &[], b"").text();
         let mut lines = metrics.lines();
         lines.any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
     });
-    signal(&child, "-TERM");
+    stream
+}
+
+/// Reads the log until the server says that it drains.
+fn wait_for_drain(log: &mut impl BufRead) {
     let mut line = String::new();
     while !line.contains("draining") {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "the server ended");
     }
+}
+
+#[test]
+fn sigterm_drains() {
+    let (mut child, address, mut log) = process(&[]);
+    let body = samples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]).to_string();
+    // One has its head sent, and its body only after the signal.
+    let mut late = begun(address, &body);
+    signal(&child, "-TERM");
+    wait_for_drain(&mut log);
     assert!(TcpStream::connect(address).is_err(), "it still accepts");
     late.write_all(&body.as_bytes()[10..]).unwrap();
     let response = response(late);
@@ -89,24 +104,9 @@ fn sigterm_drains() {
 fn sighup_drains() {
     let (mut child, address, mut log) = process(&[]);
     let body = samples(&[1, 2, 3]).to_string();
-    let mut late = connect(address);
-    let head = format!(
-        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    late.write_all(head.as_bytes()).unwrap();
-    late.write_all(&body.as_bytes()[..10]).unwrap();
-    wait_until("the head has come", || {
-        let metrics = request(address, "GET", "/metrics", &[], b"").text();
-        let mut lines = metrics.lines();
-        lines.any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
-    });
+    let mut late = begun(address, &body);
     signal(&child, "-HUP");
-    let mut line = String::new();
-    while !line.contains("draining") {
-        line.clear();
-        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the server ended");
-    }
+    wait_for_drain(&mut log);
     signal(&child, "-HUP");
     late.write_all(&body.as_bytes()[10..]).unwrap();
     let response = response(late);
