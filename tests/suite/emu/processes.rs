@@ -139,9 +139,16 @@ fn followers_need_no_images() {
     let images = [sample.to_str().unwrap(), "missing.png"];
     let outputs = two(one_gpu).run_each(|rank| [&arguments[..], &images[rank..=rank]].concat());
     for output in &outputs {
-        assert_eq!((output.status.code(), messages(output)), (Some(0), vec![]));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     }
     assert!(stdout(&outputs[0]).contains("seven"), "{}", stdout(&outputs[0]));
+    // Rank 0 says which model runs, for all.
+    let notes = messages(&outputs[0]);
+    assert!(
+        notes.len() == 1 && notes[0].starts_with("note: no model is named"),
+        "{notes:?}"
+    );
+    assert_eq!((messages(&outputs[1]), stdout(&outputs[1])), (vec![], ""));
 }
 
 /// Two processes that classify until one of them is killed; rank 0 has printed the first results.
