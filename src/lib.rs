@@ -231,6 +231,7 @@ pub mod profile;
 pub mod quantize;
 #[doc(hidden)]
 pub mod reference;
+mod safetensors_file;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod session;
@@ -239,6 +240,8 @@ mod signals;
 #[cfg(any(feature = "inspect", feature = "validate"))]
 #[doc(hidden)]
 pub mod table;
+#[doc(hidden)]
+pub mod temporary;
 #[doc(hidden)]
 pub mod tensor;
 mod threads;

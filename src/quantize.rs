@@ -46,6 +46,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::image::RgbImage;
 use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use crate::ops::Op;
+use crate::temporary::Listed;
 
 /// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
@@ -472,6 +473,7 @@ fn write(
         .prefix(".hipvit-quantize-")
         .tempdir_in(parent)
         .map_err(|error| Error::io(parent, error))?;
+    let _listed = Listed::new(temporary.path());
     // Of a directory of its own, whose permissions are the usual ones.
     let files = temporary.path().join("model");
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;

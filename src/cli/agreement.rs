@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use hipvit::hip::regular_file;
 use hipvit::model;
 use hipvit::pipeline::Source;
 use serde::{Deserialize, Serialize};
@@ -129,7 +130,7 @@ impl Fingerprint {
     fn add_file(&mut self, path: &Path, whole: bool) -> std::io::Result<()> {
         const SAMPLES: u64 = 16;
         const SAMPLE: u64 = 64 << 10;
-        let mut file = File::open(path)?;
+        let mut file = regular_file::open(path)?;
         let length = file.metadata()?.len();
         if whole || length <= SAMPLES * SAMPLE {
             let mut bytes = Vec::new();

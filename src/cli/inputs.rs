@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -200,7 +200,7 @@ impl Inputs {
         if let Some(list) = &self.files_from {
             let bytes = match list == Path::new("-") {
                 true => read_stdin()?,
-                false => std::fs::read(list).map_err(refused(list))?,
+                false => read_list(list).map_err(refused(list))?,
             };
             for path in paths::of_list(list, &bytes, self.null)? {
                 listing.add(match paths::local(&path) {
@@ -360,6 +360,21 @@ fn kind(path: &Path) -> String {
         .extension()
         .map(|extension| extension.to_string_lossy().to_lowercase());
     extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
+}
+
+/// Reads a list of images, which may come through a pipe, as from a shell's `<(…)`.
+fn read_list(list: &Path) -> io::Result<Vec<u8>> {
+    /// Maximum length in bytes: millions of paths, and an end for `/dev/zero`.
+    const LONGEST: u64 = 1 << 30;
+    let mut bytes = Vec::new();
+    File::open(list)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "is longer than 1 GiB",
+        ));
+    }
+    Ok(bytes)
 }
 
 /// Kind of the files in which macOS keeps the attributes of other files, such as `._a.png` in a ZIP archive.

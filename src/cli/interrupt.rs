@@ -1,4 +1,4 @@
-//! Results are kept when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
+//! What happens when a signal ends the process (Ctrl-C, `kill`, a terminal that is closed): results are kept, temporary files removed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -7,50 +7,88 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
+use hipvit::temporary;
 use parking_lot::Mutex;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::{emulate_default_handler, unregister};
 
 use super::output;
 use super::partial::JournalFile;
 use crate::signals::is_ignored;
 
-/// Starts a thread that keeps the results in `file` when a signal ends the process. A second SIGINT or SIGTERM ends the process at once,
-/// for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
+/// The results to keep, once a run has some.
+static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
+
+/// Handles signals until it is dropped.
+#[derive(Debug)]
+pub struct Handler {
+    signals: Handle,
+    defaults: Vec<SigId>,
+}
+
+/// Starts a thread that keeps results and removes temporary files when a signal ends the process. A second SIGINT or SIGTERM ends the
+/// process at once, for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
 ///
 /// # Errors
 ///
 /// The handler or its thread cannot be started.
-pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
+pub fn start() -> Result<Handler> {
     let signals = [SIGINT, SIGTERM, SIGHUP];
     let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in signals.clone().filter(|&signal| signal != SIGHUP) {
-        register_conditional_default(signal, interrupted.clone()).context("cannot handle signals")?;
-    }
+    let defaults = signals.clone().filter(|&signal| signal != SIGHUP);
+    let defaults = defaults.map(|signal| register_conditional_default(signal, interrupted.clone()));
+    let defaults = defaults
+        .collect::<std::io::Result<_>>()
+        .context("cannot handle signals")?;
     let mut signals = Signals::new(signals).context("cannot handle signals")?;
-    let file = file.clone();
+    let handler = Handler {
+        signals: signals.handle(),
+        defaults,
+    };
     let wait = move || {
         for signal in &mut signals {
             interrupted.store(true, Ordering::SeqCst);
-            let mut file = file.lock();
-            let kept = file.keep();
-            if std::io::stderr().is_terminal() {
-                // Below the progress bar.
-                output::say("");
-            }
-            if let Some(kept) = kept {
-                output::say(&format!("interrupted: {}", super::one_line(&kept)));
-            }
-            // Ends the process as if there were no handler. Holding the lock, no result is written meanwhile.
-            let _ = emulate_default_handler(signal);
+            end(signal);
         }
     };
     let thread = thread::Builder::new().name("hipvit-signals".into());
     thread.spawn(wait).context("cannot start a thread")?;
-    Ok(())
+    Ok(handler)
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        self.signals.close();
+        for id in self.defaults.drain(..) {
+            unregister(id);
+        }
+    }
+}
+
+/// Ends the process as if there were no handler.
+fn end(signal: i32) {
+    let journal = JOURNAL.lock().clone();
+    // Locked until the end, so that no result is written meanwhile.
+    let mut journal = journal.as_ref().map(|journal| journal.lock());
+    let kept = journal.as_mut().map(|journal| journal.keep());
+    temporary::remove_all();
+    if kept.is_some() && std::io::stderr().is_terminal() {
+        // Below the progress bar.
+        output::say("");
+    }
+    if let Some(kept) = kept.flatten() {
+        output::say(&format!("interrupted: {}", super::one_line(&kept)));
+    }
+    let _ = emulate_default_handler(signal);
+}
+
+/// Keeps the results in `file` when a signal ends the process.
+pub fn keep(file: &Arc<Mutex<JournalFile>>) {
+    *JOURNAL.lock() = Some(file.clone());
 }
 
 /// The command line with `--resume`, as a shell takes it.

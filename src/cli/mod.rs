@@ -422,6 +422,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => return usage(&error),
     };
     cli.terminal.apply();
+    let handler = match cli.command {
+        // These end on signals in their own way.
+        #[cfg(feature = "serve")]
+        Command::Serve(_) | Command::Top(_) => None,
+        _ => match interrupt::start() {
+            Ok(handler) => Some(handler),
+            Err(error) => return failed(&error),
+        },
+    };
     let result = match cli.command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
@@ -446,6 +455,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(program),
     };
+    drop(handler);
     match result {
         Ok(Outcome::Complete) => 0,
         Ok(Outcome::SomeFailed) => 1,

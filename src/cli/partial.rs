@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
+use hipvit::hip::regular_file;
 use hipvit::pipeline::{ItemParts, Source};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -137,7 +138,9 @@ impl ResumeArgs {
 
     /// The partial results in `path`, if there are some.
     fn interrupted(&self, path: &Path) -> Result<Option<File>> {
-        let file = match OpenOptions::new().read(true).write(true).open(path) {
+        let opened =
+            regular_file::check(path).and_then(|()| OpenOptions::new().read(true).write(true).open(path));
+        let file = match opened {
             Ok(file) => file,
             // With `.partial` a name may be too long. The run then keeps no results.
             Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidFilename].contains(&error.kind()) => {
@@ -247,7 +250,7 @@ fn create(path: &Path, facts: &Facts) -> Result<File> {
 impl Journal {
     /// A journal whose first `finished` results of `images` are in `file`, which is positioned behind them.
     fn new(file: File, path: PathBuf, finished: usize, images: usize) -> Result<Self> {
-        let mut reader = BufReader::new(File::open(&path).map_err(refused(&path))?);
+        let mut reader = BufReader::new(regular_file::open(&path).map_err(refused(&path))?);
         read_facts(&mut reader)?;
         let file = JournalFile {
             path,
@@ -257,7 +260,7 @@ impl Journal {
             flushed: Instant::now(),
         };
         let file = Arc::new(Mutex::new(file));
-        interrupt::keep(&file)?;
+        interrupt::keep(&file);
         Ok(Self {
             finished: reader,
             unread: finished,

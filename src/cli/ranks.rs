@@ -28,6 +28,9 @@ use super::{Followed, Outcome, RunArgs, output};
 /// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Maximum length of an error that a rank sends to the others, in bytes. They take no long messages.
+const MAX_ERROR: usize = 64 << 10;
+
 /// This process's place among the ranks.
 pub struct Ranks {
     stage: Stage,
@@ -119,6 +122,10 @@ impl Ranks {
         if let Some(world) = world {
             if world.rank() > 0 {
                 output::leave_to_rank_0();
+            } else if world.is_open() {
+                output::warning(
+                    "everybody who reaches rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters at all ranks",
+                );
             }
             if divide {
                 return Ok(ranks);
@@ -434,7 +441,10 @@ fn watch(mut root: Connection) -> Result<Receiver<hip::Result<Verdict>>> {
 fn part(own: Result<&[u8], &str>) -> Vec<u8> {
     match own {
         Ok(content) => [&[0], content].concat(),
-        Err(text) => [&[1], text.as_bytes()].concat(),
+        Err(text) => {
+            let end = text.floor_char_boundary(MAX_ERROR);
+            [&[1], &text.as_bytes()[..end]].concat()
+        }
     }
 }
 

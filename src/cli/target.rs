@@ -9,12 +9,13 @@
 //! | a device, a pipe, `/dev/stdout`, `/dev/fd/N` | directly |
 
 use std::env;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use hipvit::temporary::{self, Listed};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -34,7 +35,7 @@ enum Content {
     /// A file without a name, which vanishes with the process.
     Unnamed(File),
     /// A temporary file, on file systems that have no files without a name.
-    Named(NamedTempFile),
+    Named { file: NamedTempFile, _listed: Listed },
     /// The target itself: a device, a pipe or a file descriptor.
     Direct(File),
 }
@@ -108,7 +109,7 @@ impl Target {
 
     /// Gives the results a name in the target's directory. Returns `None` if the existing file cannot be replaced, as a mount point, a
     /// file of another user, or a file with several names.
-    fn link(&self) -> io::Result<Option<NamedTempFile<File>>> {
+    fn link(&self) -> io::Result<Option<(NamedTempFile<File>, Listed)>> {
         let existing = match fs::metadata(&self.file) {
             Ok(existing) => Some(existing),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -126,7 +127,10 @@ impl Target {
         });
         match linked {
             Err(_) if existing.is_some() => Ok(None),
-            linked => linked.map(Some),
+            linked => linked.map(|linked| {
+                let listed = Listed::new(linked.path());
+                Some((linked, listed))
+            }),
         }
     }
 
@@ -178,7 +182,7 @@ impl Target {
 pub struct Staged {
     target: Target,
     /// The results under another name. `None` if they are copied into the existing file, or are written already.
-    renamed: Option<NamedTempFile<File>>,
+    renamed: Option<(NamedTempFile<File>, Listed)>,
 }
 
 impl Staged {
@@ -192,7 +196,7 @@ impl Staged {
         if !target.is_file() {
             return Ok(());
         }
-        let committed = match renamed.map(|results| results.persist(&target.file)) {
+        let committed = match renamed.map(|(results, _)| results.persist(&target.file)) {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) if !fs::metadata(&target.file).is_ok_and(|found| found.is_file()) => {
                 Err(error.error)
@@ -228,23 +232,21 @@ impl Content {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
-        let named = tempfile::Builder::new()
-            .permissions(Permissions::from_mode(PERMISSIONS))
-            .tempfile_in(directory);
-        Ok(Self::Named(named?))
+        let (file, _listed) = temporary::file_in(directory, "")?;
+        Ok(Self::Named { file, _listed })
     }
 
     fn file(&mut self) -> &mut File {
         match self {
             Self::Unnamed(file) | Self::Direct(file) => file,
-            Self::Named(file) => file.as_file_mut(),
+            Self::Named { file, .. } => file.as_file_mut(),
         }
     }
 
     fn shared(&self) -> &File {
         match self {
             Self::Unnamed(file) | Self::Direct(file) => file,
-            Self::Named(file) => file.as_file(),
+            Self::Named { file, .. } => file.as_file(),
         }
     }
 
@@ -258,7 +260,7 @@ impl Content {
     /// Gives the content the name `path`, as a copy if a link is not possible.
     fn link(&self, path: &Path) -> io::Result<File> {
         let linked = match self {
-            Self::Named(file) => fs::hard_link(file.path(), path),
+            Self::Named { file, .. } => fs::hard_link(file.path(), path),
             Self::Unnamed(file) | Self::Direct(file) => {
                 let number = format!("/proc/self/fd/{}", file.as_raw_fd());
                 let linked = rustix::fs::linkat(CWD, number, CWD, path, AtFlags::SYMLINK_FOLLOW);
@@ -270,6 +272,7 @@ impl Content {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             Err(_) => {
                 let mut copy = File::create_new(path)?;
+                let _listed = Listed::new(path);
                 let copied = io::copy(&mut self.rewound()?, &mut copy);
                 if copied.is_err() {
                     fs::remove_file(path)?;
@@ -408,7 +411,8 @@ fn cannot_create(directory: &Path, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 

@@ -18,6 +18,7 @@ use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, emb
 use crate::error::{Error, Result};
 use crate::json;
 use crate::ops::Float8Scale;
+use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
 
 /// A model's files, opened.
@@ -173,7 +174,8 @@ impl Checkpoint {
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
         let tensors = self.changed_tensors(replaced);
         let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.len() as u64).sum();
-        safetensors::serialize_to_file(tensors, Some(metadata), &file).map_err(|error| match error {
+        let out = fs::File::create(&file).map_err(|error| Error::io(&file, error))?;
+        safetensors_file::write(tensors, metadata, out).map_err(|error| match error {
             SafeTensorError::IoError(error) => Error::io(&file, error),
             other => Error::weights(&file, other),
         })?;

@@ -13,9 +13,13 @@ use std::{env, fs};
 
 use super::timm;
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 use crate::nearest::nearest;
 
 const MAIN: &str = "main";
+
+/// Maximum length of a reference in bytes, which is a commit's hash.
+const LONGEST_REFERENCE: u64 = 4 << 10;
 /// Sites with the pages of models. `HF_ENDPOINT` may name another.
 const SITES: [&str; 4] = [
     "https://huggingface.co",
@@ -200,9 +204,12 @@ impl Repository {
     fn snapshot(&self, cache: &Path) -> Result<Snapshot> {
         let folder = cache.join(self.folder());
         let revision = self.revision();
-        let commit = match fs::read_to_string(folder.join("refs").join(revision)) {
-            Ok(commit) => commit.trim().to_owned(),
-            Err(_) => revision.to_owned(),
+        let reference = folder.join("refs").join(revision);
+        let commit = match regular_file::read_within(&reference, LONGEST_REFERENCE) {
+            Ok(commit) => String::from_utf8_lossy(&commit).trim().to_owned(),
+            // Folders are part of other references' names.
+            Err(_) if !reference.exists() || reference.is_dir() => revision.to_owned(),
+            Err(error) => return Err(Error::io(&reference, error)),
         };
         let path = folder.join("snapshots").join(&commit);
         let inside = Path::new(&commit)

@@ -18,6 +18,9 @@ use crate::foreign;
 use crate::hip::regular_file;
 use crate::json;
 
+/// Maximum length of a JSON document in bytes, of which parsing makes some 25 times as many.
+const LONGEST_JSON: u64 = 16 << 20;
+
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const WEIGHTS: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
@@ -175,9 +178,13 @@ impl Source<'_> {
     }
 
     /// The file `name` of the directory, or `None` if there is none.
-    pub(super) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] for a file that cannot be read, is not a regular one, or has more than `longest` bytes.
+    pub(super) fn bytes(&self, name: &str, longest: u64) -> Result<Option<Vec<u8>>> {
         let file = self.place(name);
-        match regular_file::read(&file) {
+        match regular_file::read_within(&file, longest) {
             Ok(bytes) => match foreign::describe(&bytes).filter(|_| name.ends_with(".json")) {
                 Some(what) => Err(Error::config(&file, format_args!("is {what}"))),
                 None => Ok(Some(bytes)),
@@ -361,7 +368,9 @@ impl Source<'_> {
 
     /// The JSON file `name` of the directory, or `None` if there is none.
     pub(super) fn json(&self, name: &str) -> Result<Option<Document>> {
-        let parsed = self.bytes(name)?.map(|bytes| parse(self.place(name), &bytes));
+        let parsed = self
+            .bytes(name, LONGEST_JSON)?
+            .map(|bytes| parse(self.place(name), &bytes));
         parsed.transpose()
     }
 
@@ -481,6 +490,15 @@ impl Source<'_> {
 fn is_of_model(name: &str) -> bool {
     let is_weights = name.ends_with(".safetensors") && name != adapter::WEIGHTS;
     is_weights || [CONFIG, INDEX, OPEN_CLIP].contains(&name)
+}
+
+/// Reads a file that has a JSON document.
+///
+/// # Errors
+///
+/// [`Error::Io`] if it cannot be read, is not a regular file, or is too long.
+pub(super) fn read_json(file: &Path) -> Result<Vec<u8>> {
+    regular_file::read_within(file, LONGEST_JSON).map_err(|error| Error::io(file, error))
 }
 
 /// Returns the error for a file that does not belong to a model.

@@ -6,6 +6,10 @@
 #[cfg(feature = "text")]
 mod charsmap;
 #[cfg(feature = "text")]
+mod guard;
+#[cfg(feature = "text")]
+mod limits;
+#[cfg(feature = "text")]
 mod open_clip;
 #[cfg(feature = "text")]
 mod python;

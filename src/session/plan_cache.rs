@@ -25,6 +25,7 @@ use crate::graph::{self, Graph, Passes, Value};
 use crate::model::{self, WeightFile};
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
+use crate::{safetensors_file, temporary};
 
 /// Counted up when the file's form changes, or what the passes' code calls computes something else.
 const FORMAT: &str = "hipvit plan 2";
@@ -334,26 +335,21 @@ fn write(
     ]);
     let views = stored.iter().map(|(name, dtype, shape, bytes)| {
         let view = TensorView::new(*dtype, shape.clone(), bytes);
-        Ok((name, view.map_err(|error| error.to_string())?))
+        Ok((name.clone(), view.map_err(|error| error.to_string())?))
     });
     let views: Vec<_> = views.collect::<std::result::Result<_, Reason>>()?;
 
     let folder = file.parent().unwrap_or(Path::new("."));
     let io = |error: io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(io)?;
-    let unfinished = tempfile::Builder::new()
-        .suffix(".part")
-        .tempfile_in(folder)
-        .map_err(io)?
-        // A path alone, since what writes replaces the file.
-        .into_temp_path();
-    safetensors::serialize_to_file(views, Some(metadata), &unfinished)
+    let (mut unfinished, _listed) = temporary::file_in(folder, ".part").map_err(io)?;
+    safetensors_file::write(views, metadata, &mut unfinished)
         .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let read = read(&unfinished, key, model)?;
+    let read = read(unfinished.path(), key, model)?;
     if read.is_none_or(|read| format!("{read:?}") != format!("{optimized:?}")) {
         return Err("it does not read as what was written".into());
     }
-    let bytes = fs::metadata(&unfinished).map_err(io)?.len();
+    let bytes = unfinished.as_file().metadata().map_err(io)?.len();
     unfinished.persist(file).map_err(|error| io(error.error))?;
     Ok(bytes)
 }

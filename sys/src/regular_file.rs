@@ -31,13 +31,43 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
 /// # Errors
 /// As [`open`], and if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    read_within(path, u64::MAX)
+}
+
+/// Reads the regular file at `path`, which may have up to `longest` bytes.
+///
+/// # Errors
+/// As [`open`], if it cannot be read, and [`io::ErrorKind::FileTooLarge`] if it is longer.
+pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
-    let mut file = open(path)?;
+    let file = open(path)?;
+    let length = file.metadata()?.len();
+    let too_long = || {
+        let reason = format!("is longer than {}", size(longest));
+        io::Error::new(io::ErrorKind::FileTooLarge, reason)
+    };
+    if length > longest {
+        return Err(too_long());
+    }
     let mut bytes = Vec::new();
     // A length that there is no memory for is an error, where growing the vector would abort.
-    bytes.try_reserve_exact(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))?;
-    file.read_to_end(&mut bytes)?;
+    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
+    // It may grow meanwhile.
+    file.take(longest.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > longest {
+        return Err(too_long());
+    }
     Ok(bytes)
+}
+
+/// A number of bytes in MiB or KiB, if it is a multiple of these.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "0 bytes".to_owned(),
+        _ if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        _ if bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} bytes"),
+    }
 }
 
 /// Whether there is a regular file at `path`, without opening it.
@@ -88,6 +118,26 @@ mod tests {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();
         // SAFETY: the name is a C string.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [7; 1024]).unwrap();
+        assert_eq!(read_within(&path, 1024).unwrap(), [7; 1024]);
+        let error = read_within(&path, 1023).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(error.to_string(), "is longer than 1023 bytes");
+        // Sparse: nothing of it is allocated.
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        let error = read_within(&path, 64 << 20).unwrap_err();
+        assert_eq!(error.to_string(), "is longer than 64 MiB");
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod resume;
 mod serve;
 mod session;
 mod sparse;
+mod special_files;
 mod texts;
 mod validate;
 mod weight_files;

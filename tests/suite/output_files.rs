@@ -3,8 +3,11 @@
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
@@ -352,4 +355,96 @@ fn an_output_does_not_replace_an_input() {
     }
     assert_eq!([&image, &list].map(|file| fs::read(file).unwrap()), before);
     assert!(!path("a.npy").exists());
+}
+
+/// File systems without unnamed files, as overlays are, show the results of a run while it lasts.
+#[test]
+fn an_interrupted_run_leaves_no_temporary_file() {
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        for command in ["classify", "embed"] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("old.csv"), "old").unwrap();
+            // The image comes by standard input, which stays open.
+            let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+                .args([command, "-", "-o", "old.csv", "--threads", "1"])
+                .current_dir(folder.path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            // Until the results' file is there, named or not.
+            let begun = Instant::now();
+            let opened = || {
+                let open = fs::read_dir(format!("/proc/{}/fd", child.id()))
+                    .unwrap()
+                    .flatten();
+                let links = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+                links.filter(|file| file.starts_with(folder.path())).count() > 0
+            };
+            while !opened() && begun.elapsed() < Duration::from_secs(30) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            assert!(child.try_wait().unwrap().is_none(), "{command} has ended");
+            let killed = Command::new("kill")
+                .args([signal, &child.id().to_string()])
+                .status();
+            assert!(killed.unwrap().success());
+            assert_eq!(child.wait().unwrap().signal(), Some(number));
+            let left: Vec<_> = fs::read_dir(folder.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            assert_eq!(left, ["old.csv"], "{command} {signal}");
+            assert_eq!(fs::read(folder.path().join("old.csv")).unwrap(), b"old");
+        }
+    }
+}
+
+/// Modes of all files below a folder, by name.
+fn modes(folder: &Path) -> Vec<(String, u32)> {
+    let mut modes: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, entry.metadata().unwrap().mode() & 0o777)
+        })
+        .collect();
+    modes.sort();
+    modes
+}
+
+#[test]
+fn what_others_read_has_the_permissions_of_the_umask() {
+    let folder = tempfile::tempdir().unwrap();
+    for (umask, mode) in [("027", 0o640), ("022", 0o644), ("077", 0o600)] {
+        let (model, plans) = (
+            folder.path().join(umask),
+            folder.path().join(format!("plans{umask}")),
+        );
+        let script = "umask \"$1\" && \"$0\" quantize -o \"$2\" && \"$0\" classify \"$4\" -m \"$5\" --plan-cache \"$3\"";
+        let output = Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_hipvit"), umask])
+            .args([
+                &model,
+                &plans,
+                &at("tests/golden/images/small.png"),
+                &at("assets/tinyvit32"),
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let written = modes(&model);
+        assert!(
+            written.iter().any(|(name, _)| name == "model.safetensors"),
+            "{written:?}"
+        );
+        assert!(
+            written.iter().all(|(_, found)| *found == mode),
+            "{umask}: {written:?}"
+        );
+        let written = modes(&plans);
+        assert!(written.len() == 1 && written[0].1 == mode, "{umask}: {written:?}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Connections between rank 0 and the other ranks, and the messages on them: a frame of magic bytes, the length, and MessagePack.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,7 +82,7 @@ impl Connection {
     ///
     /// [`Error::Rendezvous`] if the other side has ended or is unreachable, or the message is too long.
     pub fn send(&mut self, message: &impl Serialize) -> Result<()> {
-        send(&mut self.stream, message).map_err(|reason| self.lost(&reason))
+        send(&self.stream, message).map_err(|reason| self.lost(&reason))
     }
 
     /// The next message; waits `timeout` for it at most, without one for ever. A host that is lost without a word is noticed after
@@ -93,7 +93,7 @@ impl Connection {
     /// [`Error::Rendezvous`] if the other side has ended, is unreachable, sends nothing in time, or sends something else than a `T`.
     pub fn receive<T: DeserializeOwned>(&mut self, timeout: impl Into<Option<Duration>>) -> Result<T> {
         let timeout = timeout.into();
-        receive(&mut self.stream, timeout, u32::MAX).map_err(|reason| match timeout {
+        receive(&self.stream, timeout, u32::MAX).map_err(|reason| match timeout {
             Some(timeout) if is_timeout(&reason) => self.world.error(format!(
                 "rank {} has sent nothing for {} s",
                 self.peer,
@@ -122,7 +122,7 @@ pub(super) fn lost(rank: usize, reason: &io::Error) -> String {
     }
 }
 
-pub(super) fn send(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
+pub(super) fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
     let mut frame = [&MAGIC[..], &[0; 4]].concat();
     rmp_serde::encode::write(&mut frame, message).map_err(io::Error::other)?;
     let length = u32::try_from(frame.len() - 12).map_err(|_| io::Error::other("a message of 4 GiB"))?;
@@ -130,20 +130,55 @@ pub(super) fn send(stream: &mut TcpStream, message: &impl Serialize) -> io::Resu
     stream.write_all(&frame)
 }
 
-/// The next message, of at most `longest` bytes.
+/// Receives the next message, of at most `longest` bytes. Each part of it may take `timeout`.
 pub(super) fn receive<T: DeserializeOwned>(
-    stream: &mut TcpStream,
+    stream: &TcpStream,
     timeout: Option<Duration>,
     longest: u32,
 ) -> io::Result<T> {
     stream.set_read_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))?;
+    receive_from(stream, longest)
+}
+
+/// Receives the next message, of at most `longest` bytes, which must arrive whole before `deadline`.
+pub(super) fn receive_before<T: DeserializeOwned>(
+    stream: &TcpStream,
+    deadline: Instant,
+    longest: u32,
+) -> io::Result<T> {
+    receive_from(Until { stream, deadline }, longest)
+}
+
+/// Reads a stream until a deadline, however slowly the bytes come.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
+}
+
+fn receive_from<T: DeserializeOwned>(mut stream: impl Read, longest: u32) -> io::Result<T> {
     let (mut magic, mut length) = ([0; 8], [0; 4]);
     stream.read_exact(&mut magic)?;
-    stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if magic != MAGIC || length > longest {
+    if magic != MAGIC {
         return Err(io::Error::other("speaks another protocol"));
     }
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > longest {
+        let reason = format!("announces a message of {length} bytes, which exceeds {longest}");
+        return Err(io::Error::other(reason));
+    }
+    // Grows with what arrives, not with what is announced.
     let mut body = Vec::new();
     stream.take(length.into()).read_to_end(&mut body)?;
     if body.len() < length as usize {

@@ -2,6 +2,7 @@
 
 mod connection;
 mod group;
+mod handshake;
 mod nodes;
 mod rank;
 mod rendezvous;

@@ -1,7 +1,9 @@
 //! The processes of a run, as the program that started them says in environment variables.
 
 use std::env;
+use std::net::IpAddr;
 
+use super::handshake::Key;
 use crate::error::{Error, Result};
 
 /// Which process of a run this one is: its rank, the number of processes, its number on this host, and where rank 0 is.
@@ -15,11 +17,21 @@ pub struct World {
     local_rank: usize,
     host: String,
     ports: Vec<u16>,
-    run: String,
+    key: Key,
+    is_open: bool,
 }
 
 /// The port of a launcher that names none; PyTorch's.
 const PORT: u16 = 29500;
+
+/// Maximum number of ranks, which bounds what rank 0 allocates for them.
+const MAX_RANKS: usize = 1 << 16;
+
+/// Variable of the secret that all ranks of a run have.
+const SECRET: &str = "HIPVIT_RENDEZVOUS_SECRET";
+
+/// Minimum length of the secret in bytes: who records a handshake can try shorter ones.
+const MIN_SECRET: usize = 16;
 
 /// How many ports are tried, one after the other: another run of the same host may have the first.
 const PORTS: u16 = 8;
@@ -81,9 +93,11 @@ const LAUNCHERS: [Launcher; 5] = [
 impl World {
     /// Of this process's environment; `None` if no launcher has set a rank.
     ///
+    /// `HIPVIT_RENDEZVOUS_SECRET` may have a secret of at least 16 bytes, the same at all ranks, by which these recognise each other.
+    ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a variable is missing, no number, or contradicts another.
+    /// [`Error::Argument`] if a variable is missing, no number, too large, or contradicts another, or if the secret is too short.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(|name| env::var(name).ok())
     }
@@ -117,6 +131,12 @@ impl World {
         let size = number(launcher.size)?;
         let missing = || wrong(format!("{} is set, and {} is not", launcher.rank, launcher.size));
         let size = size.ok_or_else(missing)?;
+        if size > MAX_RANKS {
+            return Err(wrong(format!(
+                "{}={size} exceeds {MAX_RANKS}, the maximum number of ranks",
+                launcher.size
+            )));
+        }
         if rank >= size {
             return Err(wrong(format!(
                 "{}={rank}, but {}={size}: ranks count from 0",
@@ -158,14 +178,25 @@ impl World {
         // torchrun's own store listens at the port itself.
         let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
         let ports = (u16::from(taken)..PORTS).filter_map(|step| port.checked_add(step));
-        let run = launcher.run.iter().filter_map(|name| variable(name));
+        let secret = variable(SECRET).unwrap_or_default();
+        if !secret.is_empty() && secret.len() < MIN_SECRET {
+            return Err(wrong(format!(
+                "{SECRET} has {} bytes. Set it to at least {MIN_SECRET} random ones, the same at all ranks",
+                secret.len()
+            )));
+        }
+        let run: Vec<String> = launcher.run.iter().filter_map(|name| variable(name)).collect();
+        // torchrun calls a run "none" unless it is given a name.
+        let is_named = run.first().is_some_and(|name| name != "none");
+        let is_open = secret.is_empty() && !is_named && !is_loopback(&host);
         Ok(Some(Self {
             rank,
             size,
             local_rank,
             host,
             ports: ports.collect(),
-            run: run.collect::<Vec<_>>().join("."),
+            key: Key::new(&secret, &run.join(".")),
+            is_open,
         }))
     }
 
@@ -198,9 +229,16 @@ impl World {
         &self.ports
     }
 
-    /// Tells this run from others that may use the same ports; may be empty.
-    pub(super) fn run(&self) -> &str {
-        &self.run
+    /// True if everybody who reaches rank 0's port can join the run: `MASTER_ADDR` is not a loopback address,
+    /// `HIPVIT_RENDEZVOUS_SECRET` is not set, and the launcher gives the run no name.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Key by which the ranks of this run recognise each other.
+    pub(super) fn key(&self) -> &Key {
+        &self.key
     }
 
     /// The error of this process for `reason`.
@@ -212,6 +250,18 @@ impl World {
             address: format!("{}:{port}", self.host),
             reason,
         }
+    }
+}
+
+/// Returns true for a loopback address and the names of one.
+///
+/// The name of a host is not one, even if it resolves to a loopback address there: other hosts resolve it otherwise.
+pub(super) fn is_loopback(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => ["localhost", "ip6-localhost", "ip6-loopback"]
+            .iter()
+            .any(|name| host.eq_ignore_ascii_case(name)),
     }
 }
 
@@ -360,9 +410,43 @@ mod tests {
                 &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "99999")],
                 "launcher: MASTER_PORT=99999 is not a port",
             ),
+            (
+                &[("RANK", "0"), ("WORLD_SIZE", "1000000000000")],
+                "launcher: WORLD_SIZE=1000000000000 exceeds 65536, the maximum number of ranks",
+            ),
+            (
+                &[("RANK", "0"), ("WORLD_SIZE", "2"), (SECRET, "short")],
+                "launcher: HIPVIT_RENDEZVOUS_SECRET has 5 bytes. Set it to at least 16 random ones, the same at all ranks",
+            ),
         ] {
             assert_eq!(world(variables), Err(text.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_run_is_open_without_a_secret_and_a_name() {
+        let is_open = |more: &[(&str, &str)]| {
+            let run = [("RANK", "0"), ("WORLD_SIZE", "2")];
+            world(&[&run[..], more].concat()).unwrap().unwrap().is_open()
+        };
+        let remote = ("MASTER_ADDR", "10.0.0.1");
+        assert!(is_open(&[remote]));
+        assert!(is_open(&[
+            ("MASTER_ADDR", "host"),
+            ("TORCHELASTIC_RUN_ID", "none")
+        ]));
+        assert!(!is_open(&[remote, ("TORCHELASTIC_RUN_ID", "7c2d")]));
+        assert!(!is_open(&[remote, (SECRET, "0123456789abcdef")]));
+        for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "localhost"] {
+            assert!(!is_open(&[("MASTER_ADDR", local)]), "{local}");
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_printed() {
+        let run = [("RANK", "0"), ("WORLD_SIZE", "2"), (SECRET, "0123456789abcdef")];
+        let text = format!("{:?}", world(&run).unwrap().unwrap());
+        assert!(text.contains("key: Key,") && !text.contains("0123"), "{text}");
     }
 
     #[test]

@@ -47,6 +47,9 @@ const ENDING: &str = "code";
 /// Of files that are being written, or whose writer was killed.
 const UNFINISHED: &str = "part";
 
+/// Number of bytes by which a folder is tried: on a full disk an empty file can be created.
+const PROBE: usize = 64 << 10;
+
 /// All kernels of a dozen architectures take some 20 MB.
 const LIMIT: u64 = 256 << 20;
 
@@ -72,7 +75,7 @@ impl KernelCache {
         &self.folder
     }
 
-    /// How many files it holds, and their bytes. Sees that the folder can be written, since what cannot be kept is
+    /// How many files it holds, and their bytes. Writes a kernel's worth of bytes for a moment, since what cannot be kept is
     /// compiled at every start.
     ///
     /// # Errors
@@ -81,7 +84,7 @@ impl KernelCache {
     pub fn usage(&self) -> Result<(usize, u64)> {
         let usage = || {
             fs::create_dir_all(&self.folder)?;
-            self.unfinished()?;
+            self.unfinished()?.write_all(&[0; PROBE])?;
             let files = self.files()?;
             Ok((files.len(), files.iter().map(|file| file.bytes).sum()))
         };
@@ -131,7 +134,14 @@ impl KernelCache {
 
     /// A file that is gone unless it is persisted.
     fn unfinished(&self) -> io::Result<tempfile::NamedTempFile> {
-        tempfile::Builder::new()
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            // Less the process's umask, so that users can share the folder.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        builder
             .suffix(&format!(".{UNFINISHED}"))
             .tempfile_in(&self.folder)
     }
@@ -304,5 +314,42 @@ mod tests {
         cache.put(key(1), PTX).unwrap_err();
         let error = cache.usage().unwrap_err().to_string();
         assert!(error.starts_with(cache.folder.to_str().unwrap()), "{error}");
+    }
+
+    /// A full disk takes names, and no bytes. Here that is a limit of the process, which needs one of its own.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_folder_that_takes_no_bytes_is_told() {
+        const FOLDER: &str = "HIP_SAFE_TEST_FULL_FOLDER";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            KernelCache::at(folder).usage().unwrap_err();
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        KernelCache::at(folder.path()).usage().unwrap();
+        let test = "rtc::cache::tests::a_folder_that_takes_no_bytes_is_told";
+        let output = std::process::Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .env(FOLDER, folder.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_have_the_permissions_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelCache::at(folder.path());
+        cache.put(key(1), PTX).unwrap();
+        let usual = folder.path().join("usual");
+        fs::write(&usual, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&folder.path().join(key(1).file_name())), mode(&usual));
     }
 }

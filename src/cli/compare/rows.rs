@@ -1,9 +1,10 @@
 //! The rows of `hipvit bench --json` and benches/peers: JSON lines of schema `hipvit.bench/1`.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use hipvit::hip::regular_file;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -184,9 +185,15 @@ impl Row {
     }
 }
 
+/// Maximum size of a file of rows in bytes.
+const MAX_FILE: u64 = 256 << 20;
+
 /// The rows of a file, in order.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
-    let text = fs::read_to_string(path).map_err(super::super::refused(path))?;
+    let refused = super::super::refused(path);
+    let text = regular_file::read_within(path, MAX_FILE)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8 text")))
+        .map_err(refused)?;
     let mut rows = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {

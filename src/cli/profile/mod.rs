@@ -14,6 +14,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::bench::DeviceInfo;
 use hipvit::hip::HardwareCounters;
+use hipvit::temporary::Listed;
 use hipvit::{Device, GraphMode, RunInput, RunOptions, Session};
 use serde::Serialize;
 
@@ -134,6 +135,7 @@ impl Args {
     fn run_counted(&self, sample: Option<&str>) -> Result<Outcome> {
         self.device("emulated")?;
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
+        let _listed = Listed::new(folder.path());
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
         command

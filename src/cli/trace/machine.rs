@@ -13,6 +13,7 @@ use hipvit::bench::DeviceInfo;
 use hipvit::exec::Executor;
 use hipvit::explain::Trace;
 use hipvit::table::{Column, Table, paragraph};
+use hipvit::temporary::Listed;
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,7 @@ impl Machine {
             return Ok(None);
         }
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
+        let _listed = Listed::new(folder.path());
         let offset = (input.y * trace.resized.width + input.x) * 3;
         // The same command, whose argument after its name says to run this instead.
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();

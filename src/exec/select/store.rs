@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::hip::{DType, regular_file};
 use crate::kernels::cache_folder;
 use crate::ops::Activation;
+use crate::temporary;
 
 const FORMAT: &str = "hipvit.selection/1";
 
@@ -299,7 +300,7 @@ impl Store {
     fn write(&self, path: &Path) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let (mut file, _listed) = temporary::file_in(folder, "")?;
         file.write_all(self.to_json().as_bytes())?;
         file.persist(path)?;
         Ok(())

@@ -3,8 +3,7 @@
 //! Requests, headers and environment variables follow Python's `huggingface_hub` 2.4 (`file_download.py`,
 //! `hf_api.py`).
 
-use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -341,6 +340,9 @@ fn certificates(file: &Path) -> Result<RootCerts> {
     Ok(RootCerts::new_with_certs(&certificates))
 }
 
+/// Maximum length of a file with an access token in bytes.
+const LONGEST_TOKEN: u64 = 64 << 10;
+
 /// The hub's access token: `HF_TOKEN`, or the file that `hf auth login` writes.
 fn token() -> Result<Option<String>> {
     let named = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
@@ -356,7 +358,9 @@ fn token() -> Result<Option<String>> {
     let Some(file) = file.filter(|file| file.exists()) else {
         return Ok(None);
     };
-    let token = fs::read_to_string(&file).map_err(|error| Error::io(&file, error))?;
+    let token = regular_file::read_within(&file, LONGEST_TOKEN)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8 text")))
+        .map_err(|error| Error::io(&file, error))?;
     Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()))
 }
 

@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 use super::client::{Client, Failure, Listing, Metadata};
 use super::{Repository, environment};
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 use crate::model::{adapter, source};
+use crate::temporary;
 
 /// Files that hipvit reads beside a model's weights, where a repository has them.
 const CONFIGS: [&str; 13] = [
@@ -135,7 +137,7 @@ fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled
     if !file.exists() {
         return Ok(None);
     }
-    let bytes = fs::read(&file).map_err(|error| Error::io(&file, error))?;
+    let bytes = source::read_json(&file)?;
     let config = source::parse(file, &bytes)?;
     let fields = config.fields()?;
     let name = fields.text("base_model_name_or_path")?;
@@ -278,7 +280,7 @@ impl Download<'_> {
     /// The weight files that the index in the snapshot lists.
     fn shards(&self) -> Result<Vec<String>> {
         let file = self.snapshot().join(source::INDEX);
-        let bytes = fs::read(&file).map_err(|error| Error::io(&file, error))?;
+        let bytes = source::read_json(&file)?;
         let index = source::parse(file, &bytes)?;
         Ok(source::shard_names(&index)?
             .into_iter()
@@ -295,6 +297,7 @@ impl Download<'_> {
         let blob = blobs.join(&metadata.etag);
         // Python's library takes the same lock.
         let lock = self.locks.join(format!("{}.lock", metadata.etag));
+        check_absent_or_regular(&lock).map_err(|error| Error::io(&lock, error))?;
         let lock_file = File::create(&lock).map_err(|error| Error::io(&lock, error))?;
         lock_file.lock().map_err(|error| Error::io(&lock, error))?;
         let complete = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == metadata.size);
@@ -390,7 +393,8 @@ impl Download<'_> {
         if metadata.etag.len() != 64 {
             return Ok(());
         }
-        let mut content = File::open(&partial.path).map_err(|error| Error::io(&partial.path, error))?;
+        let mut content =
+            regular_file::open(&partial.path).map_err(|error| Error::io(&partial.path, error))?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; BUFFER];
         loop {
@@ -420,12 +424,20 @@ impl Download<'_> {
         let reference = self.folder.join("refs").join(revision);
         let parent = reference.parent().unwrap_or(&self.folder);
         let written = fs::create_dir_all(parent).and_then(|()| {
-            let mut file = tempfile::NamedTempFile::new_in(parent)?;
+            let (mut file, _listed) = temporary::file_in(parent, "")?;
             file.write_all(commit.as_bytes())?;
             file.persist(&reference)?;
             Ok(())
         });
         written.map_err(|error| Error::io(&reference, error))
+    }
+}
+
+/// Fails for what is not a regular file, such as a FIFO, which would wait for a reader.
+fn check_absent_or_regular(path: &Path) -> io::Result<()> {
+    match regular_file::check(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        checked => checked,
     }
 }
 
@@ -438,7 +450,8 @@ struct Partial {
 
 impl Partial {
     fn open(path: PathBuf) -> Result<Self> {
-        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        let opened = check_absent_or_regular(&path)
+            .and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
         let file = opened.map_err(|error| Error::io(&path, error))?;
         let length = file.metadata().map_err(|error| Error::io(&path, error))?.len();
         Ok(Self { path, file, length })

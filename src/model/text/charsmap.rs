@@ -3,14 +3,8 @@
 //!
 //! The rules are the length of a trie in bytes, the trie as a double array of 4-byte units, and the replacements, which end with zeros.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::Value;
-
 /// Reason of the error for rules that are not valid.
 pub(super) const DAMAGED: &str = "has a `precompiled_charsmap` that is damaged. Download the file again";
-const KEY: &str = "precompiled_charsmap";
 
 /// Bits of a unit that hold its label. Units with a value have the highest bit, so that they match no byte.
 const LABEL: u32 = 1 << 31 | 0xFF;
@@ -18,41 +12,14 @@ const LABEL: u32 = 1 << 31 | 0xFF;
 const HAS_VALUE: u32 = 1 << 8;
 const VALUE: u32 = (1 << 31) - 1;
 
-/// The key of `tokenizer.json` that can have rules.
-#[derive(Deserialize)]
-struct Document {
-    #[serde(default)]
-    normalizer: Value,
+/// Returns the length in bytes of the longest replacement. `None` if the rules lead a text out of the trie or the replacements.
+pub(super) fn longest_replacement(rules: &[u8]) -> Option<usize> {
+    let replacements = walk(rules)?;
+    replacements.split('\0').map(str::len).max()
 }
 
-/// Returns true if all rules of a `tokenizer.json` are valid, or if it has none.
-///
-/// # Errors
-///
-/// The error of a document that is not a JSON object.
-pub(super) fn all_valid(tokenizer: &[u8]) -> serde_json::Result<bool> {
-    let document: Document = serde_json::from_slice(tokenizer)?;
-    Ok(all_valid_in(&document.normalizer))
-}
-
-fn all_valid_in(part: &Value) -> bool {
-    match part {
-        Value::Array(parts) => parts.iter().all(all_valid_in),
-        Value::Object(parts) => parts.iter().all(|(key, part)| match part {
-            Value::String(text) if key == KEY => STANDARD.decode(text).is_ok_and(|rules| is_valid(&rules)),
-            part => all_valid_in(part),
-        }),
-        _ => true,
-    }
-}
-
-/// Returns true if the rules lead no text out of the trie or the replacements.
-pub(super) fn is_valid(rules: &[u8]) -> bool {
-    walk(rules).is_some()
-}
-
-/// Visits all units that a text can reach. `None` if an offset leads outside.
-fn walk(rules: &[u8]) -> Option<()> {
+/// Visits all units that a text can reach, and returns the replacements. `None` if an offset leads outside.
+fn walk(rules: &[u8]) -> Option<&str> {
     let (length, rest) = rules.split_first_chunk::<4>()?;
     let units = u32::from_le_bytes(*length) as usize / 4;
     let (trie, replacements) = rest.split_at_checked(units.checked_mul(4)?)?;
@@ -84,7 +51,7 @@ fn walk(rules: &[u8]) -> Option<()> {
             }
         }
     }
-    Some(())
+    Some(replacements)
 }
 
 /// The offset from a unit to its children.
@@ -94,9 +61,19 @@ fn offset(unit: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::Value;
     use tokenizers::normalizers::Precompiled;
 
+    use super::super::limits;
     use super::*;
+
+    const KEY: &str = "precompiled_charsmap";
+
+    fn is_valid(rules: &[u8]) -> bool {
+        longest_replacement(rules).is_some()
+    }
 
     /// Rules with one entry, for "a", with this offset of the root and this value.
     fn rules(root: u32, value: u32, replacements: &str) -> Vec<u8> {
@@ -128,7 +105,7 @@ mod tests {
     fn rules_of_a_tokenizer_are_checked_in_sequences_too() {
         let valid = |normalizer: &Value| {
             let document = serde_json::json!({"version": "1.0", "normalizer": normalizer});
-            all_valid(document.to_string().as_bytes()).unwrap()
+            limits::check(document.to_string().as_bytes()).is_ok()
         };
         let normalizer =
             |rules: &[u8]| serde_json::json!({"type": "Precompiled", KEY: STANDARD.encode(rules)});
@@ -136,6 +113,9 @@ mod tests {
         assert!(valid(&good) && !valid(&bad) && valid(&Value::Null));
         let sequence = |last: &Value| serde_json::json!({"type": "Sequence", "normalizers": [good, last]});
         assert!(valid(&sequence(&good)) && !valid(&sequence(&bad)));
-        assert!(all_valid(b"{}").unwrap() && all_valid(b"{").is_err());
+        // Valid, but each character becomes 4 kB.
+        let long = "é".repeat(2048) + "\0";
+        assert_eq!(longest_replacement(&rules(0, 0, &long)), Some(4096));
+        assert!(!valid(&normalizer(&rules(0, 0, &long))));
     }
 }

@@ -8,7 +8,7 @@ use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
-use super::charsmap;
+use super::limits;
 
 /// Field numbers of the file's messages.
 const PIECES: u32 = 1;
@@ -17,6 +17,8 @@ const NORMALIZER: u32 = 3;
 /// The types of pieces that texts can have, by their numbers: a usual piece, the unknown one, control symbols.
 const TYPES: std::ops::RangeInclusive<u64> = 1..=3;
 const UNKNOWN: u64 = 2;
+/// Maximum number of pieces. Gemma's model has 256,000.
+const MAX_PIECES: usize = 1 << 20;
 
 /// Makes the tokenizer of a unigram model, which ends a text with `end`.
 ///
@@ -42,6 +44,9 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
                     unknown = Some(pieces.len());
                 }
                 pieces.push((piece, f64::from(score)));
+                if pieces.len() > MAX_PIECES {
+                    return Err(format!("has more than {MAX_PIECES} pieces"));
+                }
             }
             // The type of the model, white space as a suffix, and unknown characters as bytes.
             (TRAINER, Value::Bytes(bytes)) => {
@@ -79,9 +84,7 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
     let end_id = end_id.ok_or_else(|| format!("lacks the end token {end}"))?;
     let mut tokenizer = Tokenizer::new(Unigram::from(pieces, unknown, false).map_err(text)?);
     if !charsmap.is_empty() {
-        if !charsmap::is_valid(charsmap) {
-            return Err(charsmap::DAMAGED.to_owned());
-        }
+        limits::check_charsmap(charsmap)?;
         let normalizer = Precompiled::from(charsmap).map_err(|error| error.to_string())?;
         tokenizer.with_normalizer(Some(normalizer)).map_err(text)?;
     }

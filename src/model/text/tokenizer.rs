@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use tokenizers::{PostProcessor, TruncationParams};
 
+use super::guard::guarded;
 use super::open_clip::{Cleaner, Fault, Options, SimpleTokenizer};
 use super::siglip::{canonicalize, canonicalize_after_space};
-use super::transformers::{self, Loaded, clip_vocabulary, json_or_empty};
+use super::transformers::{self, Loaded, TOKENIZER, clip_vocabulary, json_or_empty};
 use super::{TextPooling, TextSpec, TokenizerKind};
 use crate::error::{Error, Result};
 use crate::model::source::Source;
@@ -58,6 +59,10 @@ pub(crate) struct Tokens {
 
 impl Tokenizer {
     pub(super) fn load(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
+        guarded(&source.place(TOKENIZER), || Self::set_up(source, spec))
+    }
+
+    fn set_up(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
         if spec.tokenizer == TokenizerKind::OpenClip {
             return Self::open_clip(source, spec);
         }
@@ -149,6 +154,10 @@ impl Tokenizer {
     /// [`Error::Argument`] if the text contains a special token that it must not contain; [`Error::Config`] if the tokenizer cannot make
     /// tokens of it.
     pub(crate) fn encode(&self, text: &str) -> Result<Tokens> {
+        guarded(&self.file, || self.tokens(text))
+    }
+
+    fn tokens(&self, text: &str) -> Result<Tokens> {
         let failed = |error: &dyn std::fmt::Display| {
             let reason = format!("makes no tokens of \"{text}\": {error}");
             Error::config(&self.file, reason)
@@ -253,7 +262,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use safetensors::SafeTensors;
-    use serde_json::{Map, Value};
+    use serde_json::{Map, Value, json};
 
     use super::Tokenizer;
     use crate::model::source::Source;
@@ -460,5 +469,114 @@ mod tests {
                 .to_string();
             assert!(error.contains(reason) && error.contains(key), "{error}");
         }
+    }
+
+    /// Loads the golden's tokenizer with these parts of `tokenizer.json`, and makes tokens of a text.
+    fn refused_with(base: &str, parts: &Value) -> String {
+        let edits = Map::from_iter([("tokenizer.json".to_owned(), parts.clone())]);
+        let directory = edited(base, &edits, &[]);
+        refused_in(base, directory.path())
+    }
+
+    fn refused_in(base: &str, directory: &Path) -> String {
+        let source = Source::open(directory).unwrap();
+        let loaded = Tokenizer::load(&source, &tower(base).spec);
+        let error = loaded.and_then(|tokenizer| tokenizer.encode("a photo of the digit 7"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json"), "{error}");
+        error
+    }
+
+    /// Where the `tokenizers` crate panics, or aborts because it allocates what the file says.
+    #[test]
+    fn files_on_which_the_library_fails_are_errors_that_name_them() {
+        let backend = "TokenizersBackend";
+        let template = |pieces: Value| json!({"type": "TemplateProcessing", "single": pieces, "pair": [], "special_tokens": {}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        for (parts, reason) in [
+            (
+                json!({"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}}),
+                "damaged",
+            ),
+            (
+                json!({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="}}),
+                "damaged",
+            ),
+            (
+                json!({"normalizer": {"type": "Precompiled", "precompiled_charsmap": 7}}),
+                "fail",
+            ),
+            (json!({"normalizer": {"type": "Prepend", "prepend": ""}}), "fail"),
+            (
+                json!({"pre_tokenizer": {"type": "FixedLength", "length": 0}}),
+                "fail",
+            ),
+            (
+                json!({"post_processor": template(json!([{"Sequence": {"id": "B", "type_id": 0}}]))}),
+                "second one",
+            ),
+            (
+                json!({"post_processor": template(json!([text, {"SpecialToken": {"id": "none", "type_id": 0}}]))}),
+                "fail",
+            ),
+            (
+                json!({"post_processor": template(Value::from(vec![text; 100]))}),
+                "repeats the text",
+            ),
+        ] {
+            let edits = [
+                ("tokenizer.json", parts.clone()),
+                ("tokenizer_config.json", json!({"tokenizer_class": backend})),
+            ];
+            let edits = Map::from_iter(edits.map(|(file, keys)| (file.to_owned(), keys)));
+            let directory = edited("hf_clip", &edits, &[]);
+            let error = refused_in("hf_clip", directory.path());
+            assert!(error.contains(reason), "{parts}: {error}");
+        }
+        // The continuing prefix is longer than a merge.
+        let mut model = file("hf_clip")["model"].clone();
+        model["continuing_subword_prefix"] = "x".repeat(100).into();
+        refused_with("hf_clip", &json!({ "model": model }));
+    }
+
+    fn file(base: &str) -> Value {
+        let path = root().join("golden/zero_shot").join(base).join("tokenizer.json");
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_damaged_decoder_is_an_error_though_texts_do_not_need_it() {
+        for decoder in [
+            &b"{\"type\": \"\xb5\"}"[..],
+            b"{\"type\": }",
+            b"{\"type\": \"\\ud800\"}",
+            b"7",
+        ] {
+            let directory = edited("hf_clip", &Map::new(), &[]);
+            let path = directory.path().join("tokenizer.json");
+            let mut parts = file("hf_clip");
+            parts.as_object_mut().unwrap().remove("decoder");
+            let mut text = parts.to_string().into_bytes();
+            text.pop();
+            text.extend([b",\"decoder\":", decoder, b"}"].concat());
+            fs::write(&path, text).unwrap();
+            refused_in("hf_clip", directory.path());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_or_not_regular_is_not_read() {
+        let directory = edited("hf_clip", &Map::new(), &[]);
+        let path = directory.path().join("tokenizer.json");
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        assert!(refused_in("hf_clip", directory.path()).contains("is longer than 64 MiB"));
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(refused_in("hf_clip", directory.path()).contains("is a device"));
     }
 }

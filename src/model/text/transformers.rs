@@ -21,7 +21,8 @@ use tokenizers::{
 };
 
 use self::added::Special;
-use super::{TokenizerKind, charsmap, sentencepiece};
+use super::guard::{guarded, shortened};
+use super::{TokenizerKind, limits, sentencepiece};
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::source::{Document, Source};
@@ -154,7 +155,9 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
         }
     };
     let unusable = |error: tokenizers::Error| Error::config(&file, error.to_string());
-    inner.add_tokens(special.added(&base)).map_err(unusable)?;
+    let added = special.added(&base);
+    limits::check_added(&added).map_err(|reason| Error::config(&file, reason))?;
+    inner.add_tokens(added).map_err(unusable)?;
     inner.set_encode_special_tokens(config.flag("split_special_tokens")?.unwrap_or(false));
     if class == Class::Clip {
         let ends = ["eos_token", "bos_token"].map(|key| special.named(key).map(str::to_owned));
@@ -242,14 +245,14 @@ impl Files<'_> {
         end: Option<&str>,
     ) -> Result<(tokenizers::Tokenizer, PathBuf)> {
         if class == Class::Siglip
-            && let Some(bytes) = self.source.bytes(SENTENCE_PIECE)?
+            && let Some(bytes) = self.source.bytes(SENTENCE_PIECE, limits::MAX_VOCABULARY_FILE)?
         {
             let file = self.source.place(SENTENCE_PIECE);
-            let tokenizer = sentencepiece::tokenizer(&bytes, end.unwrap_or("</s>"));
-            return match tokenizer {
-                Ok(tokenizer) => Ok((tokenizer, file)),
-                Err(reason) => Err(Error::config(&file, reason)),
-            };
+            let tokenizer = guarded(&file, || {
+                let tokenizer = sentencepiece::tokenizer(&bytes, end.unwrap_or("</s>"));
+                tokenizer.map_err(|reason| Error::config(&file, reason))
+            })?;
+            return Ok((tokenizer, file));
         }
         if let Some(found) = from_json(self.source)? {
             let unigram = matches!(found.0.get_model(), ModelWrapper::Unigram(_));
@@ -319,30 +322,33 @@ pub(super) fn json_or_empty(source: &Source<'_>, name: &str) -> Result<Document>
 
 /// The tokenizer of `tokenizer.json` and the file's path; `None` without the file.
 fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathBuf)>> {
-    let Some(bytes) = source.bytes(TOKENIZER)? else {
+    let Some(bytes) = source.bytes(TOKENIZER, limits::MAX_FILE)? else {
         return Ok(None);
     };
     let file = source.place(TOKENIZER);
-    let fault = |error: tokenizers::Error| Error::config(&file, format!("is not a tokenizer: {error}"));
-    // Before the rules are read, because that allocates what they say.
-    if !charsmap::all_valid(&bytes).map_err(|error| fault(error.into()))? {
-        return Err(Error::config(&file, charsmap::DAMAGED));
-    }
-    let tokenizer = tokenizers::Tokenizer::from_bytes(&bytes).map_err(fault)?;
+    limits::check(&bytes).map_err(|reason| Error::config(&file, reason))?;
+    let tokenizer = guarded(&file, || {
+        let tokenizer = tokenizers::Tokenizer::from_bytes(&bytes);
+        tokenizer.map_err(|error| Error::config(&file, format!("is not a tokenizer: {}", shortened(&error))))
+    })?;
     Ok(Some((tokenizer, file)))
 }
 
 /// The model of `vocab.json` and `merges.txt`; `None` without them.
 fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
-    let [vocabulary, merges] = [VOCABULARY, MERGES].map(|name| source.place(name));
-    if !vocabulary.is_file() || !merges.is_file() {
+    // The crate opens the files by name: what is not a regular file, or too long, fails here.
+    let [vocabulary, merges] =
+        [VOCABULARY, MERGES].map(|name| source.bytes(name, limits::MAX_VOCABULARY_FILE));
+    let (Some(vocabulary), Some(_)) = (vocabulary?, merges?) else {
         return Ok(None);
-    }
-    let [vocabulary_file, merges_file] = [&vocabulary, &merges].map(|path| path.to_string_lossy());
-    let model = BPE::from_file(&vocabulary_file, &merges_file).build();
-    model
-        .map(Some)
-        .map_err(|error| Error::config(&vocabulary, format!("is not a vocabulary: {error}")))
+    };
+    let [file, merges] = [VOCABULARY, MERGES].map(|name| source.place(name));
+    limits::check_vocabulary(&vocabulary).map_err(|reason| Error::config(&file, reason))?;
+    let model = guarded(&file, || {
+        let model = BPE::from_file(&file.to_string_lossy(), &merges.to_string_lossy()).build();
+        model.map_err(|error| Error::config(&file, format!("is not a vocabulary: {}", shortened(&error))))
+    })?;
+    Ok(Some(model))
 }
 
 /// The vocabulary and merges of CLIP in the directory, in either form, with the file's path.

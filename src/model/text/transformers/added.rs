@@ -1,6 +1,6 @@
 //! The tokens that a directory adds to a tokenizer's vocabulary, or marks in it: those that texts are cut at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 use tokenizers::AddedToken;
@@ -122,8 +122,9 @@ impl Special {
             Some(decoder) => decoder.clone(),
             None => self.older.iter().cloned().chain(of_file.into_values()).collect(),
         };
+        let mut contents: HashSet<String> = tokens.iter().map(|token| token.content.clone()).collect();
         for token in self.named.iter().map(|(_, token)| token).chain(&self.extra) {
-            if !tokens.iter().any(|other| other.content == token.content) {
+            if contents.insert(token.content.clone()) {
                 tokens.push(token.clone().special(true));
             }
         }

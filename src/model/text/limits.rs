@@ -1,0 +1,392 @@
+//! Limits of a tokenizer's files. The `tokenizers` crate has none: what a file repeats or multiplies, it allocates.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use tokenizers::AddedToken;
+
+use super::charsmap;
+
+/// Maximum size of `tokenizer.json` in bytes. Gemma's has 34 MB.
+pub(super) const MAX_FILE: u64 = 64 << 20;
+/// Maximum size of `spiece.model`, `vocab.json` and `merges.txt` in bytes.
+pub(super) const MAX_VOCABULARY_FILE: u64 = 16 << 20;
+/// Maximum number of JSON values in a vocabulary with its merges. Gemma's has 2 million.
+const MAX_VOCABULARY: usize = 4 << 20;
+/// Maximum number of JSON values in all other parts of a file.
+const MAX_VALUES: usize = 1 << 18;
+/// Maximum number of bytes of all added tokens.
+const MAX_ADDED: usize = 1 << 20;
+/// Maximum number of bytes that the steps before the vocabulary make of one.
+const MAX_GROWTH: usize = 2048;
+/// Maximum depth of sequences in sequences.
+const MAX_DEPTH: usize = 8;
+
+/// The parts of `tokenizer.json`, each as a `T`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Parts<T: Default> {
+    truncation: T,
+    padding: T,
+    added_tokens: T,
+    normalizer: T,
+    pre_tokenizer: T,
+    post_processor: T,
+    decoder: T,
+    model: T,
+}
+
+/// The parts whose values matter.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Steps {
+    added_tokens: Value,
+    normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+}
+
+/// Checks a `tokenizer.json` before the `tokenizers` crate reads it.
+///
+/// # Errors
+///
+/// The reason why the file is refused.
+pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
+    let fault = |error: &dyn fmt::Display| format!("is not a tokenizer: {error}");
+    // What serde_json skips it does not check, and the crate panics on it.
+    let text = str::from_utf8(bytes).map_err(|error| fault(&error))?;
+    let counts: Parts<Count> = serde_json::from_str(text).map_err(|error| fault(&error))?;
+    within("model", counts.model.0, MAX_VOCABULARY, "values")?;
+    let others = [
+        counts.truncation,
+        counts.padding,
+        counts.added_tokens,
+        counts.normalizer,
+        counts.pre_tokenizer,
+        counts.post_processor,
+        counts.decoder,
+    ];
+    let count = others.into_iter().map(|count| count.0).sum();
+    within("pipeline", count, MAX_VALUES, "values")?;
+    let steps: Steps = serde_json::from_str(text).map_err(|error| fault(&error))?;
+    if let Value::Array(tokens) = &steps.added_tokens {
+        let contents = tokens.iter().filter_map(|token| token.get("content")?.as_str());
+        within("added_tokens", contents.map(str::len).sum(), MAX_ADDED, "bytes")?;
+    }
+    let growth =
+        [&steps.normalizer, &steps.pre_tokenizer]
+            .into_iter()
+            .try_fold(1, |growth: usize, part| {
+                let of_part = growth_of(part, MAX_DEPTH)?;
+                Ok::<_, String>(growth.saturating_mul(of_part))
+            })?;
+    if growth > MAX_GROWTH {
+        return Err(format!(
+            "has a `normalizer` or `pre_tokenizer` by which a byte of a text may become more than {MAX_GROWTH}"
+        ));
+    }
+    check_templates(&steps.post_processor, MAX_DEPTH)
+}
+
+/// Checks the number of JSON values of a `vocab.json`.
+///
+/// # Errors
+///
+/// The reason why the file is refused.
+pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
+    let count: Count =
+        serde_json::from_slice(bytes).map_err(|error| format!("is not a vocabulary: {error}"))?;
+    within("vocabulary", count.0, MAX_VOCABULARY, "values")
+}
+
+/// Checks the tokens that are added to a tokenizer.
+///
+/// # Errors
+///
+/// The reason why they are refused.
+pub(super) fn check_added(tokens: &[AddedToken]) -> Result<(), String> {
+    let bytes = tokens.iter().map(|token| token.content.len()).sum();
+    within("added_tokens", bytes, MAX_ADDED, "bytes")
+}
+
+/// Checks SentencePiece's compiled normalisation rules, and returns the maximum number of bytes that they make of one.
+///
+/// # Errors
+///
+/// The reason why they are refused.
+pub(super) fn check_charsmap(rules: &[u8]) -> Result<usize, String> {
+    let longest = charsmap::longest_replacement(rules).ok_or(charsmap::DAMAGED)?;
+    within(
+        "precompiled_charsmap",
+        longest,
+        MAX_GROWTH,
+        "bytes in a replacement",
+    )?;
+    Ok(longest)
+}
+
+fn within(part: &str, count: usize, limit: usize, unit: &str) -> Result<(), String> {
+    if count > limit {
+        return Err(format!("`{part}` has {count} {unit}, which exceeds {limit}"));
+    }
+    Ok(())
+}
+
+fn too_deep() -> String {
+    format!("has sequences in sequences deeper than {MAX_DEPTH}")
+}
+
+/// Returns the maximum number of bytes that a normalizer or pre-tokenizer makes of one byte.
+fn growth_of(step: &Value, depth: usize) -> Result<usize, String> {
+    if step.is_null() {
+        return Ok(1);
+    }
+    let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+    let text = |key: &str| step.get(key).and_then(Value::as_str);
+    let mut growth: usize = 1;
+    for key in ["normalizers", "pretokenizers"] {
+        if let Some(Value::Array(steps)) = step.get(key) {
+            for step in steps {
+                growth = growth.saturating_mul(growth_of(step, depth)?);
+            }
+        }
+    }
+    if let Some(rules) = text("precompiled_charsmap") {
+        let rules = STANDARD.decode(rules).map_err(|_| charsmap::DAMAGED)?;
+        growth = growth.saturating_mul(check_charsmap(&rules)?.max(1));
+    }
+    if let Some(content) = text("content") {
+        let pattern = step
+            .get("pattern")
+            .and_then(|pattern| pattern.get("String")?.as_str());
+        growth = growth.saturating_mul(match pattern.map_or(0, str::len) {
+            // An expression may match between all bytes.
+            0 if content.is_empty() => 1,
+            0 => content.len() + 1,
+            pattern => content.len().div_ceil(pattern).max(1),
+        });
+    }
+    if let Some(prefix) = text("prepend") {
+        growth = growth.saturating_mul(prefix.len() + 1);
+    }
+    Ok(match text("type") {
+        // Two bytes for one, and with a space before the text for two.
+        Some("ByteLevel") => growth.saturating_mul(4),
+        // Three bytes for a space, and three before the text.
+        Some("Metaspace") => growth.saturating_mul(6),
+        _ => growth,
+    })
+}
+
+/// Checks that no template repeats the text: the crate combines all parts of the one with all parts of the other.
+fn check_templates(processor: &Value, depth: usize) -> Result<(), String> {
+    if processor.is_null() {
+        return Ok(());
+    }
+    let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+    if let Some(Value::Array(processors)) = processor.get("processors") {
+        for processor in processors {
+            check_templates(processor, depth)?;
+        }
+    }
+    let Some(Value::Array(pieces)) = processor.get("single") else {
+        return Ok(());
+    };
+    let mut texts = pieces.iter().filter_map(|piece| piece.get("Sequence"));
+    if texts
+        .clone()
+        .any(|text| text.get("id").is_none_or(|id| id != "A"))
+    {
+        return Err("has a template for one text with a second one. `single` may name `A` alone".to_owned());
+    }
+    if texts.nth(1).is_some() {
+        return Err("has a template that repeats the text. `single` may name `A` once".to_owned());
+    }
+    Ok(())
+}
+
+/// Number of values in a JSON value, which is not kept.
+#[derive(Clone, Copy, Default)]
+struct Count(usize);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Counter)
+    }
+}
+
+struct Counter;
+
+impl<'de> Visitor<'de> for Counter {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_unit<E>(self) -> Result<Count, E> {
+        Ok(Count(1))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Count, A::Error> {
+        let mut count = 1;
+        while let Some(value) = values.next_element::<Count>()? {
+            count += value.0;
+        }
+        Ok(Count(count))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Count, A::Error> {
+        let mut count = 1;
+        while values.next_key::<IgnoredAny>()?.is_some() {
+            count += values.next_value::<Count>()?.0;
+        }
+        Ok(Count(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(parts: &Value) -> String {
+        let text = parts.to_string();
+        check(text.as_bytes()).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn usual_tokenizers_are_within_the_limits() {
+        let unigram = json!({
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Lowercase"},
+                {"type": "Replace", "pattern": {"Regex": "[!\"#$%]"}, "content": ""},
+                {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+                {"type": "Prepend", "prepend": "▁"},
+            ]},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "WhitespaceSplit"},
+                {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+            ]},
+            "post_processor": {"type": "TemplateProcessing", "single": [
+                {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "</s>", "type_id": 0}},
+            ]},
+        });
+        assert_eq!(refused(&unigram), "");
+        assert_eq!(refused(&json!({})), "");
+    }
+
+    #[test]
+    fn steps_that_multiply_a_text_are_refused() {
+        let twice = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+        let often = |step: &Value, count: usize| json!({"type": "Sequence", "normalizers": vec![step.clone(); count]});
+        for normalizer in [
+            often(&twice, 40),
+            often(&often(&twice, 4), 4),
+            json!({"type": "Prepend", "prepend": "x".repeat(4096)}),
+            json!({"type": "Replace", "pattern": {"Regex": "^|$"}, "content": "x".repeat(4096)}),
+            json!({"type": "Replace", "pattern": {"String": ""}, "content": "x".repeat(4096)}),
+            json!({"pattern": {"String": "a"}, "content": "x".repeat(4096)}),
+            often(&json!({"type": "ByteLevel"}), 40),
+        ] {
+            let reason = refused(&json!({"normalizer": normalizer}));
+            assert!(reason.contains("may become more than"), "{reason}");
+        }
+        let levels = vec![json!({"type": "ByteLevel", "add_prefix_space": true}); 6];
+        let reason = refused(&json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": levels}}));
+        assert!(reason.contains("may become more than"), "{reason}");
+        // Below the limit each, and above it together.
+        let normalizer = often(&twice, 10);
+        assert_eq!(refused(&json!({"normalizer": normalizer})), "");
+        let both = json!({"normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}});
+        assert!(refused(&both).contains("may become more than"));
+    }
+
+    #[test]
+    fn templates_that_repeat_the_text_are_refused() {
+        let template = |ids: &[&str]| {
+            let pieces: Vec<Value> = ids
+                .iter()
+                .map(|id| json!({"Sequence": {"id": id, "type_id": 0}}))
+                .collect();
+            json!({"type": "TemplateProcessing", "single": pieces})
+        };
+        let processed = |processor: Value| refused(&json!({"post_processor": processor}));
+        assert_eq!(processed(template(&["A"])), "");
+        assert!(processed(template(&["A", "A"])).contains("repeats the text"));
+        assert!(processed(template(&["B"])).contains("second one"));
+        let nested = json!({"type": "Sequence", "processors": [template(&["A"]), template(&["A", "A"])]});
+        assert!(processed(nested).contains("repeats the text"));
+    }
+
+    #[test]
+    fn parts_of_many_values_are_refused() {
+        let many = |count| Value::from(vec![Value::Array(Vec::new()); count]);
+        for part in ["truncation", "padding", "normalizer", "pre_tokenizer", "decoder"] {
+            let reason = refused(&json!({ part: many(MAX_VALUES) }));
+            assert!(
+                reason.starts_with("`pipeline` has 262145 values"),
+                "{part}: {reason}"
+            );
+        }
+        let vocabulary = format!("[{}0]", "0,".repeat(MAX_VOCABULARY));
+        assert!(
+            check_vocabulary(vocabulary.as_bytes())
+                .unwrap_err()
+                .contains("exceeds")
+        );
+        assert!(check(format!("{{\"model\":{vocabulary}}}").as_bytes()).is_err());
+        let tokens = json!([{"content": "x".repeat(MAX_ADDED)}, {"content": "y"}]);
+        assert!(refused(&json!({"added_tokens": tokens})).contains("1048577 bytes"));
+    }
+
+    #[test]
+    fn sequences_are_not_followed_without_a_limit() {
+        for (part, key) in [
+            ("normalizer", "normalizers"),
+            ("pre_tokenizer", "pretokenizers"),
+            ("post_processor", "processors"),
+        ] {
+            let nested =
+                (0..MAX_DEPTH).fold(json!({"type": "Lowercase"}), |inner, _| json!({ key: [inner] }));
+            assert!(
+                refused(&json!({ part: nested })).contains("deeper than 8"),
+                "{part}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_serde_json_skips_is_checked() {
+        assert!(check(b"{\"decoder\": {\"type\": \"\xb5\"}}").is_err());
+        assert!(check(b"{\"decoder\": {\"type\": }}").is_err());
+        assert!(check(b"{\"normalizer\": null, \"normalizer\": null}").is_err());
+    }
+}
