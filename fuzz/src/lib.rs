@@ -135,10 +135,10 @@ impl Texts {
     }
 }
 
-/// Lets panics of crates that the library catches be caught. libFuzzer's hook ends the process at any panic.
+/// Lets the library catch panics of other crates. libFuzzer's own hook ends the process at any panic.
 pub fn allow_caught_panics() {
-    std::panic::set_hook(Box::new(|_| ()));
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
 }
 
-/// Longest time that anything may take that answers at once.
+/// Maximum time of an answer for which nothing is computed.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
