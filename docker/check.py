@@ -1,7 +1,7 @@
 """Checks the manifests and the monitoring files of this folder, without a cluster: Kubernetes' objects against its API's schemas,
 every expression of the alert rules and of the dashboard by a parser of PromQL, and that the metrics they name are the server's.
 
-    pip install kubernetes-validate==1.37.0 promql-parser==0.12.0 pyyaml==6.0.3
+    pip install --require-hashes -r ci/requirements/manifests.txt
     python docker/check.py METRICS     # what a server's /metrics printed
 """
 

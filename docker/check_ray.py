@@ -1,7 +1,7 @@
 """Checks kubernetes/ray.yaml without a cluster: the pods and the claim against the API's schemas, the structure that KubeRay's RayJob has,
 that its images' version of Ray is ray.Dockerfile's, and that the entrypoint is a command line that hipvit.ray has.
 
-    pip install kubernetes-validate==1.37.0 pyyaml==6.0.3
+    pip install --require-hashes -r ci/requirements/manifests.txt
     python docker/check_ray.py
 """
 

@@ -371,7 +371,7 @@ impl Request {
     }
 
     /// `no_texts` is why the model takes no texts, if it takes none.
-    fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
+    pub(super) fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
         let mut decoded = Decoded::default();
         for (index, input) in self.inputs.iter().enumerate() {
             let wrong = |reason: String| Failure::invalid(format!("`input`[{index}] {reason}"));

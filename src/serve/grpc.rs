@@ -349,7 +349,7 @@ fn timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Failure> {
     }
 }
 
-fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Failure> {
+pub(super) fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Failure> {
     let raw = request.raw_input_contents;
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         return Err(Failure::invalid(format!(

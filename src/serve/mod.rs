@@ -23,6 +23,9 @@
 mod access_log;
 mod embeddings;
 mod failure;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod guard;
 mod health;

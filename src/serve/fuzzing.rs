@@ -1,0 +1,42 @@
+//! The readers of requests, for the fuzz targets alone. Built with `--cfg fuzzing` only.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::protocol::tensors::Inputs;
+use super::protocol::{InferRequest, json};
+use super::{embeddings, grpc, proto};
+
+/// Reads the body of an inference over HTTP, whose first `json_length` bytes are JSON if that is given.
+pub fn infer_json(body: &[u8], json_length: Option<usize>) {
+    if let Ok(request) = json::read_request("model", "", Bytes::copy_from_slice(body), json_length) {
+        let _ = json::binary_outputs(&request);
+        check(request);
+    }
+}
+
+/// Reads the message of an inference over gRPC.
+pub fn infer_message(message: &[u8]) {
+    let message = proto::ModelInferRequest::decode(Bytes::copy_from_slice(message));
+    if let Ok(Ok(request)) = message.map(grpc::read) {
+        check(request);
+    }
+}
+
+/// Reads the body of a request for embeddings.
+pub fn embeddings(body: &[u8]) {
+    if let Ok(request) = embeddings::read(body) {
+        let _ = request.decode_inputs(None);
+    }
+}
+
+/// Reads the tensors as those of a model that takes every input.
+fn check(request: InferRequest) {
+    let inputs = Inputs {
+        image_size: [32, 32],
+        values: true,
+        max_pixels: 1 << 20,
+        no_texts: None,
+    };
+    let _ = inputs.read(request.inputs);
+}
