@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-from .kinds import KINDS
+from .kinds import GROUPS, KINDS
 from .server import measure
 
 
@@ -40,21 +40,42 @@ def line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def worst(rows: list[dict], name: str) -> str:
+    """The largest figure of some rows. What failed is larger than any."""
+    if not rows:
+        return ""
+    if not all(row["started"] for row in rows):
+        return "not started"
+    values = [row[name] for row in rows]
+    if name == "peak_mib":
+        died = "**" if any(row["died"] for row in rows) else ""
+        return f"{died}{mebibytes(max(values))}{died}"
+    if name == "without_answer_s" and any(row["died"] for row in rows):
+        return "**ended**"
+    return seconds(None if None in values else max(values))
+
+
 def compare(paths: list[Path]) -> None:
-    """Prints the rows of two files beside each other."""
-    files = [{row["kind"]: row for row in map(json.loads, path.read_text().splitlines())} for path in paths]
-    names = ["most memory", "without an answer", "neighbours' p99", "failures", "health p99"]
-    print(line(["kind", *(f"{name}: before → after" for name in names)]))
-    print(line(["---"] * 6))
-    for kind in KINDS:
-        rows = [file.get(kind.name) for file in files]
-        if any(rows):
-            pairs = zip(*(cells(row)[:5] for row in rows))
-            print(line([kind.name, *(" → ".join(pair) for pair in pairs)]))
+    """Prints the worst of each group of kinds, before and after."""
+    files = [[json.loads(row) for row in path.read_text().splitlines()] for path in paths]
+    columns = {
+        "peak_mib": "most memory",
+        "without_answer_s": "without an answer",
+        "neighbour_p99_s": "neighbours' p99",
+        "health_p99_s": "health p99",
+    }
+    print(line(["kind", *(f"{column}, before | after" for column in columns.values())]))
+    print(line(["---"] * (1 + 2 * len(columns))))
+    for group, about in GROUPS.items():
+        names = {kind.name for kind in KINDS if kind.group() == group}
+        rows = [[row for row in file if row["kind"] in names] for file in files]
+        print(line([f"`{group}`: {about}", *(worst(some, name) for name in columns for some in rows)]))
 
 
 def main() -> int:
-    kinds = "\n".join(f"  {kind.name:24} {kind.about}" for kind in KINDS)
+    kinds = ""
+    for group, about in GROUPS.items():
+        kinds += f"  {group}: {about}\n    " + ", ".join(kind.name for kind in KINDS if kind.group() == group) + "\n"
     parser = argparse.ArgumentParser(
         prog="python3 benches/attack", description="Attacks `hipvit serve` as hostile clients do.", epilog=f"kinds:\n{kinds}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

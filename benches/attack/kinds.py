@@ -21,6 +21,7 @@ MIB = 1 << 20
 # Of the largest body that the server takes: what is left is for what is around it.
 LARGE = 63 * MIB
 MODEL = "tinyvit32"
+HEALTH = "/v2/health/live"
 INFER = f"/v2/models/{MODEL}/infer"
 DIGIT = (Path(__file__).resolve().parents[2] / "assets/samples/3.png").read_bytes()
 
@@ -91,7 +92,6 @@ class Attacker:
 @dataclass
 class Kind:
     name: str
-    about: str
     # What a client does again and again, and what it sends.
     work: Callable[[Attacker], None]
     body: Callable[[], bytes] = bytes
@@ -106,6 +106,9 @@ class Kind:
     neighbour: bytes = ORDINARY
     seconds: float | None = None
     environment: dict[str, str] = of(default_factory=dict)
+
+    def group(self) -> str:
+        return self.name.split()[0]
 
 
 # Messages and bodies that take more memory than bytes.
@@ -282,43 +285,59 @@ def foreign_page() -> bytes:
 
 
 STRICT = ("--strict", "--pixel-values")
-DEVICE = ("--resize", "device")
+TOKENS = ("--tokens",)
 TABLE = ("--max-connections", "64")
 
 FIELDS = ["inputs", "outputs", "parameters", "shape", "raw contents", "byte contents", "uint64 contents", "bool contents"]
-FLOODS = {"ping": (wire.PING, bytes(8)), "settings": (wire.SETTINGS, b""), "window": (wire.WINDOW_UPDATE, struct.pack(">I", 1))}
+FRAMES = {"ping": (wire.PING, bytes(8)), "settings": (wire.SETTINGS, b""), "window": (wire.WINDOW_UPDATE, struct.pack(">I", 1))}
+
+# What the kinds do whose names begin with the same word.
+GROUPS = {
+    "none": "an ordinary client, to compare the others with",
+    "busy": "valid requests as fast as they are answered, on 16 connections",
+    "protobuf": "messages of 63 MiB with one field again and again",
+    "json": "JSON of 63 MiB with one element again and again",
+    "announced": "bodies of 64 MiB that are announced and do not come; to health without a token, and to inference",
+    "hoarded": "bodies of 63 MiB that do not end",
+    "outputs": "the same output named 16, 50,000 and 500,000 times",
+    "unread": "HTTP/2 answers that the client does not take",
+    "strict": "values whose logits are not finite, to a server with --strict",
+    "jpeg": "172 kB of JPEG with 490 scans of 8000 x 8000 pixels, whose clients leave",
+    "png": "requests with 16 PNGs of 64 megapixels",
+    "idle": "HTTP/2 connections without a token that only answer pings, more than the table has",
+    "silent": "connections that send half a head, more than the table has",
+    "descriptors": "more connections than the process may open files, and a closed standard error",
+    "flood": "HTTP/2 frames without requests",
+    "stderr": "invalid requests while standard error is full or closed",
+    "foreign": "a web page of another site that unloads the model",
+}
 
 KINDS = [
-    Kind("none", "an ordinary client: what the others are compared with", send, partial(http1, INFER, ORDINARY), clients=1),
-    *(Kind(f"protobuf {name}", "a message of 63 MiB made of one field", grpc, partial(message, name)) for name in FIELDS),
-    Kind("protobuf stream", "the field inputs, in a stream", partial(grpc, method="ModelStreamInfer"), partial(message, "inputs")),
-    Kind("protobuf load", "parameters of a model to load", partial(grpc, method="RepositoryModelLoad"), load_message),
-    *(Kind(f"json {name}", "a body of 63 MiB, most of it a list", send, partial(json_request, name)) for name in JSON),
-    Kind("json parameter names", "a body of 63 MiB with 5 million parameters", send, parameter_names),
-    Kind("announced health http2", "bodies announced without a token", partial(announced_http2, "/v2/health/live"), clients=1, token=True),
-    Kind(
-        "announced health http1", "bodies announced without a token", unfinished_http1,
-        partial(http1, "/v2/health/live", length=64 * MIB), clients=16, token=True,
-    ),
-    Kind("announced http2", "bodies announced that do not come", partial(announced_http2, INFER), clients=1),
-    Kind("announced http1", "bodies announced that do not come", unfinished_http1, partial(http1, INFER, length=64 * MIB), clients=16),
-    Kind("hoarded bodies", "bodies that lack their end", unfinished_http1, partial(http1, INFER, bytes(LARGE), length=64 * MIB), clients=8),
-    Kind("outputs json", "50,000 times the same output", send, partial(outputs_request, 50_000, 1), options=("--tokens",)),
-    Kind("outputs json 16", "16 times the same output of 8 images", send, partial(outputs_request, 16, 8), options=("--tokens",)),
-    Kind("outputs grpc", "4 MiB of names of the same output", grpc, output_message),
-    Kind("unread answers", "HTTP/2 with windows of 0", unread_answers, clients=4, options=("--tokens",), seconds=45),
-    Kind(
-        "strict", "values whose logits are not finite, beside good ones", send, partial(http1, INFER, values_request(3e38)),
-        clients=4, options=STRICT, neighbour=values_request(0.5),
-    ),
-    Kind("jpeg scans", "172 kB with 490 scans; the client leaves", send_and_leave, jpeg_request, clients=4),
-    Kind("large pngs", "requests of 16 images of 64 MP", send, png_request, clients=2),
-    Kind("large pngs device", "the same, resized on an emulated GPU", send, png_request, clients=2, options=DEVICE, provider=True),
-    Kind("idle http2", "connections without a token that only answer pings", idle_http2, clients=80, options=TABLE, token=True, seconds=30),
-    Kind("silent connections", "heads that do not end", silent, clients=80, options=TABLE, seconds=30),
-    Kind("descriptors", "more connections than file descriptors", silent, clients=300, descriptors=128, stderr="closed"),
-    *(Kind(f"{name} flood", "HTTP/2 frames without requests", flood, partial(frames, *FLOODS[name]), clients=2) for name in FLOODS),
-    Kind("stderr full", "a full disk behind standard error", noise, clients=2, options=STRICT, stderr="full"),
-    Kind("stderr closed", "a closed pipe behind standard error", noise, clients=2, options=STRICT, stderr="closed"),
-    Kind("foreign page", "a page of another site unloads the model", send, foreign_page, clients=1, options=("--model-control",)),
+    Kind("none", send, partial(http1, INFER, ORDINARY), clients=1),
+    Kind("busy", send, partial(http1, INFER, image_request([DIGIT] * 8)), clients=16),
+    *(Kind(f"protobuf {name}", grpc, partial(message, name)) for name in FIELDS),
+    Kind("protobuf stream", partial(grpc, method="ModelStreamInfer"), partial(message, "inputs")),
+    Kind("protobuf load", partial(grpc, method="RepositoryModelLoad"), load_message),
+    *(Kind(f"json {name}", send, partial(json_request, name)) for name in JSON),
+    Kind("json parameter names", send, parameter_names),
+    Kind("announced health http2", partial(announced_http2, HEALTH), clients=1, token=True),
+    Kind("announced health http1", unfinished_http1, partial(http1, HEALTH, length=64 * MIB), clients=16, token=True),
+    Kind("announced http2", partial(announced_http2, INFER), clients=1),
+    Kind("announced http1", unfinished_http1, partial(http1, INFER, length=64 * MIB), clients=16),
+    Kind("hoarded", unfinished_http1, partial(http1, INFER, bytes(LARGE), length=64 * MIB), clients=8),
+    Kind("outputs json", send, partial(outputs_request, 50_000, 1), options=TOKENS),
+    Kind("outputs json 16", send, partial(outputs_request, 16, 8), options=TOKENS),
+    Kind("outputs grpc", grpc, output_message),
+    Kind("unread", unread_answers, clients=4, options=TOKENS, seconds=45),
+    Kind("strict", send, partial(http1, INFER, values_request(3e38)), clients=4, options=STRICT, neighbour=values_request(0.5)),
+    Kind("jpeg", send_and_leave, jpeg_request, clients=4),
+    Kind("png", send, png_request, clients=2),
+    Kind("png device", send, png_request, clients=2, options=("--resize", "device"), provider=True),
+    Kind("idle", idle_http2, clients=80, options=TABLE, token=True, seconds=30),
+    Kind("silent", silent, clients=80, options=TABLE, seconds=30),
+    Kind("descriptors", silent, clients=300, descriptors=128, stderr="closed"),
+    *(Kind(f"flood {name}", flood, partial(frames, *FRAMES[name]), clients=2) for name in FRAMES),
+    Kind("stderr full", noise, clients=2, options=STRICT, stderr="full"),
+    Kind("stderr closed", noise, clients=2, options=STRICT, stderr="closed"),
+    Kind("foreign", send, foreign_page, clients=1, options=("--model-control",)),
 ]

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .kinds import INFER, Attacker, Kind
+from .kinds import HEALTH, INFER, Attacker, Kind
 from .wire import http1
 
 RATE = 20
@@ -171,7 +171,7 @@ class Observer:
 
     def __init__(self, server: Server, kind: Kind):
         fields = {"Authorization": f"Bearer {server.token}"} if server.token else {}
-        requests = {"neighbour": http1(INFER, kind.neighbour, fields), "health": http1("/v2/health/live", method="GET")}
+        requests = {"neighbour": http1(INFER, kind.neighbour, fields), "health": http1(HEALTH, method="GET")}
         spawn = multiprocessing.get_context("spawn")
         self.end, self.answered = spawn.Event(), spawn.Value("d", 0.0)
         self.results, sender = spawn.Pipe(duplex=False)
