@@ -246,7 +246,7 @@ def idle_http2(attacker: Attacker) -> None:
 
 def silent(attacker: Attacker) -> None:
     with attacker.connect(1) as stream:
-        stream.sendall(b"POST / HTTP/1.1\r\nHost: ")
+        stream.sendall(b"POST / HTTP/1.1\r\nHost: " + attacker.body)
         attacker.watch(lambda: not stream.recv(1024), 600)
 
 
@@ -305,7 +305,7 @@ GROUPS = {
     "jpeg": "172 kB of JPEG with 490 scans of 8000 x 8000 pixels, whose clients leave",
     "png": "requests with 16 PNGs of 64 megapixels",
     "idle": "HTTP/2 connections without a token that only answer pings, more than the table has",
-    "silent": "connections that send half a head, more than the table has",
+    "silent": "connections whose heads do not end, more than the table has; and 1000 with 390 kB each",
     "descriptors": "more connections than the process may open files, and a closed standard error",
     "flood": "HTTP/2 frames without requests",
     "stderr": "invalid requests while standard error is full or closed",
@@ -335,6 +335,7 @@ KINDS = [
     Kind("png device", send, png_request, clients=2, options=("--resize", "device"), provider=True),
     Kind("idle", idle_http2, clients=80, options=TABLE, token=True, seconds=30),
     Kind("silent", silent, clients=80, options=TABLE, seconds=30),
+    Kind("silent heads", silent, partial(bytes.ljust, b"", 390_000, b"a"), clients=1000),
     Kind("descriptors", silent, clients=300, descriptors=128, stderr="closed"),
     *(Kind(f"flood {name}", flood, partial(frames, *FRAMES[name]), clients=2) for name in FRAMES),
     Kind("stderr full", noise, clients=2, options=STRICT, stderr="full"),
