@@ -1,11 +1,12 @@
 //! Why a request failed: one type for both protocols, which give it their own form and status.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// Maximum bytes of a message. gRPC sends it in a header, percent-encoded, and clients refuse headers above 16 KiB.
-const MAX_MESSAGE_BYTES: usize = 4096;
+/// Maximum bytes of a message, with what it repeats of the request. gRPC sends it in a header, and clients refuse headers above 16 KiB.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +65,7 @@ impl Failure {
     pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE_BYTES {
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES - '…'.len_utf8()));
             message.push('…');
         }
         Self { kind, message }
@@ -101,7 +102,38 @@ impl Failure {
             Error::Image { .. } | Error::Argument { .. } => Kind::InvalidArgument,
             _ => Kind::Internal,
         };
-        Self::new(kind, error.to_string())
+        Self::new(kind, Self::without_paths(error, None))
+    }
+
+    /// Returns what an error says, without the absolute paths of the server: those in `root` are given relative to it, others by their
+    /// last part. The log has the whole error.
+    pub(super) fn without_paths(error: &Error, root: Option<&Path>) -> String {
+        let mut text = error.to_string();
+        if let Some(root) = root.and_then(Path::to_str).map(|root| root.trim_end_matches('/'))
+            && !root.is_empty()
+        {
+            text = text.replace(&format!("{root}/"), "").replace(root, ".");
+        }
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        let mut before = ' ';
+        while let Some(first) = rest.chars().next() {
+            let length = rest.find(|c: char| c.is_whitespace() || "`'\"()[],;".contains(c));
+            // Relative paths and URLs have something before their slashes.
+            let is_url = before == ':' && rest.starts_with("//");
+            if first == '/' && !before.is_alphanumeric() && !"/.~".contains(before) && !is_url {
+                let (path, after) = rest.split_at(length.unwrap_or(rest.len()));
+                let path = path.trim_end_matches('/');
+                shown.push_str(path.rsplit('/').next().unwrap_or(path));
+                rest = after;
+                before = 'x';
+            } else {
+                shown.push(first);
+                rest = &rest[first.len_utf8()..];
+                before = first;
+            }
+        }
+        shown
     }
 
     /// What kind of failure it is.
@@ -122,8 +154,36 @@ mod tests {
     #[test]
     fn a_long_message_is_cut_between_characters() {
         let failure = Failure::invalid(format!("a{}", "é".repeat(MAX_MESSAGE_BYTES)));
-        assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES - 1 + '…'.len_utf8());
+        // Within the limit, after a whole character.
+        assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES);
         assert!(failure.message().ends_with("é…"));
         assert_eq!(Failure::invalid("short").message(), "short");
+    }
+
+    #[test]
+    fn clients_see_no_absolute_path() {
+        let config = |file: &str, reason: &str| Error::config(Path::new(file), reason.to_owned());
+        let root = Path::new("/srv/our models");
+        for (error, expected) in [
+            (
+                config("/srv/our models/vit/config.json", "is no JSON"),
+                "vit/config.json: is no JSON",
+            ),
+            (config("/srv/our models", "is no directory"), ".: is no directory"),
+            (
+                config(
+                    "/etc/x.json",
+                    "see `/root/.cache/a b`, HOME=/root or /opt/rocm/lib/libhip.so: no",
+                ),
+                "x.json: see `a b`, HOME=root or libhip.so: no",
+            ),
+            (
+                config("vit/config.json", "https://host/a/b and 1/2 or image/png, ~/x"),
+                "vit/config.json: https://host/a/b and 1/2 or image/png, ~/x",
+            ),
+        ] {
+            let shown = Failure::without_paths(&error, Some(root));
+            assert_eq!(shown, expected);
+        }
     }
 }

@@ -1,24 +1,36 @@
 //! The protocol over gRPC.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Extension, Router};
 use bytes::Bytes;
+use http_body_util::StreamBody as Frames;
+use hyper::body::Frame;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use prost::Message as _;
 use tokio::sync::mpsc;
-use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::tokio_stream::{self, wrappers::ReceiverStream};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
+use tower::ServiceExt as _;
 
 use super::failure::{Failure, Kind};
-use super::limits::Taken;
+use super::memory::Charge;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
 use super::service::{Call, EXTENSIONS, NAME, Service};
-use super::stream::Messages;
-use super::triton;
+use super::stream::{Messages, frame, only_message};
+use super::{triton, wire};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -27,6 +39,15 @@ const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Responses of a stream that its client has not taken.
 const UNREAD: usize = 4;
+
+/// Bytes of messages above which decoding or writing them would hold up other connections.
+const LONG_MESSAGE: usize = 64 << 10;
+
+/// How many times an answer takes the memory of its outputs: as tensors, in the response, and in its message.
+const COPIES: usize = 3;
+
+/// Why the library's methods for inference do nothing.
+const ROUTED: &str = "inferences have routes of their own";
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
@@ -49,12 +70,19 @@ impl From<Failure> for Status {
     }
 }
 
-/// The gRPC service.
-pub(super) fn service(service: Arc<Service>) -> GrpcInferenceServiceServer<Grpc> {
-    let most = service.options.limits.body;
-    GrpcInferenceServiceServer::new(Grpc(service))
-        .max_decoding_message_size(most)
-        .max_encoding_message_size(usize::MAX)
+/// Returns the routes of the gRPC service. Inferences are decoded here, within the limits, and not by the library, which counts the
+/// bytes of a message alone.
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    let others = GrpcInferenceServiceServer::new(Grpc(service.clone()));
+    let others = others.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
+    Router::new()
+        .route("/inference.GRPCInferenceService/ModelInfer", post(model_infer))
+        .route(
+            "/inference.GRPCInferenceService/ModelStreamInfer",
+            post(model_stream_infer),
+        )
+        .route_service("/inference.GRPCInferenceService/{*call}", others)
+        .with_state(service)
 }
 
 /// The service behind gRPC.
@@ -152,84 +180,17 @@ impl GrpcInferenceService for Grpc {
         }))
     }
 
-    async fn model_infer(
-        &self,
-        request: Request<proto::ModelInferRequest>,
-    ) -> Answer<proto::ModelInferResponse> {
-        let call: Call = request.extensions().get().cloned().unwrap_or_default();
-        let call = Call {
-            protocol: "grpc",
-            limit: timeout(request.metadata())?,
-            ..call
-        };
-        let response = infer(&self.0, request.into_inner(), call).await?;
-        Ok(Response::new(response))
+    async fn model_infer(&self, _: Request<proto::ModelInferRequest>) -> Answer<proto::ModelInferResponse> {
+        Err(Status::unimplemented(ROUTED))
     }
 
     type ModelStreamInferStream = ReceiverStream<Result<proto::ModelStreamInferResponse, Status>>;
 
     async fn model_stream_infer(
         &self,
-        request: Request<Streaming<proto::ModelInferRequest>>,
+        _: Request<Streaming<proto::ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
-        let service = self.0.clone();
-        // Each message is a request, in the trace of the stream.
-        let headers = request.metadata().clone().into_headers();
-        let memory: Option<Arc<Taken>> = request.extensions().get().cloned();
-        let messages: Option<Messages> = request.extensions().get().cloned();
-        let stream_call: Call = request.extensions().get().cloned().unwrap_or_default();
-        let mut requests = request.into_inner();
-        let (responses, stream) = mpsc::channel(UNREAD);
-        tokio::spawn(async move {
-            let answer = async {
-                loop {
-                    let response = match requests.message().await {
-                        Ok(Some(request)) => {
-                            // Until it is answered.
-                            let _memory = messages.as_ref().and_then(Messages::next);
-                            let id = request.id.clone();
-                            let trace = service.traces.request(STREAM_SPAN.into(), &headers);
-                            trace.describe("rpc.system", "grpc");
-                            let call = Call {
-                                protocol: "grpc",
-                                limit: None,
-                                trace: trace.clone(),
-                                note: stream_call.note.clone(),
-                            };
-                            let response = infer(&service, request, call).await;
-                            trace.end();
-                            Ok(match response {
-                                Ok(response) => proto::ModelStreamInferResponse {
-                                    error_message: String::new(),
-                                    infer_response: Some(final_response(response)),
-                                },
-                                // The stream goes on; the id tells which request failed.
-                                Err(failure) => proto::ModelStreamInferResponse {
-                                    error_message: failure.message().to_owned(),
-                                    infer_response: Some(proto::ModelInferResponse {
-                                        id,
-                                        ..proto::ModelInferResponse::default()
-                                    }),
-                                },
-                            })
-                        }
-                        Ok(None) => return,
-                        Err(status) => Err(status),
-                    };
-                    let end = response.is_err();
-                    if responses.send(response).await.is_err() || end {
-                        return;
-                    }
-                }
-            };
-            tokio::select! {
-                () = answer => {}
-                // The client has left: what it waited for is abandoned.
-                () = responses.closed() => {}
-            }
-            drop(memory);
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
+        Err(Status::unimplemented(ROUTED))
     }
 
     async fn repository_index(
@@ -300,17 +261,184 @@ fn check_repository(name: &str) -> Result<(), Failure> {
     Err(Failure::new(Kind::Unsupported, reason))
 }
 
+/// Parses or writes what may be long without holding up other connections.
+fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > LONG_MESSAGE {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
+}
+
+/// Decodes the message of a request within the memory that there is for it.
+fn decode(message: Bytes, memory: &Charge) -> Result<proto::ModelInferRequest, Failure> {
+    memory.grow(wire::decoded_size(&message)?)?;
+    let decoded = proto::ModelInferRequest::decode(message);
+    let request = decoded
+        .map_err(|error| Failure::invalid(format!("the message is not a ModelInferRequest: {error}")))?;
+    InferRequest::check_id(&request.id)?;
+    Ok(request)
+}
+
+/// Runs the request of a message. A failure comes with the id of the request, if that was read.
 async fn infer(
     service: &Service,
-    request: proto::ModelInferRequest,
+    message: Bytes,
     call: Call,
-) -> Result<proto::ModelInferResponse, Failure> {
-    // An unknown model is reported before anything that is wrong with the inputs.
-    let model = service.model(&request.model_name, &request.model_version);
-    let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
-    let request = read(request).inspect_err(|failure| service.refused(&call, &model.name, failure))?;
-    let response = service.infer(call, request).await?;
-    Ok(write(&response))
+) -> Result<proto::ModelInferResponse, (Failure, String)> {
+    let length = message.len();
+    let decoded = at_length(length, || decode(message, &call.memory));
+    let request = decoded.map_err(|failure| {
+        service.refused(&call, "", &failure);
+        (failure, String::new())
+    })?;
+    let id = request.id.clone();
+    let infer = async {
+        // An unknown model is reported before anything that is wrong with the inputs.
+        let model = service.model(&request.model_name, &request.model_version);
+        let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
+        let request = at_length(length, || read(request));
+        let request = request.inspect_err(|failure| service.refused(&call, &model.name, failure))?;
+        let response = service.infer(call, request).await?;
+        Ok(at_length(response.bytes(), || write(&response)))
+    };
+    infer.await.map_err(|failure| (failure, id))
+}
+
+async fn model_infer(
+    State(service): State<Arc<Service>>,
+    Extension(call): Extension<Call>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> axum::response::Response {
+    let answer = call.answer.clone();
+    let run = async {
+        let call = Call {
+            protocol: "grpc",
+            limit: timeout(&MetadataMap::from_headers(headers))?,
+            copies: COPIES,
+            ..call
+        };
+        let message = only_message(body, service.options.limits.body);
+        let message = message.inspect_err(|failure| service.refused(&call, "", failure))?;
+        infer(&service, message, call)
+            .await
+            .map_err(|(failure, _)| failure)
+    };
+    match run.await {
+        Ok(response) => {
+            let message = frame(&response);
+            answer.shrink_to(message.len());
+            let frames = [Frame::data(message), trailers(&Status::ok(""))];
+            grpc_response(Frames::new(tokio_stream::iter(frames.map(Ok::<_, Infallible>))))
+        }
+        Err(failure) => Status::from(failure).into_http(),
+    }
+}
+
+fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut headers = HeaderMap::new();
+    // A message that cannot be a header is left out.
+    if status.add_header(&mut headers).is_err() {
+        headers.insert("grpc-status", HeaderValue::from(status.code() as i32));
+    }
+    Frame::trailers(headers)
+}
+
+fn grpc_response(
+    body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static,
+) -> axum::response::Response {
+    let mut response = axum::response::Response::new(Body::new(body));
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// The answers of a stream. Each counts until the next one is asked for.
+struct Answers {
+    answers: mpsc::Receiver<(Frame<Bytes>, Charge)>,
+    read: Charge,
+}
+
+impl hyper::body::Body for Answers {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.read = Charge::default();
+        self.answers.poll_recv(context).map(|next| {
+            let (frame, charge) = next?;
+            self.read = charge;
+            Some(Ok(frame))
+        })
+    }
+}
+
+async fn model_stream_infer(
+    State(service): State<Arc<Service>>,
+    Extension(call): Extension<Call>,
+    headers: HeaderMap,
+    body: Body,
+) -> axum::response::Response {
+    let (sender, answers) = mpsc::channel(UNREAD);
+    tokio::spawn(async move {
+        let mut messages = Messages::new(body, service.bodies.clone());
+        let answer = async {
+            loop {
+                // Each message is a request, in the trace of the stream.
+                let memory = call.memory.another();
+                let message = match messages.next(&memory).await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return Status::ok(""),
+                    Err(failure) => return failure.into(),
+                };
+                let trace = service.traces.request(STREAM_SPAN.into(), &headers);
+                trace.describe("rpc.system", "grpc");
+                let answer = memory.another();
+                let of_message = Call {
+                    protocol: "grpc",
+                    trace: trace.clone(),
+                    memory,
+                    answer: answer.clone(),
+                    copies: COPIES,
+                    ..call.clone()
+                };
+                let response = infer(&service, message, of_message).await;
+                trace.end();
+                let response = match response {
+                    Ok(response) => proto::ModelStreamInferResponse {
+                        error_message: String::new(),
+                        infer_response: Some(final_response(response)),
+                    },
+                    // The stream goes on; the id tells which request failed.
+                    Err((failure, id)) => proto::ModelStreamInferResponse {
+                        error_message: failure.message().to_owned(),
+                        infer_response: Some(proto::ModelInferResponse {
+                            id,
+                            ..proto::ModelInferResponse::default()
+                        }),
+                    },
+                };
+                let message = frame(&response);
+                answer.shrink_to(message.len());
+                if sender.send((Frame::data(message), answer)).await.is_err() {
+                    return Status::cancelled("the client has left");
+                }
+            }
+        };
+        tokio::select! {
+            status = answer => drop(sender.send((trailers(&status), Charge::default())).await),
+            // The client has left: what it waited for is abandoned.
+            () = sender.closed() => {}
+        }
+    });
+    grpc_response(Answers {
+        answers,
+        read: Charge::default(),
+    })
 }
 
 /// Marks a response as the last one of its request, as Triton does in streams.

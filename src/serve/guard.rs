@@ -12,12 +12,12 @@ use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use opentelemetry::KeyValue;
 use tonic::Status;
 
-use super::access_log::Note;
+use super::access_log::{Note, Peer};
+use super::answer;
 use super::failure::{Failure, Kind};
-use super::limits::Taken;
+use super::memory::Charge;
 use super::openai;
 use super::service::{Call, Service};
-use super::stream::StreamBody;
 use super::traces::Trace;
 
 /// Probes have no token: these say nothing but whether the server works.
@@ -40,8 +40,17 @@ pub(super) struct Authorized(pub(super) bool);
 /// The call whose body is a stream of requests; each message is checked as it comes.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// What a stream takes beside its messages: its decoder's buffer and its task.
+/// Maximum size of the body of a call of gRPC other than inference: names and parameters.
+const CALL_BODY: usize = 1 << 20;
+
+/// How many times its body such a call takes when it is decoded: an entry of a map has two bytes at least.
+const DECODED_CALL: usize = 128;
+
+/// What a stream takes beside its messages: a frame that has come, and its task.
 const STREAM_MEMORY: usize = 16 << 10;
+
+/// Paths of gRPC, whatever type the body is said to have.
+const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
 
 /// The call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -65,9 +74,16 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     let uri = request.uri().clone();
     let path = uri.path();
-    let refuse = |failure: Failure| match is_grpc {
-        true => Status::from(failure).into_http::<Body>(),
-        false => openai::error_at(path, failure),
+    let version = request.version();
+    let limited =
+        |response, charge| answer::limit(response, version, charge, service.options.limits.body_time);
+    let refuse = |failure: Failure| {
+        let response = if is_grpc {
+            Status::from(failure).into_http::<Body>()
+        } else {
+            openai::error_at(path, failure)
+        };
+        limited(response, Charge::default())
     };
     let authorized = authorize(service.options.token.as_deref(), request.headers());
     let is_open = OPEN.contains(&path);
@@ -77,22 +93,21 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     {
         return refuse(failure);
     }
+    let client = request.extensions().get().map(|Peer(address)| address.ip());
+    let memory = service.bodies.account().charge(client);
     if path == STREAM {
-        return match service.bodies.reserve(0, STREAM_MEMORY) {
-            Ok(taken) => {
-                let (mut head, body) = request.into_parts();
-                let body = StreamBody::new(body, service.bodies.clone());
-                // The stream's task keeps them.
-                head.extensions.insert(body.messages());
-                head.extensions.insert(Call {
-                    note,
-                    ..Call::default()
-                });
-                head.extensions.insert(Arc::new(taken));
-                next.run(Request::from_parts(head, Body::new(body))).await
-            }
-            Err(failure) => refuse(failure),
-        };
+        // The stream's task keeps it.
+        if let Err(failure) = memory.grow(STREAM_MEMORY) {
+            return refuse(failure);
+        }
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(Call {
+            note,
+            memory,
+            ..Call::default()
+        });
+        // Each message counts by itself.
+        return limited(next.run(Request::from_parts(head, body)).await, Charge::default());
     }
     let trace = begin_trace(service, &request);
     let begin = Instant::now();
@@ -101,32 +116,57 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    // A client without a token sends no more than a name.
-    let most = if is_open {
-        OPEN_BODY
-    } else {
-        service.options.limits.body
+    let limit = service.options.limits.body;
+    // A client without a token sends no more than a name. Calls of gRPC other than inference are small, too.
+    let is_small_call = path != INFER && CALLS.iter().any(|service| path.starts_with(service));
+    let most = match (is_open, is_small_call) {
+        (true, _) => OPEN_BODY,
+        (false, true) => limit.min(CALL_BODY),
+        (false, false) => limit,
     };
-    match service.bodies.read(body, length, most).await {
-        Ok((bytes, taken)) => {
+    let read = async {
+        if is_open && !is_small_call {
+            // Health needs no body, so nobody waits for one.
+            return Ok(Bytes::new());
+        }
+        if is_open {
+            // Uncounted, so that clients that take all the memory do not make the server look dead.
+            let uncounted = Charge::default();
+            let read = service.bodies.read(body, length, most, &uncounted);
+            let read = tokio::time::timeout(service.options.limits.header_time, read).await;
+            return read.unwrap_or_else(|_| Err(service.bodies.too_slow()));
+        }
+        let bytes = service.bodies.read(body, length, most, &memory).await?;
+        if is_small_call {
+            memory.grow(bytes.len().saturating_mul(DECODED_CALL))?;
+        }
+        Ok(bytes)
+    };
+    match read.await {
+        Ok(bytes) => {
             note.received(bytes.len());
             trace.stage("receive", begin, begin.elapsed(), || {
                 vec![KeyValue::new("http.request.body.size", bytes.len() as i64)]
             });
+            let answer = if is_open {
+                Charge::default()
+            } else {
+                memory.another()
+            };
             head.extensions.insert(is_authorized);
             head.extensions.insert(Call {
                 trace: trace.clone(),
                 note,
+                memory,
+                answer: answer.clone(),
                 ..Call::default()
             });
-            let taken = Arc::new(taken);
-            // Images that are parts of the body keep it, and its memory counts until the last of them is gone.
-            let body = Bytes::from_owner(Owned {
-                bytes,
-                _taken: taken.clone(),
-            });
-            let mut response = next.run(Request::from_parts(head, Body::from(body))).await;
-            drop(taken);
+            // Images that are parts of the body keep its memory until the last of them is gone.
+            let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
+            let mut response = match answer::count(&response, &answer) {
+                Ok(()) => limited(response, answer),
+                Err(failure) => refuse(failure),
+            };
             trace.describe("http.response.status_code", i64::from(response.status().as_u16()));
             trace.answer(response.headers_mut());
             trace.end();
@@ -160,18 +200,6 @@ fn begin_trace(service: &Service, request: &Request) -> Trace {
             trace
         }
         None => Trace::default(),
-    }
-}
-
-/// A body with the memory that it counts for.
-struct Owned {
-    bytes: Bytes,
-    _taken: Arc<Taken>,
-}
-
-impl AsRef<[u8]> for Owned {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

@@ -1,6 +1,5 @@
 //! The protocol over HTTP/REST, with Triton's extensions; OpenAI's embeddings and models; metrics.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -13,7 +12,7 @@ use hyper::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Method, StatusCode, Uri};
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use super::failure::{Failure, Kind};
@@ -207,6 +206,7 @@ async fn infer(
 ) -> Result {
     let call = Call {
         protocol: "http",
+        copies: json::COPIES,
         ..call
     };
     // An unknown model is reported before anything that is wrong with the inputs.
@@ -220,6 +220,8 @@ async fn infer(
             expect_json(&headers, &body, advice)?;
         }
         let request = at_length(body.len(), || {
+            let text = length.map_or(&body[..], |length| body.get(..length).unwrap_or_default());
+            call.memory.grow(json::decoded_size(text))?;
             json::read_request(&path.model, &path.version, body, length)
         })?;
         let binary = json::binary_outputs(&request)?;
@@ -291,6 +293,7 @@ async fn embed(
 ) -> Response {
     let call = Call {
         protocol: "embeddings",
+        copies: json::COPIES,
         ..call
     };
     // The label of metrics: only names that exist.
@@ -299,6 +302,7 @@ async fn embed(
         refuse_encoding(&headers)?;
         expect_json(&headers, &body, "Send an image as a data: URL in `input`")?;
         at_length(body.len(), || {
+            call.memory.grow(json::decoded_size(&body))?;
             let request = embeddings::read(&body)?;
             // An unknown model is reported before anything that is wrong with the inputs.
             let model = service.model(&request.model, "")?;
@@ -365,7 +369,37 @@ async fn health(State(service): State<Arc<Service>>) -> StatusCode {
 #[derive(Default, serde::Deserialize)]
 struct ControlBody {
     #[serde(default)]
-    parameters: Option<HashMap<String, IgnoredAny>>,
+    parameters: Option<ControlParameters>,
+}
+
+/// The first refused name among the parameters of a request to load or unload a model.
+#[derive(Default)]
+struct ControlParameters(Option<Failure>);
+
+impl<'de> serde::Deserialize<'de> for ControlParameters {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NamesVisitor;
+
+        impl<'de> Visitor<'de> for NamesVisitor {
+            type Value = ControlParameters;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of parameters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut refused = None;
+                while let Some(name) = map.next_key::<String>()? {
+                    let checked = super::service::check_load([name.as_str()]);
+                    refused = refused.or(checked.err());
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Ok(ControlParameters(refused))
+            }
+        }
+
+        deserializer.deserialize_map(NamesVisitor)
+    }
 }
 
 /// Refuses parameters that Triton follows and this server does not.
@@ -374,8 +408,10 @@ fn check_control(body: &[u8]) -> Result<()> {
         return Ok(());
     }
     let body: ControlBody = serde_json::from_slice(body).map_err(|error| Failure::json(&error))?;
-    let parameters = body.parameters.unwrap_or_default();
-    super::service::check_load(parameters.keys().map(String::as_str))
+    match body.parameters.and_then(|parameters| parameters.0) {
+        Some(refused) => Err(refused),
+        None => Ok(()),
+    }
 }
 
 async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> Result {

@@ -1,15 +1,15 @@
-//! What bounds the memory and the time that clients can take: a body is read whole, within a size, a time and the memory for the
-//! bodies of all requests, before anything looks at it.
+//! What bounds the memory and the time that clients can take. A body is read whole before anything looks at it: within a size, a
+//! time, and the memory of its client.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::failure::{Failure, Kind};
+use super::memory::{Account, Buffer, Charge};
 use super::metrics::Metrics;
 use crate::image::Limits;
 
@@ -19,13 +19,14 @@ use crate::image::Limits;
 pub struct ServerLimits {
     /// Maximum bytes of a request's body.
     pub body: usize,
-    /// Maximum bytes of all bodies in memory.
+    /// Maximum bytes that requests and answers take together: bodies as they come, what they are decoded to, and answers until they
+    /// are read. One client takes at most half of it.
     pub all_bodies: usize,
     /// Maximum number of connections.
     pub connections: usize,
     /// The time in which a client must send the head of a request.
     pub header_time: Duration,
-    /// The time in which a client must send the body of a request, and in which it must go on reading an answer.
+    /// The time in which a client must send the body of a request, and in which it must take each 64 KiB of an answer.
     pub body_time: Duration,
     /// The time after which a request is given up, if the client does not ask for a shorter one.
     pub request_time: Duration,
@@ -51,75 +52,30 @@ impl Default for ServerLimits {
     }
 }
 
-/// The unit in which memory for bodies is counted.
-const KIB: usize = 1024;
-
-/// The memory for the bodies of all requests.
+/// The limits of a server, with the account of its memory.
 #[derive(Clone, Debug)]
 pub(super) struct BodyMemory {
-    free: Arc<Semaphore>,
     limits: ServerLimits,
-    metrics: Arc<Metrics>,
-}
-
-/// Memory that a body takes until this is dropped.
-#[derive(Debug)]
-pub(super) struct Taken {
-    permit: Option<OwnedSemaphorePermit>,
-    kib: usize,
-    metrics: Arc<Metrics>,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.metrics.body_bytes.dec_by((self.kib * KIB) as i64);
-    }
+    account: Account,
 }
 
 impl BodyMemory {
     pub(super) fn new(limits: ServerLimits, metrics: Arc<Metrics>) -> Self {
-        let kib = (limits.all_bodies / KIB).min(Semaphore::MAX_PERMITS);
         Self {
-            free: Arc::new(Semaphore::new(kib)),
             limits,
-            metrics,
+            account: Account::new(limits.all_bodies, metrics),
         }
     }
 
-    /// Memory for a body of `bytes`, added to what it has.
-    fn take(&self, taken: &mut Taken, bytes: usize) -> Result<(), Failure> {
-        let wanted = bytes.div_ceil(KIB);
-        let more = wanted.saturating_sub(taken.kib);
-        if more == 0 {
-            return Ok(());
-        }
-        let permits = u32::try_from(more).unwrap_or(u32::MAX);
-        let Ok(permit) = self.free.clone().try_acquire_many_owned(permits) else {
-            let failure = "the server has no memory for the request's body now";
-            return Err(Failure::new(Kind::Overloaded(Duration::from_secs(1)), failure));
-        };
-        match &mut taken.permit {
-            Some(before) => before.merge(permit),
-            none => *none = Some(permit),
-        }
-        taken.kib = wanted;
-        self.metrics.body_bytes.inc_by((more * KIB) as i64);
-        Ok(())
-    }
-
-    fn nothing(&self) -> Taken {
-        Taken {
-            permit: None,
-            kib: 0,
-            metrics: self.metrics.clone(),
-        }
+    pub(super) fn account(&self) -> &Account {
+        &self.account
     }
 
     pub(super) fn limits(&self) -> &ServerLimits {
         &self.limits
     }
 
-    fn too_large(most: usize) -> Failure {
+    pub(super) fn too_large(most: usize) -> Failure {
         Failure::new(
             Kind::TooLarge,
             format!("the body exceeds the limit of {most} bytes"),
@@ -131,57 +87,33 @@ impl BodyMemory {
         Failure::new(Kind::SlowClient, reason)
     }
 
-    /// Memory for a body of `bytes`, and for so much of the server's own beside it.
-    pub(super) fn reserve(&self, bytes: usize, own: usize) -> Result<Taken, Failure> {
-        if bytes > self.limits.body {
-            return Err(Self::too_large(self.limits.body));
-        }
-        let mut taken = self.nothing();
-        self.take(&mut taken, bytes + own)?;
-        Ok(taken)
-    }
-
-    #[cfg(test)]
-    pub(super) fn taken(&self) -> usize {
-        self.limits.all_bodies / KIB - self.free.available_permits()
-    }
-
-    /// Reads a body of at most `most` bytes, whose length the client says is `length`.
+    /// Reads a body of at most `most` bytes, whose length the client says is `length`. Memory is charged as it comes.
     pub(super) async fn read(
         &self,
-        body: Body,
+        mut body: Body,
         length: Option<u64>,
         most: usize,
-    ) -> Result<(Bytes, Taken), Failure> {
-        let mut taken = self.nothing();
+        charge: &Charge,
+    ) -> Result<Bytes, Failure> {
         let length = match length.map(usize::try_from) {
             None => None,
             Some(Ok(length)) if length <= most => Some(length),
             Some(_) => return Err(Self::too_large(most)),
         };
-        if let Some(length) = length {
-            self.take(&mut taken, length)?;
-        }
         let read = async {
-            let mut body = body;
-            let mut all = BytesMut::new();
+            let mut all = Buffer::new(charge.clone());
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|e| Failure::invalid(format!("the body cannot be read: {e}")))?;
                 let Ok(data) = frame.into_data() else { continue };
                 if all.len() + data.len() > most {
                     return Err(Self::too_large(most));
                 }
-                self.take(&mut taken, all.len() + data.len())?;
-                if all.is_empty() {
-                    // Once, so that a long body is not copied again and again as it grows.
-                    all.reserve(length.unwrap_or(data.len()));
-                }
-                all.extend_from_slice(&data);
+                all.push(&data, length)?;
             }
-            Ok(all.freeze())
+            Ok(all.finish())
         };
         match tokio::time::timeout(self.limits.body_time, read).await {
-            Ok(bytes) => Ok((bytes?, taken)),
+            Ok(bytes) => bytes,
             Err(_) => Err(self.too_slow()),
         }
     }
@@ -198,7 +130,9 @@ mod tests {
 
     use super::*;
 
-    fn memory(body: usize, all_bodies: usize) -> BodyMemory {
+    const KIB: usize = 1024;
+
+    fn bodies(body: usize, all_bodies: usize) -> BodyMemory {
         let limits = ServerLimits {
             body,
             all_bodies,
@@ -236,54 +170,71 @@ mod tests {
     #[test]
     fn a_body_within_its_limit_is_read() {
         block_on(async {
-            let memory = memory(5000, 100 * KIB);
+            let bodies = bodies(5000, 100 * KIB);
             for length in [Some(5000), None] {
-                let (bytes, taken) = memory.read(body(5000), length, 5000).await.unwrap();
-                assert_eq!(bytes.len(), 5000);
-                assert_eq!(taken.kib, 5);
+                let charge = bodies.account().charge(None);
+                let bytes = bodies.read(body(5000), length, 5000, &charge).await.unwrap();
+                drop(charge);
+                assert_eq!((bytes.len(), bodies.account().used()), (5000, 5000));
+                // An image that is a part of the body keeps it.
+                let part = bytes.slice(10..20);
+                drop(bytes);
+                assert_eq!(bodies.account().used(), 5000);
+                drop(part);
+                assert_eq!(bodies.account().used(), 0);
             }
-            // It was given back.
-            assert_eq!(memory.free.available_permits(), 100);
-            assert_eq!(memory.metrics.body_bytes.get(), 0);
         });
     }
 
     #[test]
     fn a_body_beyond_its_limit_is_not() {
         block_on(async {
-            let memory = memory(5000, 100 * KIB);
+            let bodies = bodies(5000, 100 * KIB);
             for (length, bytes) in [
                 (Some(5001), 0),
                 (Some(u64::MAX), 0),
                 (None, 5001),
                 (Some(10), 5001),
             ] {
-                let failure = memory.read(body(bytes), length, 5000).await.unwrap_err();
+                let charge = bodies.account().charge(None);
+                let failure = bodies.read(body(bytes), length, 5000, &charge).await.unwrap_err();
                 assert_eq!(failure.kind(), Kind::TooLarge, "{length:?}");
             }
-            assert_eq!(memory.free.available_permits(), 100);
+            assert_eq!(bodies.account().used(), 0);
         });
     }
 
     #[test]
-    fn without_memory_for_it_the_request_is_shed() {
+    fn a_body_that_is_announced_and_does_not_come_takes_no_memory() {
         block_on(async {
-            let memory = memory(64 * KIB, 100 * KIB);
-            let first = memory.read(body(64 * KIB), None, 64 * KIB).await.unwrap();
-            let failure = memory.read(body(37 * KIB), None, 64 * KIB).await.unwrap_err();
-            assert!(matches!(failure.kind(), Kind::Overloaded(_)), "{failure}");
-            memory.read(body(36 * KIB), None, 64 * KIB).await.unwrap();
-            drop(first);
-            memory.read(body(37 * KIB), None, 64 * KIB).await.unwrap();
+            let mut bodies = bodies(64 * KIB, 64 * KIB);
+            bodies.limits.body_time = Duration::from_millis(50);
+            let account = bodies.account();
+            let charge = account.charge(None);
+            let failure = bodies
+                .read(Body::new(Silent), Some(64 << 10), 64 * KIB, &charge)
+                .await;
+            assert_eq!(failure.unwrap_err().kind(), Kind::SlowClient);
+            assert_eq!(account.used(), 0);
+            // What comes counts, and its client's share is the most.
+            let held = account.charge(None);
+            let _first = bodies.read(body(20 * KIB), None, 64 * KIB, &held).await.unwrap();
+            let charge = account.charge(None);
+            let shed = bodies.read(body(20 * KIB), None, 64 * KIB, &charge).await;
+            assert!(matches!(shed.unwrap_err().kind(), Kind::Overloaded(_)));
         });
     }
 
     #[test]
     fn a_body_that_never_ends_times_out() {
         block_on(async {
-            let mut memory = memory(5000, 100 * KIB);
-            memory.limits.body_time = Duration::from_millis(1);
-            let failure = memory.read(Body::new(Silent), None, 5000).await.unwrap_err();
+            let mut bodies = bodies(5000, 100 * KIB);
+            bodies.limits.body_time = Duration::from_millis(1);
+            let charge = bodies.account().charge(None);
+            let failure = bodies
+                .read(Body::new(Silent), None, 5000, &charge)
+                .await
+                .unwrap_err();
             assert_eq!(failure.kind(), Kind::SlowClient);
         });
     }

@@ -13,7 +13,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +26,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower::ServiceExt as _;
 
 use super::access_log::Peer;
+use super::answer::StreamExecutor;
 use super::metrics::Metrics;
 use super::options::{ServerOptions, TlsFiles};
 use crate::error::{Error, Result};
@@ -167,7 +168,7 @@ impl Acceptor {
             }
         });
         if http2 {
-            let mut builder = http2::Builder::new(TokioExecutor::new());
+            let mut builder = http2::Builder::new(StreamExecutor);
             builder
                 .timer(TokioTimer::new())
                 .keep_alive_interval(PING)

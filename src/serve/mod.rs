@@ -21,6 +21,7 @@
 //! asynchronous: decoding and running are threads of their own.
 
 mod access_log;
+mod answer;
 mod embeddings;
 mod failure;
 #[cfg(fuzzing)]
@@ -32,6 +33,7 @@ mod health;
 mod http;
 mod limits;
 mod listen;
+mod memory;
 mod metrics;
 mod openai;
 mod options;
@@ -45,6 +47,7 @@ mod statistics;
 mod stream;
 mod traces;
 mod triton;
+mod wire;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -133,14 +136,12 @@ impl Server {
 
         let traces = Traces::new(options.otlp_endpoint.as_deref(), runtime.handle())?;
         let service = Arc::new(Service::new(options, traces)?);
-        let grpc = grpc::service(service.clone());
-        let grpc = grpc.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let health = health::service(service.clone());
         let health = health.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);
         let router = Router::new()
-            .route_service("/inference.GRPCInferenceService/{*call}", grpc)
             .route_service("/grpc.health.v1.Health/{*call}", health)
+            .merge(grpc::routes(service.clone()))
             .merge(http::routes(service.clone()))
             // The guard has read the body within its limits.
             .layer(DefaultBodyLimit::disable())

@@ -247,8 +247,10 @@ impl Repository {
 
     /// All models, loaded or not.
     pub(super) fn index(&self) -> Result<Vec<Indexed>, Failure> {
-        self.scan()
-            .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        self.scan().map_err(|error| {
+            tracing::warn!(%error, "the repository cannot be read");
+            Failure::new(Kind::Internal, Failure::without_paths(&error, None))
+        })?;
         let entries = self.entries.read();
         let mut index = Vec::new();
         for (name, entry) in entries.iter() {
@@ -277,18 +279,32 @@ impl Repository {
 
     /// Loads a model of the index, or loads it again. If that fails, what was loaded stays.
     pub(super) fn load(&self, name: &str) -> Result<(), Failure> {
-        self.scan()
-            .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        self.scan().map_err(|error| {
+            tracing::warn!(%error, "the repository cannot be read");
+            Failure::new(Kind::Internal, Failure::without_paths(&error, None))
+        })?;
         {
             let entries = self.entries.read();
             if !entries.contains_key(name) {
                 return Err(Failure::new(Kind::NotFound, no_model(name, &entries)));
             }
         }
-        self.load_now(name).map_err(|error| {
-            let reason = format!("model `{name}` cannot be loaded: {error}");
-            Failure::invalid(reason)
+        let loaded = self.load_now(name);
+        loaded.map_err(|error| {
+            tracing::warn!(model = name, %error, "cannot be loaded");
+            let entries = self.entries.read();
+            let directory = entries.get(name).and_then(|entry| entry.directory.as_deref());
+            let error = self.public(&error, directory);
+            Failure::invalid(format!("model `{name}` cannot be loaded: {error}"))
         })
+    }
+
+    /// Returns why a model in `directory` cannot be loaded, for clients: without absolute paths.
+    fn public(&self, error: &Error, directory: Option<&Path>) -> String {
+        let repository = self.options.repository.as_deref();
+        let repository =
+            repository.filter(|root| directory.is_none_or(|directory| directory.starts_with(root)));
+        Failure::without_paths(error, repository.or_else(|| directory?.parent()))
     }
 
     /// Unloads all versions of a model, when the requests in flight have ended.
@@ -337,7 +353,7 @@ impl Repository {
                     (std::mem::replace(&mut entry.versions, versions), Ok(()))
                 }
                 Err(error) => {
-                    entry.failed = Some(error.to_string());
+                    entry.failed = Some(self.public(&error, directory.as_deref()));
                     (BTreeMap::new(), Err(error))
                 }
             }
@@ -463,6 +479,7 @@ impl Repository {
                 // Images are served without a tokenizer.
                 Err(error @ (Error::Config { .. } | Error::Hub { .. } | Error::Io { .. })) => {
                     tracing::warn!(model = name, %error, "the model is served without texts");
+                    let error = Failure::without_paths(&error, None);
                     return Ok((None, Some(format!("the model takes no texts: {error}"))));
                 }
                 Err(error) => return Err(error),

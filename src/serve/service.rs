@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use super::access_log::{AccessLogger, Note};
 use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
+use super::memory::Charge;
 use super::metrics::Metrics;
 use super::options::ServerOptions;
-use super::protocol::outputs::{Outputs, Results, Selected};
+use super::protocol::outputs::{Results, Rows, Selected};
 use super::protocol::parameters::Parameters;
-use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT};
+use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT, decoded_size};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
 use super::scheduler::{Content, ImageResult, Pending, Priority, Terms};
@@ -53,6 +54,12 @@ pub(super) struct Call {
     pub(super) trace: Trace,
     /// Facts of the request for the access log.
     pub(super) note: Note,
+    /// Memory that the request takes.
+    pub(super) memory: Charge,
+    /// Memory that its answer takes.
+    pub(super) answer: Charge,
+    /// How many times the answer takes the memory of its outputs while it is made.
+    pub(super) copies: usize,
 }
 
 /// The server behind its protocols.
@@ -138,12 +145,14 @@ impl Service {
         parameters.check_request()?;
         let given = Given::of(&request.inputs);
         let selected = model.outputs.select(&request.outputs, parameters, given)?;
+        call.memory.grow(decoded_size(&request.inputs))?;
         let Sent { images, texts } = model.inputs.read(request.inputs)?;
         let terms = Terms {
             priority,
             // So late that it is never.
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
             trace: record.trace.clone(),
+            memory: call.memory.clone(),
         };
         let count = images.as_ref().map_or(0, |images| images.contents.len());
         record.trace.describe("hipvit.images", count as i64);
@@ -158,9 +167,20 @@ impl Service {
                 None
             }
         };
-        if let Some(prompts) = texts.as_ref().and_then(|job| job.prompts.as_ref()) {
-            Outputs::check_size(&selected, count, prompts.labels(), self.options.limits.body)?;
-        }
+        let rows = Rows {
+            images: count,
+            texts: texts.as_ref().map_or(0, |job| job.texts.len()),
+            labels: texts
+                .as_ref()
+                .and_then(|job| job.prompts.as_ref())
+                .map(Prompts::labels),
+        };
+        let size = model
+            .outputs
+            .check_size(&selected, rows, self.bodies.account().share())?;
+        let size = size.saturating_mul(call.copies.max(1));
+        call.answer
+            .grow(size.saturating_add(model.outputs.results_size(rows)))?;
         let embedding = texts.as_ref().map(|job| job.submit(&model, &terms)).transpose()?;
         let (running, explaining) = submit_images(&model, images, &selected, &terms)?;
         let (mut results, mut explained, mut embedded) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,138 +1,140 @@
-//! The body of a gRPC stream, whose messages are requests: a message counts for its memory from when its length is known until it is
-//! answered, and must come within the time that a body has. A stream that says nothing costs nothing.
-
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+//! The messages of a gRPC body. A message counts for its memory from its first byte until it is answered, and must come within the time
+//! that a body has. A stream that says nothing costs nothing.
 
 use axum::body::Body;
-use bytes::Bytes;
-use hyper::body::Frame;
-use parking_lot::Mutex;
-use tokio::time::Sleep;
-use tonic::Status;
+use bytes::{Buf as _, Bytes};
+use http_body_util::BodyExt as _;
 
-use super::failure::Failure;
-use super::limits::{BodyMemory, Taken};
+use super::failure::{Failure, Kind};
+use super::limits::BodyMemory;
+use super::memory::{Buffer, Charge};
 
 /// What stands before a message: whether it is compressed, and its length in four bytes.
 const HEADER: usize = 5;
 
-/// The memory of the messages that have begun to come, in their order.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Messages(Arc<Mutex<VecDeque<Taken>>>);
+/// Reads the length of a message from its header.
+///
+/// # Errors
+///
+/// [`Kind::TooLarge`] if the message exceeds `most` bytes, [`Kind::Unsupported`] if it is compressed.
+fn length(header: [u8; HEADER], most: usize) -> Result<usize, Failure> {
+    let [compressed, length @ ..] = header;
+    if compressed != 0 {
+        let reason = "compressed messages are not supported: send them without compression";
+        return Err(Failure::new(Kind::Unsupported, reason));
+    }
+    match usize::try_from(u32::from_be_bytes(length)) {
+        Ok(length) if length <= most => Ok(length),
+        _ => Err(BodyMemory::too_large(most)),
+    }
+}
+
+/// Returns the one message of a body.
+///
+/// # Errors
+///
+/// The body has less or more than one message, or [`length`] refuses it.
+pub(super) fn only_message(mut body: Bytes, most: usize) -> Result<Bytes, Failure> {
+    let wrong = |what: &str| Failure::invalid(format!("the call needs one message, and its body {what}"));
+    let header = *body.first_chunk().ok_or_else(|| wrong("has none"))?;
+    let length = length(header, most)?;
+    body.advance(HEADER);
+    match body.len() {
+        sent if sent == length => Ok(body),
+        sent if sent < length => Err(wrong("ends within it")),
+        _ => Err(wrong("has more")),
+    }
+}
+
+/// Puts the header of gRPC before a message.
+pub(super) fn frame(message: &impl prost::Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = Vec::with_capacity(HEADER + length);
+    frame.push(0);
+    // A message of 4 GiB exceeds every limit.
+    frame.extend((length as u32).to_be_bytes());
+    // A vector grows.
+    let _ = message.encode(&mut frame);
+    frame.into()
+}
+
+/// The messages of a body, one after the other.
+#[derive(Debug)]
+pub(super) struct Messages {
+    body: Body,
+    /// What has come of the next messages.
+    rest: Bytes,
+    limits: BodyMemory,
+}
 
 impl Messages {
-    /// The memory of the message that has been read, to be kept until it is answered.
-    pub(super) fn next(&self) -> Option<Taken> {
-        self.0.lock().pop_front()
-    }
-}
-
-/// A body that takes memory for its messages as they come.
-#[derive(Debug)]
-pub(super) struct StreamBody {
-    body: Body,
-    memory: BodyMemory,
-    messages: Messages,
-    header: Vec<u8>,
-    /// Bytes of the current message that have not come.
-    missing: usize,
-    /// How long the current message was waited for. Time in which nothing was read, because the server ran the message before, is
-    /// not the client's.
-    waited: Duration,
-    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
-}
-
-impl StreamBody {
-    pub(super) fn new(body: Body, memory: BodyMemory) -> Self {
+    pub(super) fn new(body: Body, limits: BodyMemory) -> Self {
         Self {
             body,
-            memory,
-            messages: Messages::default(),
-            header: Vec::with_capacity(HEADER),
-            missing: 0,
-            waited: Duration::ZERO,
-            waiting: None,
+            rest: Bytes::new(),
+            limits,
         }
     }
 
-    pub(super) fn messages(&self) -> Messages {
-        self.messages.clone()
-    }
-
-    fn is_between_messages(&self) -> bool {
-        self.missing == 0 && self.header.is_empty()
-    }
-
-    fn received(&mut self, mut data: &[u8]) -> Result<(), Failure> {
-        if let Some((since, _)) = self.waiting.take() {
-            self.waited += since.elapsed();
-        }
-        while !data.is_empty() {
-            if self.is_between_messages() {
-                self.waited = Duration::ZERO;
-            }
-            let wanted = match self.missing {
-                0 => HEADER - self.header.len(),
-                missing => missing,
+    /// Waits for bytes; false at the end of the body.
+    async fn has_more(&mut self) -> Result<bool, Failure> {
+        while self.rest.is_empty() {
+            let Some(frame) = self.body.frame().await else {
+                return Ok(false);
             };
-            let (part, rest) = data.split_at(wanted.min(data.len()));
-            data = rest;
-            if self.missing > 0 {
-                self.missing -= part.len();
-                continue;
-            }
-            self.header.extend_from_slice(part);
-            if let &[_, a, b, c, d] = self.header.as_slice() {
-                let length = u32::from_be_bytes([a, b, c, d]) as usize;
-                let taken = self.memory.reserve(length, HEADER)?;
-                self.messages.0.lock().push_back(taken);
-                self.missing = length;
-                self.header.clear();
+            let frame = frame.map_err(|e| Failure::invalid(format!("the stream cannot be read: {e}")))?;
+            if let Ok(data) = frame.into_data() {
+                self.rest = data;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Whether the client has taken too long for the message that has begun.
-    fn poll_limit(&mut self, context: &mut Context<'_>) -> Poll<Failure> {
-        if self.is_between_messages() {
-            return Poll::Pending;
+    /// Waits for the next message, which `charge` counts for; `None` at the end of the body.
+    ///
+    /// # Errors
+    ///
+    /// The message is too large, too slow, incomplete or compressed, or there is no memory for it.
+    pub(super) async fn next(&mut self, charge: &Charge) -> Result<Option<Bytes>, Failure> {
+        // Between messages a client may be silent.
+        if !self.has_more().await? {
+            return Ok(None);
         }
-        let left = self.memory.limits().body_time.saturating_sub(self.waited);
-        let wait = || (Instant::now(), Box::pin(tokio::time::sleep(left)));
-        let (_, sleep) = self.waiting.get_or_insert_with(wait);
-        sleep.as_mut().poll(context).map(|()| self.memory.too_slow())
+        let time = self.limits.limits().body_time;
+        match tokio::time::timeout(time, self.read(charge)).await {
+            Ok(message) => message.map(Some),
+            Err(_) => Err(self.limits.too_slow()),
+        }
     }
-}
 
-impl hyper::body::Body for StreamBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => {
-                let received = frame.data_ref().map_or(Ok(()), |data| self.received(data));
-                Poll::Ready(Some(received.map(|()| frame).map_err(Status::from)))
+    async fn read(&mut self, charge: &Charge) -> Result<Bytes, Failure> {
+        let mut header = [0; HEADER];
+        for byte in &mut header {
+            if !self.has_more().await? {
+                return Err(Failure::invalid("the stream ends within a message"));
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Status::from_error(Box::new(error))))),
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => self.poll_limit(context).map(|failure| Some(Err(failure.into()))),
+            *byte = self.rest.get_u8();
         }
+        let length = length(header, self.limits.limits().body)?;
+        let mut message = Buffer::new(charge.clone());
+        while message.len() < length {
+            if !self.has_more().await? {
+                return Err(Failure::invalid("the stream ends within a message"));
+            }
+            let part = self.rest.split_to(self.rest.len().min(length - message.len()));
+            message.push(&part, Some(length))?;
+        }
+        Ok(message.finish())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt as _, StreamBody as Frames};
-    use tonic::Code;
+    use std::time::Duration;
+
+    use http_body_util::StreamBody as Frames;
+    use hyper::body::Frame;
+    use tonic::Status;
     use tonic::codegen::tokio_stream::{self, StreamExt as _};
 
     use super::*;
@@ -142,7 +144,7 @@ mod tests {
     fn memory(body_time: Duration) -> BodyMemory {
         let limits = ServerLimits {
             body: 5000,
-            all_bodies: 10 << 10,
+            all_bodies: 20 << 10,
             body_time,
             ..ServerLimits::default()
         };
@@ -157,11 +159,11 @@ mod tests {
     }
 
     /// A body that has these bytes in pieces of `size`, and then says nothing more.
-    fn body(bytes: &[u8], size: usize, memory: &BodyMemory) -> StreamBody {
+    fn messages(bytes: &[u8], size: usize, memory: &BodyMemory) -> Messages {
         let pieces: Vec<_> = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
         let frames = tokio_stream::iter(pieces).map(|piece| Ok::<_, Status>(Frame::data(piece)));
         let frames = frames.chain(tokio_stream::pending());
-        StreamBody::new(Body::new(Frames::new(frames)), memory.clone())
+        Messages::new(Body::new(Frames::new(frames)), memory.clone())
     }
 
     fn block_on<F: Future>(future: F) -> F::Output {
@@ -172,54 +174,56 @@ mod tests {
     }
 
     #[test]
-    fn a_message_counts_from_its_header_until_it_is_answered() {
+    fn messages_count_until_they_are_answered() {
         let bytes = [message(0), message(3000), message(2000)].concat();
         for size in [1, 2, 7, 3005, bytes.len()] {
             block_on(async {
                 let memory = memory(Duration::from_secs(60));
-                let mut body = body(&bytes, size, &memory);
-                let messages = body.messages();
-                assert_eq!(memory.taken(), 0);
-                let mut received = 0;
-                while received < bytes.len() {
-                    received += body.frame().await.unwrap().unwrap().into_data().unwrap().len();
-                    // In KiB: the whole of each message whose header has come.
-                    let expected = [(5, 1), (10, 3), (3015, 2)]
-                        .iter()
-                        .filter(|(from, _)| received >= *from);
-                    assert_eq!(
-                        memory.taken(),
-                        expected.map(|(_, kib)| kib).sum::<usize>(),
-                        "{size} {received}"
-                    );
+                let mut messages = messages(&bytes, size, &memory);
+                for length in [0, 3000, 2000] {
+                    let charge = memory.account().charge(None);
+                    let message = messages.next(&charge).await.unwrap().unwrap();
+                    assert_eq!(message, vec![7; length]);
+                    assert_eq!(memory.account().used(), length, "{size}");
                 }
-                for left in [5, 2, 0] {
-                    drop(messages.next().unwrap());
-                    assert_eq!(memory.taken(), left);
-                }
-                assert!(messages.next().is_none());
+                assert_eq!(memory.account().used(), 0);
             });
         }
     }
 
     #[test]
-    fn a_message_without_memory_or_beyond_the_limit_is_refused_at_its_header() {
+    fn a_message_without_memory_or_beyond_the_limit_is_refused() {
         block_on(async {
             let memory = memory(Duration::from_secs(60));
-            let mut large = body(&message(5001)[..HEADER], HEADER, &memory);
-            let status = large.frame().await.unwrap().unwrap_err();
-            assert_eq!(status.code(), Code::ResourceExhausted);
-            let mut first = body(&message(4990), 5000, &memory);
-            first.frame().await.unwrap().unwrap();
-            let mut second = body(&message(4990), 5000, &memory);
-            second.frame().await.unwrap().unwrap();
-            let mut third = body(&message(1000), 5000, &memory);
-            let status = third.frame().await.unwrap().unwrap_err();
-            assert_eq!(status.code(), Code::Unavailable);
-            // Those of a stream that ends are free again.
-            drop((first, second));
-            assert_eq!(memory.taken(), 0);
+            let charge = || memory.account().charge(None);
+            let kind = async |bytes: &[u8]| {
+                let charge = charge();
+                let failure = messages(bytes, 5000, &memory).next(&charge).await.unwrap_err();
+                failure.kind()
+            };
+            // At its header.
+            assert_eq!(kind(&message(5001)[..HEADER]).await, Kind::TooLarge);
+            assert_eq!(kind(&[1, 0, 0, 0, 0]).await, Kind::Unsupported);
+            let held = charge();
+            held.grow(9 << 10).unwrap();
+            assert!(matches!(kind(&message(4990)).await, Kind::Overloaded(_)));
+            // That of a message that is only announced is not taken.
+            drop(held);
+            assert_eq!(memory.account().used(), 0);
         });
+        let most = 100;
+        assert_eq!(only_message(message(3).into(), most).unwrap(), vec![7; 3]);
+        for wrong in [
+            vec![0; 3],
+            message(3)[..7].to_vec(),
+            [message(3), message(0)].concat(),
+        ] {
+            let failure = only_message(wrong.into(), most).unwrap_err();
+            assert!(
+                failure.message().starts_with("the call needs one message"),
+                "{failure}"
+            );
+        }
     }
 
     #[test]
@@ -229,24 +233,24 @@ mod tests {
         for more in [1, 4, HEADER, HEADER + 1] {
             let bytes = [&message(10)[..], &message(10)[..more]].concat();
             block_on(async {
-                let mut body = body(&bytes, 7, &memory(time));
-                let mut frames = 0;
-                let status = loop {
-                    match body.frame().await.unwrap() {
-                        Ok(_) => frames += 1,
-                        Err(status) => break status,
-                    }
-                };
-                assert_eq!(
-                    (frames, status.code()),
-                    (bytes.len().div_ceil(7), Code::DeadlineExceeded)
-                );
+                let memory = memory(time);
+                let charge = memory.account().charge(None);
+                let mut messages = messages(&bytes, 7, &memory);
+                messages.next(&charge).await.unwrap().unwrap();
+                let failure = messages.next(&charge).await.unwrap_err();
+                assert_eq!(failure.kind(), Kind::SlowClient);
             });
         }
         block_on(async {
-            let mut body = body(&message(10), 100, &memory(time));
-            body.frame().await.unwrap().unwrap();
-            assert!(tokio::time::timeout(4 * time, body.frame()).await.is_err());
+            let memory = memory(time);
+            let charge = memory.account().charge(None);
+            let mut messages = messages(&message(10), 100, &memory);
+            messages.next(&charge).await.unwrap().unwrap();
+            assert!(
+                tokio::time::timeout(4 * time, messages.next(&charge))
+                    .await
+                    .is_err()
+            );
         });
     }
 }

@@ -99,6 +99,11 @@ impl Budget {
 }
 
 impl Permit {
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Gives back what exceeds `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);

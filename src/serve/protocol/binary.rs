@@ -26,6 +26,17 @@ pub(in crate::serve) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, St
     Ok(elements)
 }
 
+/// Counts the elements of a BYTES tensor without splitting it, up to what is wrong.
+pub(in crate::serve) fn count_elements(mut data: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some((length, rest)) = data.split_first_chunk() {
+        count += 1;
+        let length = u32::from_le_bytes(*length) as usize;
+        data = rest.get(length..).unwrap_or_default();
+    }
+    count
+}
+
 /// A tensor's elements.
 pub(in crate::serve) fn encode(tensor: &OutputTensor) -> Bytes {
     match &tensor.data {
@@ -99,6 +110,7 @@ mod tests {
         #[test]
         fn elements_come_back(elements: Vec<Vec<u8>>) {
             let split = split_elements(joined(&elements)).unwrap();
+            prop_assert_eq!(count_elements(&joined(&elements)), elements.len());
             prop_assert_eq!(split.iter().map(|e| e.to_vec()).collect::<Vec<_>>(), elements);
         }
 

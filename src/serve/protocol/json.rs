@@ -1,6 +1,7 @@
 //! Requests and responses of the protocol's REST form: JSON, after which binary tensors may follow.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use bytes::{Bytes, BytesMut};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
@@ -11,9 +12,78 @@ use serde_json::{Value, json};
 use super::base64::decode_base64;
 use super::tensors::{IMAGE, TEXT};
 use super::{
-    Data, InferRequest, InferResponse, InputTensor, OutputData, Parameters, RequestedOutput, binary,
+    Data, ELEMENT_BYTES, InferRequest, InferResponse, InputTensor, MAX_DIMENSIONS, MAX_TENSORS, OutputData,
+    Parameters, RequestedOutput, binary,
 };
 use crate::serve::failure::Failure;
+
+/// How many times an answer in JSON takes the memory of its outputs: as tensors and rows of them, and as text, 16 bytes for each of 4.
+pub(in crate::serve) const COPIES: usize = 6;
+
+/// Bytes that a number in JSON takes at most: in a list that grows, and as a part of an image.
+const NUMBER_BYTES: usize = 16;
+
+/// Returns how many bytes the JSON of a request takes at most when it is parsed and its files are decoded, beside the text itself.
+pub(in crate::serve) fn decoded_size(json: &[u8]) -> usize {
+    let mut size = 0usize;
+    let mut rest = json.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            // There is a comma between any two elements.
+            b',' => size += NUMBER_BYTES,
+            b'"' => {
+                let before = rest.len();
+                while let Some(byte) = rest.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(rest.next()),
+                        _ => {}
+                    }
+                }
+                // The string, and the file that it is the base64 of.
+                size += ELEMENT_BYTES + 2 * (before - rest.len());
+            }
+            _ => {}
+        }
+    }
+    size
+}
+
+/// A list of at most `MOST` elements.
+struct Bounded<T, const MOST: usize>(Vec<T>);
+
+impl<T, const MOST: usize> Default for Bounded<T, MOST> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Bounded<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BoundedVisitor<T, const MOST: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for BoundedVisitor<T, MOST> {
+            type Value = Bounded<T, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MOST} elements")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if elements.len() == MOST {
+                        return Err(A::Error::invalid_length(MOST + 1, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(Bounded(elements))
+            }
+        }
+
+        deserializer.deserialize_seq(BoundedVisitor(PhantomData))
+    }
+}
 
 #[derive(Deserialize)]
 struct RequestBody {
@@ -21,15 +91,15 @@ struct RequestBody {
     id: String,
     #[serde(default)]
     parameters: Parameters,
-    inputs: Vec<InputBody>,
+    inputs: Bounded<InputBody, MAX_TENSORS>,
     #[serde(default)]
-    outputs: Vec<OutputBody>,
+    outputs: Bounded<OutputBody, MAX_TENSORS>,
 }
 
 #[derive(Deserialize)]
 struct InputBody {
     name: String,
-    shape: Vec<i64>,
+    shape: Bounded<i64, MAX_DIMENSIONS>,
     datatype: String,
     #[serde(default)]
     parameters: Parameters,
@@ -224,8 +294,9 @@ pub(in crate::serve) fn read_request(
     }
     let mut tail = binary::Tail::new(body.split_off(length));
     let request: RequestBody = serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?;
-    let mut inputs = Vec::with_capacity(request.inputs.len());
-    for input in request.inputs {
+    InferRequest::check_id(&request.id)?;
+    let mut inputs = Vec::with_capacity(request.inputs.0.len());
+    for input in request.inputs.0 {
         let name = input.name;
         let of_input = |failure: Failure| Failure::input(&name, failure.message());
         let parameters = input.parameters;
@@ -237,14 +308,14 @@ pub(in crate::serve) fn read_request(
                 let data = tail.take(size).map_err(|reason| Failure::input(&name, reason))?;
                 Data::Raw(data)
             }
-            (None, Some(elements)) => elements.data(&name, &input.shape)?,
+            (None, Some(elements)) => elements.data(&name, &input.shape.0)?,
             (Some(_), Some(_)) => return Err(Failure::input(&name, "has `data` and `binary_data_size`")),
             (None, None) => return Err(Failure::input(&name, "has neither `data` nor `binary_data_size`")),
         };
         inputs.push(InputTensor {
             name,
             datatype: input.datatype,
-            shape: input.shape,
+            shape: input.shape.0,
             parameters,
             data,
         });
@@ -265,7 +336,7 @@ pub(in crate::serve) fn read_request(
         id: request.id,
         parameters: request.parameters,
         inputs,
-        outputs: request.outputs.into_iter().map(output).collect(),
+        outputs: request.outputs.0.into_iter().map(output).collect(),
     })
 }
 
@@ -428,6 +499,57 @@ mod tests {
                 .starts_with("the request's JSON: missing field `inputs`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_json_becomes_is_bounded_by_its_text() {
+        let list = |element: &str, count: usize| format!("[{}]", vec![element; count].join(","));
+        let data = |element: &str, count| {
+            let data = list(element, count);
+            format!(
+                r#"{{"inputs": [{{"name": "image", "shape": [1], "datatype": "BYTES", "data": {data}}}]}}"#
+            )
+        };
+        for (body, at_least) in [
+            (data(r#""""#, 10_000), 10_000 * ELEMENT_BYTES),
+            (data("0", 10_000), 9_999 * NUMBER_BYTES),
+            (data(r#""aGVsb\"G8=,,,,,,,,,,""#, 1), 30),
+        ] {
+            let bound = decoded_size(body.as_bytes());
+            assert!(bound >= at_least && bound < at_least + 5000, "{bound} {at_least}");
+            let counted = allocation_counter::measure(|| {
+                let _ = read_request("m", "", body.clone().into(), None);
+            });
+            // The copy of the body that this test makes.
+            assert!(
+                counted.bytes_max <= (bound + body.len()) as u64,
+                "{counted:?} {bound}"
+            );
+        }
+        // What is skipped takes nothing, however deep.
+        let nested = format!(
+            r#"{{"parameters": {{"a": {}}}, "inputs": []}}"#,
+            list(r#"{"": 0}"#, 10_000)
+        );
+        let counted =
+            allocation_counter::measure(|| drop(read_request("m", "", nested.clone().into(), None)));
+        assert!(counted.bytes_max < nested.len() as u64 + 10_000, "{counted:?}");
+        for wrong in [
+            format!(
+                r#"{{"inputs": {}}}"#,
+                list(r#"{"name": "", "shape": [], "datatype": ""}"#, 17)
+            ),
+            format!(r#"{{"inputs": [], "outputs": {}}}"#, list(r#"{"name": ""}"#, 17)),
+            format!(r#"{{"inputs": [{{"shape": {}}}]}}"#, list("1", 17)),
+        ] {
+            let failure = read_request("m", "", wrong.into(), None).unwrap_err();
+            assert!(
+                failure.message().contains("a list of at most 16 elements"),
+                "{failure}"
+            );
+        }
+        let id = json!({"id": "7".repeat(1025), "inputs": []});
+        assert!(read(id).unwrap_err().message().starts_with("`id` has 1025 bytes"));
     }
 
     #[test]

@@ -33,6 +33,22 @@ use std::str::FromStr;
 use bytes::Bytes;
 
 use self::parameters::Parameters;
+use super::failure::Failure;
+
+/// Maximum number of tensors that a request names, as inputs or as outputs: more than any valid request has.
+pub(super) const MAX_TENSORS: usize = 16;
+
+/// Maximum number of dimensions of a tensor.
+pub(super) const MAX_DIMENSIONS: usize = 16;
+
+/// Maximum bytes of a request's id, which the answer repeats.
+const MAX_ID_BYTES: usize = 1024;
+
+/// Bytes that an element of BYTES takes at most beside its contents: its handles, and its place in the queue.
+pub(super) const ELEMENT_BYTES: usize = 256;
+
+/// Bytes that a number takes at most: decoded, converted, and as a part of an image.
+pub(super) const NUMBER_BYTES: usize = 24;
 
 /// The protocol's data types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +103,23 @@ impl FromStr for Datatype {
         found
             .map(|(datatype, _)| *datatype)
             .ok_or_else(|| format!("`{text}` is not a data type of the protocol"))
+    }
+}
+
+impl InferRequest {
+    /// Checks what answers and errors repeat.
+    ///
+    /// # Errors
+    ///
+    /// The id is too long.
+    pub(super) fn check_id(id: &str) -> Result<(), Failure> {
+        if id.len() <= MAX_ID_BYTES {
+            return Ok(());
+        }
+        Err(Failure::invalid(format!(
+            "`id` has {} bytes, and {MAX_ID_BYTES} are the most. Send a shorter one",
+            id.len()
+        )))
     }
 }
 
@@ -172,6 +205,15 @@ pub(super) struct InferResponse {
 }
 
 impl InferResponse {
+    /// Bytes of the outputs.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |output: &OutputTensor| match &output.data {
+            OutputData::Fp32(values) => 4 * values.len(),
+            OutputData::Bytes(elements) => elements.iter().map(String::len).sum(),
+        };
+        self.outputs.iter().map(bytes).sum()
+    }
+
     /// The value of the response's parameter `truncated`: the numbers of the texts, separated by commas. `None` if none was cut.
     pub(super) fn truncated(&self) -> Option<String> {
         let numbers: Vec<String> = self.truncated.iter().map(usize::to_string).collect();

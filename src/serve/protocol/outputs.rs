@@ -4,7 +4,7 @@ use ndarray::Array1;
 
 use super::parameters::Parameters;
 use super::tensors::Given;
-use super::{Datatype, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
+use super::{Datatype, MAX_TENSORS, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
 use crate::explain::{ExplainOptions, Method};
 use crate::outputs::{ImageOutputs, Prediction};
 use crate::serve::failure::Failure;
@@ -19,8 +19,8 @@ const TEXT_EMBEDDING: &str = "text_embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
 const EXPLANATION: &str = "explanation";
 
-/// Maximum number of outputs that a request names: each output in every form is less.
-const MAX_OUTPUTS: usize = 16;
+/// Bytes of a model's label that answers are counted with.
+const MODEL_LABEL_BYTES: usize = 128;
 
 /// The number of classes in `top`, unless the request says.
 const DEFAULT_TOP: usize = 5;
@@ -52,6 +52,15 @@ pub(in crate::serve) struct Results<'a> {
     pub(in crate::serve) classifier: Option<&'a Classifier>,
     /// True if prompt templates are around the texts.
     pub(in crate::serve) has_templates: bool,
+}
+
+/// Numbers of what outputs have rows for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::serve) struct Rows<'a> {
+    pub(in crate::serve) images: usize,
+    pub(in crate::serve) texts: usize,
+    /// The texts as labels, for a request with images and texts.
+    pub(in crate::serve) labels: Option<&'a [String]>,
 }
 
 /// What a request wants, checked.
@@ -157,11 +166,20 @@ impl Outputs {
                 .map(|name| self.select_one(name, &any, of_request, given))
                 .collect();
         }
-        if requested.len() > MAX_OUTPUTS {
+        if requested.len() > MAX_TENSORS {
             let count = requested.len();
             return Err(Failure::invalid(format!(
-                "the request names {count} outputs, and {MAX_OUTPUTS} are the most"
+                "the request names {count} outputs, and {MAX_TENSORS} are the most"
             )));
+        }
+        let is_again = |(index, output): &(usize, &RequestedOutput)| {
+            requested[..*index]
+                .iter()
+                .any(|before| before.name == output.name)
+        };
+        if let Some((_, output)) = requested.iter().enumerate().find(is_again) {
+            let reason = "is named more than once. Name each output once";
+            return Err(Failure::output(&output.name, reason));
         }
         let one = |requested: &RequestedOutput| match all.iter().find(|output| output.name == requested.name)
         {
@@ -183,10 +201,6 @@ impl Outputs {
             }
         };
         let selected = requested.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-        if selected.iter().filter_map(Selected::to_explain).count() > 1 {
-            let reason = "is named more than once; a request explains one class";
-            return Err(Failure::output(EXPLANATION, reason));
-        }
         Ok(selected)
     }
 
@@ -266,35 +280,59 @@ impl Outputs {
         Ok(ExplainOptions::new().class(class).method(method))
     }
 
-    /// Refuses outputs of texts as labels that would together have more than `most` bytes: each image repeats the best labels.
+    /// Returns how many bytes the selected outputs take at most, and refuses more than `most`.
     pub(in crate::serve) fn check_size(
+        &self,
         selected: &[Selected],
-        images: usize,
-        labels: &[String],
+        rows: Rows<'_>,
         most: usize,
-    ) -> Result<(), Failure> {
-        // Beside a label there are its number, and its logit or probability.
-        let longest = 32 + labels.iter().map(String::len).max().unwrap_or(0);
+    ) -> Result<usize, Failure> {
+        let Rows {
+            images,
+            texts,
+            labels,
+        } = rows;
+        let classes = labels.map_or(self.classes.unwrap_or(0), <[String]>::len);
+        // Beside a label there are its number, its logit or probability, and its handle.
+        let longest = labels.into_iter().flatten().map(String::len).max();
+        let longest = 96 + longest.unwrap_or(MODEL_LABEL_BYTES);
+        let floats =
+            |rows: usize, [a, b]: [usize; 2]| [rows, a, b, 4].into_iter().fold(1, usize::saturating_mul);
         let bytes = |selected: &Selected| match selected.what {
             What::Top(k) | What::Classification(k) => {
-                images.saturating_mul(k.min(labels.len())).saturating_mul(longest)
+                images.saturating_mul(k.min(classes)).saturating_mul(longest)
             }
-            _ => 0,
+            What::Logits | What::Probabilities => floats(images, [classes, 1]),
+            What::Embedding => floats(images, [self.embedding, 1]),
+            What::TextEmbedding => floats(texts, [self.embedding, 1]),
+            What::PatchTokens => floats(images, self.patch_tokens.unwrap_or_default()),
+            What::Explanation(_) => floats(images, self.explanation.unwrap_or_default()),
         };
         let mut total = 0usize;
-        let exceeds = |output: &&Selected| {
+        for output in selected {
             total = total.saturating_add(bytes(output));
-            total > most
-        };
-        match selected.iter().find(exceeds) {
-            Some(output) => {
-                let reason = format!(
-                    "the outputs up to this one would have more than {most} bytes. Ask for fewer labels by `k`, or send fewer images"
-                );
-                Err(Failure::output(output.name, reason))
+            if total > most {
+                let advice = match output.what {
+                    What::Top(_) | What::Classification(_) => {
+                        "Ask for fewer labels by `k`, or send fewer images"
+                    }
+                    _ => "Name fewer outputs, or send fewer images",
+                };
+                let reason =
+                    format!("the outputs up to this one would have more than {most} bytes. {advice}");
+                return Err(Failure::output(output.name, reason));
             }
-            None => Ok(()),
         }
+        Ok(total)
+    }
+
+    /// Returns how many bytes the results take that outputs are written from.
+    pub(in crate::serve) fn results_size(&self, rows: Rows<'_>) -> usize {
+        let [patches, channels] = self.patch_tokens.unwrap_or_default();
+        let each = self.classes.unwrap_or(0) + self.embedding + patches.saturating_mul(channels);
+        let values = rows.images.saturating_mul(each);
+        let values = values.saturating_add(rows.texts.saturating_mul(self.embedding));
+        values.saturating_mul(4)
     }
 
     /// Writes the selected outputs.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::base64::mistaken_for_image;
-use super::{Data, Datatype, InputTensor, TensorMetadata, binary};
+use super::{Data, Datatype, ELEMENT_BYTES, InputTensor, TensorMetadata, binary};
 use crate::image::RgbImage;
 use crate::serve::failure::Failure;
 use crate::serve::scheduler::Content;
@@ -61,6 +61,21 @@ pub(in crate::serve) struct Images {
     /// The tensor that they came in.
     pub(in crate::serve) tensor: &'static str,
     pub(in crate::serve) contents: Vec<Content>,
+}
+
+/// Returns how many bytes binary tensors take at most when they are images or texts, beside themselves. The others were counted when
+/// they were parsed.
+pub(in crate::serve) fn decoded_size(inputs: &[InputTensor]) -> usize {
+    let size = |input: &InputTensor| match &input.data {
+        Data::Raw(bytes) => match input.datatype.parse() {
+            Ok(Datatype::Bytes) => binary::count_elements(bytes).saturating_mul(ELEMENT_BYTES),
+            // Each value as an f32, in the tensor and then in its image.
+            Ok(Datatype::Fp16 | Datatype::Bf16) => 4 * bytes.len(),
+            _ => 2 * bytes.len(),
+        },
+        Data::Numbers(_) | Data::Bytes(_) => 0,
+    };
+    inputs.iter().map(size).fold(0, usize::saturating_add)
 }
 
 impl Inputs {
@@ -486,6 +501,19 @@ mod tests {
         let values = tensor(PIXEL_VALUES, "FP32", &[1, 3, 2, 4], Data::Numbers(vec![0.0; 24]));
         let error = without.read(vec![values]).unwrap_err();
         assert!(error.message().contains("--pixel-values"), "{error}");
+    }
+
+    #[test]
+    fn binary_tensors_count_for_what_they_become() {
+        let size = |datatype: &str, bytes: usize| {
+            decoded_size(&[tensor(IMAGE, datatype, &[1], Data::Raw(vec![0; bytes].into()))])
+        };
+        // Elements without contents: four bytes each.
+        assert_eq!(size("BYTES", 4000), 1000 * ELEMENT_BYTES);
+        assert_eq!(
+            ["UINT8", "FP32", "FP16", "BF16", "?"].map(|datatype| size(datatype, 100)),
+            [200, 200, 400, 400, 200]
+        );
     }
 
     #[test]

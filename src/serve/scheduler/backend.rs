@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, RunFeed, Submission};
 use crate::explain::Explainer;
 use crate::hip;
-use crate::image::{Limits, RgbImage, decode};
+use crate::image::{Limits, Permit, RgbImage, decode_in};
 use crate::model::Tokenizer;
 use crate::outputs::Outputs;
 use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
@@ -72,11 +72,17 @@ pub(crate) trait Backend: Send + Sync {
     }
 }
 
-fn decode_timed(name: &str, bytes: &[u8], limits: &Limits, times: &mut PrepareTimes) -> Result<RgbImage> {
+/// Decodes an image, and returns it with the permit for the memory of its pixels.
+fn decode_timed(
+    name: &str,
+    bytes: &[u8],
+    limits: &Limits,
+    times: &mut PrepareTimes,
+) -> Result<(RgbImage, Option<Permit>)> {
     let start = Instant::now();
-    let image = decode(name, bytes, limits)?;
+    let decoded = decode_in(name, bytes, limits.into(), Vec::new())?;
     times.decode = Some(start.elapsed());
-    Ok(image)
+    Ok(decoded)
 }
 
 /// A session that takes pixels, or one that takes normalised values.
@@ -157,9 +163,9 @@ impl SessionBackend {
                 });
                 self.run_pixels(&pixels.collect::<Option<Vec<_>>>().ok_or_else(mixed)?, timing)
             }
-            Some(Prepared::Image(_)) => {
+            Some(Prepared::Image(..)) => {
                 let images = batch.iter().map(|image| match image {
-                    Prepared::Image(image) => Some(image),
+                    Prepared::Image(image, _) => Some(image),
                     _ => None,
                 });
                 let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
@@ -209,16 +215,18 @@ impl Backend for SessionBackend {
         limits: &Limits,
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
-        let image = match content {
+        let (image, permit) = match content {
             Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
-            Content::Decoded(image) => image,
+            // The request counts for it.
+            Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
             Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
-            return Ok(Prepared::Image(image));
+            // Batches run whatever is ready, so an image that keeps its permit never waits for one that waits for a permit.
+            return Ok(Prepared::Image(image, permit.map(Arc::new)));
         }
         let start = Instant::now();
         let pixels = self.session.preprocess().apply(&image)?.data;
@@ -291,9 +299,9 @@ impl Backend for ExplainerBackend {
         let Content::ToExplain(content, options) = content else {
             return Err(Error::argument("content", "is not to be explained"));
         };
-        let image = match *content {
+        let (image, _permit) = match *content {
             Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
-            Content::Decoded(image) => image,
+            Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
             Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
@@ -398,5 +406,27 @@ impl Backend for TextBackend {
 
     fn gpus(&self) -> Vec<hip::Device> {
         self.encoder.gpu().cloned().into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image that waits for its batch keeps what its pixels take of the memory for decoding, and no more.
+    #[test]
+    fn a_decoded_image_keeps_its_permit() {
+        let file = include_bytes!("../../../assets/samples/1.png");
+        let limits = Limits::default();
+        let (image, permit) = decode_timed("x", file, &limits, &mut PrepareTimes::default()).unwrap();
+        assert_eq!(permit.as_ref().map(Permit::bytes), Some(image.data.len() as u64));
+        let prepared = Prepared::Image(image, permit.map(Arc::new));
+        let Prepared::Image(_, Some(permit)) = &prepared else {
+            panic!()
+        };
+        let kept = Arc::downgrade(permit);
+        assert!(kept.upgrade().is_some());
+        drop(prepared);
+        assert!(kept.upgrade().is_none());
     }
 }

@@ -13,10 +13,11 @@ use tokio::sync::oneshot;
 use super::Slot;
 use super::queue::{Priority, Waiting};
 use crate::explain::ExplainOptions;
-use crate::image::RgbImage;
+use crate::image::{Permit, RgbImage};
 use crate::model::Tokens;
 use crate::outputs::{ImageOutputs, Outputs};
 use crate::serve::failure::{Failure, Kind};
+use crate::serve::memory::Charge;
 use crate::serve::metrics::Stage as Measured;
 use crate::serve::statistics::Parts;
 use crate::serve::traces::Trace;
@@ -41,8 +42,11 @@ pub(crate) enum Content {
 pub(crate) enum Prepared {
     /// RGB bytes of the model's size.
     Pixels(Vec<u8>),
-    /// An image of any size, which the device resizes.
-    Image(RgbImage),
+    /// An image of any size, which the device resizes. It keeps its part of the memory for decoding until its batch has run.
+    Image(
+        RgbImage,
+        #[allow(dead_code, reason = "counts until it is dropped")] Option<Arc<Permit>>,
+    ),
     /// Normalised values.
     Values(Vec<f32>),
     /// Normalised values, whose result is to be explained.
@@ -149,6 +153,9 @@ pub(crate) struct Terms {
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
     pub(crate) trace: Trace,
+    /// Memory of the request, which counts until its last image is done.
+    #[allow(dead_code, reason = "counts until it is dropped")]
+    pub(crate) memory: Charge,
 }
 
 /// What the images of one request share.

@@ -153,6 +153,7 @@ fn terms(priority: Priority) -> Terms {
         priority,
         deadline: Instant::now() + Duration::from_secs(3600),
         trace: Trace::default(),
+        memory: Default::default(),
     }
 }
 
@@ -307,6 +308,7 @@ fn what_a_client_no_longer_waits_for_is_not_run() {
             priority: Priority::Interactive,
             deadline: Instant::now(),
             trace: Trace::default(),
+            memory: Default::default(),
         };
         let image = ("pixel_values", Content::Values(vec![4.0]));
         steered.engine.submit(vec![image], terms).unwrap()

@@ -32,8 +32,8 @@ fn streams_beyond_the_memory_for_bodies_are_refused() {
     use tonic::codegen::tokio_stream::{pending, wrappers::ReceiverStream};
     let mut options = options();
     options.limits.body = 64 << 10;
-    // Six streams of 16 KiB, and two small requests.
-    options.limits.all_bodies = 99 << 10;
+    // Half of it for this client: six streams of 16 KiB, and a small request.
+    options.limits.all_bodies = 214 << 10;
     let running = Running::new(options);
     block_on(async {
         let mut client = client(running.address).await;
@@ -56,7 +56,7 @@ fn streams_beyond_the_memory_for_bodies_are_refused() {
         }
         // A message without memory ends its stream.
         let mut large = infer(&[2]);
-        large.id = "7".repeat(8 << 10);
+        large.model_version = "7".repeat(11 << 10);
         requests.send(large).await.unwrap();
         let status = answers.message().await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);

@@ -281,10 +281,62 @@ fn outputs_of_texts_need_texts() {
     let labels = vec!["a".repeat(1000); 10];
     let all = [requested("top", serde_json::json!({"k": 10}))];
     let selected = model.select(&all, &none(), both).unwrap();
-    assert!(Outputs::check_size(&selected, 2, &labels, 30_000).is_ok());
-    assert!(Outputs::check_size(&selected, 3, &labels, 30_000).is_err());
+    let check = |selected: &[Selected], images| {
+        let rows = Rows {
+            images,
+            texts: 10,
+            labels: Some(&labels),
+        };
+        model.check_size(selected, rows, 30_000)
+    };
+    assert!(check(&selected, 2).is_ok());
+    assert!(check(&selected, 3).is_err());
     // Each is small enough, and both together are not.
-    let twice = [all.clone(), all].concat();
-    let selected = model.select(&twice, &none(), both).unwrap();
-    assert!(Outputs::check_size(&selected, 2, &labels, 30_000).is_err());
+    let second = [requested("logits", serde_json::json!({"classification": 10}))];
+    let selected = model.select(&[all, second].concat(), &none(), both).unwrap();
+    assert!(check(&selected, 2).is_err());
+}
+
+#[test]
+fn an_output_is_named_once() {
+    let (model, _) = model();
+    let wanted = ["logits", "embedding", "logits"].map(|name| requested(name, serde_json::json!({})));
+    let failure = model.select(&wanted, &none(), IMAGES).unwrap_err();
+    assert_eq!(
+        failure.message(),
+        "output `logits`: is named more than once. Name each output once"
+    );
+    let unknown = vec![requested("x", serde_json::json!({})); 16];
+    let failure = model.select(&unknown, &none(), IMAGES).unwrap_err();
+    assert!(failure.message().contains("more than once"), "{failure}");
+}
+
+#[test]
+fn every_output_counts_before_it_is_computed() {
+    let (mut model, _) = model();
+    model.patch_tokens = Some([100, 10]);
+    model.explanation = Some([30, 20]);
+    let size = |name: &str, most: usize| {
+        let selected = model.select(&[requested(name, serde_json::json!({}))], &none(), IMAGES);
+        let rows = Rows {
+            images: 7,
+            ..Rows::default()
+        };
+        model.check_size(&selected.unwrap(), rows, most)
+    };
+    for (name, bytes) in [
+        ("logits", 7 * 3 * 4),
+        ("embedding", 7 * 2 * 4),
+        ("patch_tokens", 7 * 1000 * 4),
+        ("explanation", 7 * 600 * 4),
+    ] {
+        assert_eq!(size(name, bytes), Ok(bytes));
+        let failure = size(name, bytes - 1).unwrap_err();
+        assert!(
+            failure
+                .message()
+                .starts_with(&format!("output `{name}`: the outputs")),
+            "{failure}"
+        );
+    }
 }

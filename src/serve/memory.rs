@@ -1,0 +1,321 @@
+//! The account of memory: what requests and answers take, from the first byte of a request until its client has read the answer.
+//!
+//! Each client has a share: it may take more only while it holds no more than what is left free. So one client gets at most half of
+//! the account, two that take all they can get a third each, and the request of another one still finds memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::failure::{Failure, Kind};
+use super::metrics::Metrics;
+
+/// A client: its IPv4 address, or the /64 network of its IPv6 address. All clients without an address are one.
+type Client = Option<IpAddr>;
+
+/// Returns the client that an address belongs to.
+fn client(address: Option<IpAddr>) -> Client {
+    match address?.to_canonical() {
+        IpAddr::V6(address) => Some(IpAddr::V6((u128::from(address) >> 64 << 64).into())),
+        address => Some(address),
+    }
+}
+
+/// The memory of all requests and answers.
+#[derive(Clone, Debug)]
+pub(super) struct Account(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    total: usize,
+    state: Mutex<State>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    clients: HashMap<Client, usize>,
+}
+
+impl Account {
+    pub(super) fn new(total: usize, metrics: Arc<Metrics>) -> Self {
+        Self(Arc::new(Shared {
+            total,
+            state: Mutex::default(),
+            metrics,
+        }))
+    }
+
+    /// Maximum bytes of one client, and so of one request or answer.
+    pub(super) fn share(&self) -> usize {
+        self.0.share()
+    }
+
+    /// Begins to count for a client.
+    pub(super) fn charge(&self, address: Option<IpAddr>) -> Charge {
+        Charge(Some(Arc::new(Held {
+            shared: self.0.clone(),
+            client: client(address),
+            bytes: Mutex::new(0),
+        })))
+    }
+
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.0.state.lock().used
+    }
+}
+
+impl Shared {
+    fn share(&self) -> usize {
+        self.total / 2
+    }
+
+    fn take(&self, client: Client, bytes: usize) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        let held = state.clients.get(&client).copied().unwrap_or_default();
+        let (held, used) = (held.saturating_add(bytes), state.used.saturating_add(bytes));
+        if held > self.total.saturating_sub(used) {
+            let reason = "the server has no memory for the request now: its clients share --body-memory";
+            return Err(Failure::new(Kind::Overloaded(Duration::from_secs(1)), reason));
+        }
+        state.used = used;
+        state.clients.insert(client, held);
+        drop(state);
+        self.metrics.body_bytes.inc_by(bytes as i64);
+        Ok(())
+    }
+
+    fn give_back(&self, client: Client, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.used -= bytes;
+        if let Some(held) = state.clients.get_mut(&client) {
+            *held -= bytes;
+            if *held == 0 {
+                state.clients.remove(&client);
+            }
+        }
+        drop(state);
+        self.metrics.body_bytes.dec_by(bytes as i64);
+    }
+}
+
+/// Memory that a request or an answer takes until the last clone is dropped. The default counts for no account.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Charge(Option<Arc<Held>>);
+
+#[derive(Debug)]
+struct Held {
+    shared: Arc<Shared>,
+    client: Client,
+    bytes: Mutex<usize>,
+}
+
+impl Charge {
+    /// Takes more memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::TooLarge`] if it exceeds the share of a client whatever is free, [`Kind::Overloaded`] if it exceeds it now.
+    pub(super) fn grow(&self, bytes: usize) -> Result<(), Failure> {
+        let Some(held) = self.0.as_ref().filter(|_| bytes > 0) else {
+            return Ok(());
+        };
+        let mut sum = held.bytes.lock();
+        let grown = sum.saturating_add(bytes);
+        let share = held.shared.share();
+        if grown > share {
+            return Err(Failure::new(
+                Kind::TooLarge,
+                format!(
+                    "the request takes {grown} bytes of memory, and {share} are the most, half of --body-memory. Send less at once"
+                ),
+            ));
+        }
+        held.shared.take(held.client, bytes)?;
+        *sum = grown;
+        Ok(())
+    }
+
+    /// Gives back what exceeds `bytes`.
+    pub(super) fn shrink_to(&self, bytes: usize) {
+        if let Some(held) = &self.0 {
+            let mut sum = held.bytes.lock();
+            held.shared.give_back(held.client, sum.saturating_sub(bytes));
+            *sum = bytes.min(*sum);
+        }
+    }
+
+    /// Takes more memory or gives some back, so that this is `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`grow`](Self::grow).
+    pub(super) fn resize(&self, bytes: usize) -> Result<(), Failure> {
+        self.shrink_to(bytes);
+        let sum = self.0.as_ref().map_or(bytes, |held| *held.bytes.lock());
+        self.grow(bytes.saturating_sub(sum))
+    }
+
+    /// Begins another charge of the same client.
+    pub(super) fn another(&self) -> Self {
+        Self(self.0.as_ref().map(|held| {
+            Arc::new(Held {
+                shared: held.shared.clone(),
+                client: held.client,
+                bytes: Mutex::new(0),
+            })
+        }))
+    }
+
+    /// Returns `bytes` as a buffer whose slices keep this charge.
+    pub(super) fn own(&self, bytes: Vec<u8>) -> Bytes {
+        struct Owned {
+            bytes: Vec<u8>,
+            _charge: Charge,
+        }
+
+        impl AsRef<[u8]> for Owned {
+            fn as_ref(&self) -> &[u8] {
+                &self.bytes
+            }
+        }
+
+        Bytes::from_owner(Owned {
+            bytes,
+            _charge: self.clone(),
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.give_back(self.client, *self.bytes.get_mut());
+    }
+}
+
+/// Bytes that are charged as they come: a buffer grows to at most twice what has come, and to no more than is expected.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+/// Smallest growth of a [`Buffer`].
+const LEAST_GROWTH: usize = 4 << 10;
+
+impl Buffer {
+    pub(super) fn new(charge: Charge) -> Self {
+        Self {
+            bytes: Vec::new(),
+            charge,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds bytes. `expected` is how many there will be, if the client says so.
+    pub(super) fn push(&mut self, data: &[u8], expected: Option<usize>) -> Result<(), Failure> {
+        let wanted = self.bytes.len() + data.len();
+        let capacity = self.bytes.capacity();
+        if wanted > capacity {
+            let doubled = wanted.max(2 * capacity).max(LEAST_GROWTH);
+            let grown = expected
+                .map_or(doubled, |expected| doubled.min(expected))
+                .max(wanted);
+            self.charge.grow(grown - capacity)?;
+            let more = self.bytes.try_reserve_exact(grown - self.bytes.len());
+            more.map_err(|_| {
+                let reason = "the system has no memory for the request now";
+                Failure::new(Kind::Overloaded(Duration::from_secs(1)), reason)
+            })?;
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Returns the bytes, whose slices keep the charge.
+    pub(super) fn finish(self) -> Bytes {
+        self.charge.own(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)));
+
+    fn is_shed(result: Result<(), Failure>) -> bool {
+        matches!(result.unwrap_err().kind(), Kind::Overloaded(_))
+    }
+
+    #[test]
+    fn one_client_gets_half_and_others_find_memory() {
+        let account = Account::new(1200, Metrics::new());
+        let [first, second] = [(); 2].map(|()| account.charge(A));
+        first.grow(500).unwrap();
+        second.grow(100).unwrap();
+        assert!(is_shed(second.grow(1)));
+        let other = account.charge(None);
+        other.grow(300).unwrap();
+        assert!(is_shed(other.grow(1)));
+        // A third client still gets some.
+        account.charge("10.0.0.3".parse().ok()).grow(150).unwrap();
+        drop((first, second));
+        other.grow(300).unwrap();
+        drop(other);
+        assert_eq!(account.used(), 0);
+        assert_eq!(account.0.metrics.body_bytes.get(), 0);
+    }
+
+    #[test]
+    fn what_no_share_holds_is_too_large() {
+        let account = Account::new(1200, Metrics::new());
+        let charge = account.charge(A);
+        assert_eq!(charge.grow(601).unwrap_err().kind(), Kind::TooLarge);
+        assert_eq!(charge.grow(usize::MAX).unwrap_err().kind(), Kind::TooLarge);
+        charge.grow(600).unwrap();
+        charge.shrink_to(100);
+        assert_eq!(account.used(), 100);
+        let slice = charge.own(vec![1, 2, 3]).slice(1..2);
+        drop(charge);
+        assert_eq!(account.used(), 100);
+        drop(slice);
+        assert_eq!(account.used(), 0);
+    }
+
+    #[test]
+    fn the_addresses_of_an_ipv6_network_are_one_client() {
+        let of = |address: &str| client(address.parse().ok());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_buffer_counts_what_has_come_not_what_is_announced() {
+        let account = Account::new(1 << 30, Metrics::new());
+        let mut buffer = Buffer::new(account.charge(A));
+        for part in 1..=100 {
+            buffer.push(&[7; 1000], Some(100_000)).unwrap();
+            let used = account.used();
+            assert!(used <= (2 * part * 1000).max(LEAST_GROWTH), "{part} {used}");
+        }
+        assert_eq!((buffer.len(), account.used()), (100_000, 100_000));
+        let bytes = buffer.finish();
+        assert_eq!((bytes.len(), account.used()), (100_000, 100_000));
+        drop(bytes);
+        assert_eq!(account.used(), 0);
+    }
+}
