@@ -193,6 +193,7 @@ impl GrpcInferenceService for Grpc {
                             let call = Call {
                                 protocol: "grpc",
                                 limit: None,
+                                client: stream_call.client,
                                 trace: trace.clone(),
                                 note: stream_call.note.clone(),
                             };

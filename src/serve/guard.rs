@@ -9,13 +9,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::http::Extensions;
 use opentelemetry::KeyValue;
 use tonic::Status;
 
-use super::access_log::Note;
+use super::access_log::{Note, Peer};
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
 use super::openai;
+use super::scheduler::Client;
 use super::service::{Call, Service};
 use super::stream::StreamBody;
 use super::traces::Trace;
@@ -86,6 +88,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
                 head.extensions.insert(body.messages());
                 head.extensions.insert(Call {
                     note,
+                    client: client(&head.extensions),
                     ..Call::default()
                 });
                 head.extensions.insert(Arc::new(taken));
@@ -117,6 +120,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             head.extensions.insert(Call {
                 trace: trace.clone(),
                 note,
+                client: client(&head.extensions),
                 ..Call::default()
             });
             let taken = Arc::new(taken);
@@ -138,6 +142,11 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             refuse(failure)
         }
     }
+}
+
+/// Returns whose connection a request came on.
+fn client(extensions: &Extensions) -> Option<Client> {
+    extensions.get().map(|Peer(address)| Client::new(address.ip()))
 }
 
 /// The span of an inference request; health, metadata and the like have none.

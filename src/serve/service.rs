@@ -18,7 +18,7 @@ use super::protocol::parameters::Parameters;
 use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
-use super::scheduler::{Content, ImageResult, Pending, Priority, Terms};
+use super::scheduler::{Client, Content, ImageResult, Pending, Priority, Terms};
 use super::statistics::Parts;
 use super::traces::{Trace, Traces};
 use crate::error::Result;
@@ -50,6 +50,8 @@ pub(super) struct Call {
     pub(super) protocol: &'static str,
     /// The time limit of the transport, if it has one.
     pub(super) limit: Option<Duration>,
+    /// Who asks, for its share of the decoders.
+    pub(super) client: Option<Client>,
     pub(super) trace: Trace,
     /// Facts of the request for the access log.
     pub(super) note: Note,
@@ -143,6 +145,7 @@ impl Service {
             priority,
             // So late that it is never.
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
+            client: call.client,
             trace: record.trace.clone(),
         };
         let count = images.as_ref().map_or(0, |images| images.contents.len());
@@ -277,8 +280,9 @@ impl Service {
         self.draining.store(true, Ordering::Release);
     }
 
-    pub(super) fn close(&self) {
-        self.repository.close();
+    /// Ends the models. Returns false if a thread of theirs still runs at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) -> bool {
+        self.repository.close(deadline)
     }
 
     pub(super) fn index(&self, ready: bool) -> Result<Vec<Indexed>, Failure> {

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Slot;
+use super::fair::{Client, Source, Sourced};
 use super::queue::{Priority, Waiting};
 use crate::explain::ExplainOptions;
 use crate::image::RgbImage;
@@ -148,6 +149,8 @@ pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
 pub(crate) struct Terms {
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
+    /// Who waits for the answer; `None` if it is not known.
+    pub(crate) client: Option<Client>,
     pub(crate) trace: Trace,
 }
 
@@ -328,6 +331,19 @@ impl Waiting for Item {
 
     fn is_abandoned(&self, now: Instant) -> bool {
         self.request.is_abandoned(now)
+    }
+
+    fn runs_alone(&self) -> bool {
+        self.retried
+    }
+}
+
+impl Sourced for Item {
+    fn source(&self) -> Source {
+        Source {
+            client: self.request.terms.client,
+            engine: Arc::as_ptr(self.slot.engine()).addr(),
+        }
     }
 }
 
