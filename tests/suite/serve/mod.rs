@@ -7,6 +7,7 @@ mod health;
 mod http;
 mod lifecycle;
 mod limits;
+mod neighbours;
 mod openai;
 mod repository;
 mod request_keys;
