@@ -354,6 +354,11 @@ impl ModelArgs {
             note_no_gpu(reason, self.device.is_some());
         }
         warn_non_finite_weights(&session);
+        if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
+            output::warning(&format!(
+                "the GPUs sum by RCCL, which may round differently, because peer memory failed: {reason}"
+            ));
+        }
         if let Some(
             refused @ (PlanCache::NotWritten { .. }
             | PlanCache::Written {

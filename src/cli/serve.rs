@@ -94,6 +94,9 @@ pub struct Args {
     /// Time that requests in flight have after that
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
     drain_timeout: f64,
+    /// Time that a model's GPUs wait for each other
+    #[arg(long, default_value_t = 300.0, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    collective_timeout: f64,
     /// How events are written to standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     log: LogFormat,
@@ -293,6 +296,7 @@ impl Args {
 
     fn instances(&self) -> hipvit::Result<Vec<SessionBuilder>> {
         let builder = self.parallel.apply(self.compute.builder()).resize(self.resize);
+        let builder = builder.collective_timeout(Duration::from_secs_f64(self.collective_timeout));
         let groups = groups(&self.device.0, self.parallel.kind)?.into_iter();
         let instance = |(devices, parallelism)| builder.clone().devices(devices).parallel(parallelism);
         Ok(groups.map(instance).collect())

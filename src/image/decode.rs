@@ -28,6 +28,7 @@
 //! bytes for 8-bit samples.
 
 mod bmp;
+mod cancellation;
 mod color;
 #[cfg(feature = "gif")]
 mod gif;
@@ -49,6 +50,7 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+pub(crate) use self::cancellation::Cancellation;
 use self::memory::Claim;
 pub(crate) use self::memory::Permit;
 use super::RgbImage;
@@ -280,7 +282,18 @@ pub(crate) fn decode_in(
     options: DecodeOptions,
     memory: Vec<u8>,
 ) -> Result<(RgbImage, Option<Permit>)> {
-    let mut claim = Claim::new(&options.limits, bytes);
+    decode_unless(name, bytes, options, memory, Cancellation::never())
+}
+
+/// As [`decode_in`], until it is cancelled: then decoding ends soon, with an error that means nothing.
+pub(crate) fn decode_unless(
+    name: &str,
+    bytes: &[u8],
+    options: DecodeOptions,
+    memory: Vec<u8>,
+    cancellation: Cancellation<'_>,
+) -> Result<(RgbImage, Option<Permit>)> {
+    let mut claim = Claim::new(&options.limits, bytes, cancellation);
     let decoded = decoder(bytes).and_then(|decode| {
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         catch_unwind(AssertUnwindSafe(|| {

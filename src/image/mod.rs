@@ -12,10 +12,12 @@ mod noise;
 mod preprocess;
 mod resize;
 
+pub(crate) use decode::decode_in;
+#[cfg(feature = "serve")]
+pub(crate) use decode::{Cancellation, Permit, decode_unless};
 #[doc(hidden)]
 pub use decode::{DecodeBuffers, open_in};
 pub use decode::{DecodeOptions, Limits, decode, open, read};
-pub(crate) use decode::{Permit, decode_in};
 #[cfg(test)]
 pub(crate) use noise::noise;
 pub(crate) use preprocess::Padding;

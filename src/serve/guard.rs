@@ -9,11 +9,13 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::http::Extensions;
 use opentelemetry::KeyValue;
 use tonic::Status;
 
 use super::access_log::{Note, Peer};
 use super::answer;
+use super::client::Client;
 use super::failure::{Failure, Kind};
 use super::memory::Charge;
 use super::openai;
@@ -93,7 +95,8 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     {
         return refuse(failure);
     }
-    let client = request.extensions().get().map(|Peer(address)| address.ip());
+    let peer: Option<&Peer> = request.extensions().get();
+    let client = peer.map(|Peer(address)| Client::from(address.ip()));
     let memory = service.bodies.account().charge(client);
     if path == STREAM {
         // The stream's task keeps it.
@@ -103,6 +106,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         let (mut head, body) = request.into_parts();
         head.extensions.insert(Call {
             note,
+            client,
             memory,
             ..Call::default()
         });
@@ -159,6 +163,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
                 note,
                 memory,
                 answer: answer.clone(),
+                client,
                 ..Call::default()
             });
             // Images that are parts of the body keep its memory until the last of them is gone.

@@ -139,6 +139,7 @@ pub(super) struct Metrics {
     retried: Family<ByModel, Counter>,
     instances: Family<ByDevice, Gauge>,
     lost: Family<ByDevice, Counter>,
+    restarted: Family<ByDevice, Counter>,
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,
     pub(super) body_bytes: Gauge,
@@ -222,6 +223,11 @@ impl Metrics {
             "Instances taken out because their device failed",
             Family::default()
         );
+        let restarted = register!(
+            "instance_restarts",
+            "Threads of instances that panicked and were replaced",
+            Family::default()
+        );
         let connections = register!("connections", "Open connections", Gauge::default());
         let refused_connections = register!(
             "refused_connections",
@@ -270,6 +276,7 @@ impl Metrics {
             retried,
             instances,
             lost,
+            restarted,
             connections,
             refused_connections,
             body_bytes,
@@ -503,6 +510,14 @@ impl EngineMetrics {
             device: device.to_owned(),
         };
         self.metrics.lost.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn restarted(&self, device: &str) {
+        let labels = ByDevice {
+            model: self.model.clone(),
+            device: device.to_owned(),
+        };
+        self.metrics.restarted.get_or_create(&labels).inc();
     }
 }
 

@@ -22,6 +22,7 @@
 
 mod access_log;
 mod answer;
+mod client;
 mod embeddings;
 mod failure;
 #[cfg(fuzzing)]
@@ -52,7 +53,7 @@ mod wire;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -73,6 +74,9 @@ use self::service::Service;
 use self::traces::Traces;
 use crate::error::{Error, Result};
 use crate::signals::is_ignored;
+
+/// Minimum time for engines to end what runs when the server stops.
+const ENGINE_END_TIME: Duration = Duration::from_secs(2);
 
 /// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
@@ -241,7 +245,10 @@ impl Server {
 
     /// Stops in order: it is no longer ready; after [`ServerOptions::drain_delay`] takes no more connections and requests;
     /// finishes those in flight, for which they have [`ServerOptions::drain_timeout`]; and ends its threads.
-    pub fn stop(self) {
+    ///
+    /// Returns false if a thread hangs, as on a device that does not answer. It is left behind with all models, and ends with the
+    /// process. `stop` itself takes the two times and a few seconds at most.
+    pub fn stop(self) -> bool {
         let Self {
             service,
             stop,
@@ -252,29 +259,42 @@ impl Server {
         } = self;
         service.drain();
         let (delay, limit) = (service.options.drain_delay, service.options.drain_timeout);
-        runtime.block_on(async {
+        let deadline = runtime.block_on(async {
             tokio::time::sleep(delay).await;
+            let begin = Instant::now();
             let _ = stop.send(true);
-            for listener in listeners {
-                let _ = listener.await;
-            }
-            let Ok(graceful) = Arc::try_unwrap(graceful) else {
-                return;
+            let drain = async {
+                for listener in listeners {
+                    let _ = listener.await;
+                }
+                let Ok(graceful) = Arc::try_unwrap(graceful) else {
+                    return;
+                };
+                tracing::info!(connections = graceful.count(), "draining");
+                graceful.shutdown().await;
             };
-            tracing::info!(connections = graceful.count(), "draining");
-            if tokio::time::timeout(limit, graceful.shutdown()).await.is_err() {
+            if tokio::time::timeout(limit, drain).await.is_err() {
                 tracing::warn!(?limit, "requests in flight did not finish in time");
             }
+            // A year is as good as no limit, and can be added.
+            begin + limit.min(Duration::from_secs(365 * 86400))
         });
         // While there are threads to export on.
         service.traces.close();
         // What is abandoned now does not hold up the engines: its images are dropped before they run.
         runtime.shutdown_timeout(Duration::from_secs(1));
-        service.close();
+        let ended = service.close(deadline.max(Instant::now() + ENGINE_END_TIME));
         if let Some(log) = &service.access_log {
             log.flush();
         }
-        tracing::info!("stopped");
+        if ended {
+            tracing::info!("stopped");
+        } else {
+            tracing::warn!("stopped; a batch that does not end is left behind");
+            // Freeing memory of a device that hangs may hang, too.
+            std::mem::forget(service);
+        }
+        ended
     }
 }
 

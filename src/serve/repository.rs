@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::failure::{Failure, Kind};
 use super::metrics::{Metrics, Runs};
@@ -23,6 +24,9 @@ use crate::explain::Explainer;
 use crate::model::InputKind;
 use crate::session::{ResizeOn, Session, SessionBuilder};
 use crate::zero_shot::Similarity;
+
+/// Maximum time that a load or unload waits for others.
+const CHANGE_TIME: Duration = Duration::from_secs(120);
 
 /// A loaded version of a model.
 #[derive(Debug)]
@@ -85,11 +89,21 @@ impl Model {
         self.engines().all(Engine::is_ready)
     }
 
-    /// Runs what was admitted, and ends.
+    /// Why the model runs nothing; `None` if it does.
+    fn fault(&self) -> Option<String> {
+        self.engines().find_map(Engine::fault)
+    }
+
+    /// Admits nothing more.
     fn close(&self) {
-        let engines = || self.engines().chain(&self.explanations);
-        engines().for_each(Engine::close);
-        engines().for_each(Engine::join);
+        let engines = self.engines().chain(&self.explanations);
+        engines.for_each(Engine::close);
+    }
+
+    /// Waits until what was admitted has run, after [`close`](Self::close). Returns false if something still runs at `deadline`.
+    fn join(&self, deadline: Instant) -> bool {
+        let engines = self.engines().chain(&self.explanations);
+        engines.fold(true, |all, engine| engine.join(deadline) && all)
     }
 }
 
@@ -265,12 +279,9 @@ impl Repository {
                 index.push(indexed(String::new(), "UNAVAILABLE", reason));
             }
             for (version, model) in &entry.versions {
-                index.push(match model.is_ready() {
-                    true => indexed(version.to_string(), "READY", String::new()),
-                    false => {
-                        let reason = "no device is left that works; load it again";
-                        indexed(version.to_string(), "UNAVAILABLE", reason.into())
-                    }
+                index.push(match model.fault() {
+                    None => indexed(version.to_string(), "READY", String::new()),
+                    Some(reason) => indexed(version.to_string(), "UNAVAILABLE", reason),
                 });
             }
         }
@@ -289,6 +300,7 @@ impl Repository {
                 return Err(Failure::new(Kind::NotFound, no_model(name, &entries)));
             }
         }
+        let _change = self.change(name)?;
         let loaded = self.load_now(name);
         loaded.map_err(|error| {
             tracing::warn!(model = name, %error, "cannot be loaded");
@@ -307,9 +319,19 @@ impl Repository {
         Failure::without_paths(error, repository.or_else(|| directory?.parent()))
     }
 
+    /// Waits until no other model is being loaded or unloaded.
+    fn change(&self, name: &str) -> Result<MutexGuard<'_, ()>, Failure> {
+        self.changes.try_lock_for(CHANGE_TIME).ok_or_else(|| {
+            let reason = format!(
+                "model `{name}` waits for another one that is being loaded or unloaded. Try again later"
+            );
+            Failure::new(Kind::Unavailable, reason)
+        })
+    }
+
     /// Unloads all versions of a model, when the requests in flight have ended.
     pub(super) fn unload(&self, name: &str) -> Result<(), Failure> {
-        let _changes = self.changes.lock();
+        let _change = self.change(name)?;
         let versions = {
             let mut entries = self.entries.write();
             if !entries.contains_key(name) {
@@ -319,21 +341,40 @@ impl Repository {
             entry.failed = None;
             std::mem::take(&mut entry.versions)
         };
-        versions.values().for_each(|model| model.close());
+        self.end(name, versions);
         tracing::info!(model = name, "unloaded");
         Ok(())
     }
 
-    /// Ends every model when the requests in flight have ended.
-    pub(super) fn close(&self) {
-        let _changes = self.changes.lock();
-        for model in self.loaded() {
-            model.close();
+    /// Ends models that are no longer found when the requests in flight have ended. A thread that hangs is left.
+    fn end(&self, name: &str, versions: BTreeMap<u64, Arc<Model>>) {
+        let deadline = Instant::now() + self.options.drain_timeout;
+        versions.values().for_each(|model| model.close());
+        let ended = versions
+            .values()
+            .fold(true, |all, model| model.join(deadline) && all);
+        if !ended {
+            tracing::warn!(
+                model = name,
+                "a batch of an unloaded model does not end: its memory stays in use"
+            );
+            // Freeing memory of a device that hangs may hang, too. Without a thread, it is done here.
+            let _ = thread::Builder::new().spawn(move || drop(versions));
         }
     }
 
+    /// Ends every model when the requests in flight have ended. Returns false if something still runs at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) -> bool {
+        // A model that is being loaded is not waited for any longer either.
+        let changes = self.changes.try_lock_until(deadline);
+        let loaded = self.loaded();
+        loaded.iter().for_each(|model| model.close());
+        let ended = loaded.iter().fold(true, |all, model| model.join(deadline) && all);
+        ended && changes.is_some()
+    }
+
+    /// The caller holds `changes`, or nobody else has the repository yet.
     fn load_now(&self, name: &str) -> Result<()> {
-        let _changes = self.changes.lock();
         let (directory, versions) = match self.entries.read().get(name) {
             Some(entry) => (entry.directory.clone(), entry.versions.clone()),
             None => return Ok(()),
@@ -358,7 +399,7 @@ impl Repository {
                 }
             }
         };
-        before.values().for_each(|model| model.close());
+        self.end(name, before);
         result
     }
 
@@ -396,6 +437,13 @@ impl Repository {
                 }
                 if let Some(error) = session.no_gpu() {
                     self.log_no_gpu(&error.brief());
+                }
+                if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
+                    tracing::warn!(
+                        model = name,
+                        reason,
+                        "the GPUs sum by RCCL, which may round differently, because peer memory failed"
+                    );
                 }
                 let backend = SessionBackend::new(session.clone(), values, turns.clone());
                 backend.warm_up()?;
@@ -448,6 +496,7 @@ impl Repository {
             },
             capacity: self.options.queue,
             backlog: self.options.backlog.saturating_mul(self.options.max_batch),
+            stall: self.options.limits.request_time,
         };
         let metrics = self.metrics.engine(name, runs, statistics.clone());
         Engine::start(name, backends, options, self.decoders.clone(), metrics)
@@ -509,6 +558,7 @@ impl Repository {
             },
             capacity: self.options.queue,
             backlog: self.options.backlog,
+            stall: self.options.limits.request_time,
         };
         Engine::start(
             name,

@@ -9,6 +9,7 @@ use ndarray::Array2;
 use parking_lot::Mutex;
 
 use super::access_log::{AccessLogger, Note};
+use super::client::Client;
 use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
 use super::memory::Charge;
@@ -51,6 +52,8 @@ pub(super) struct Call {
     pub(super) protocol: &'static str,
     /// The time limit of the transport, if it has one.
     pub(super) limit: Option<Duration>,
+    /// Who asks, for its share of the decoders.
+    pub(super) client: Option<Client>,
     pub(super) trace: Trace,
     /// Facts of the request for the access log.
     pub(super) note: Note,
@@ -151,6 +154,7 @@ impl Service {
             priority,
             // So late that it is never.
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
+            client: call.client,
             trace: record.trace.clone(),
             memory: call.memory.clone(),
         };
@@ -297,8 +301,9 @@ impl Service {
         self.draining.store(true, Ordering::Release);
     }
 
-    pub(super) fn close(&self) {
-        self.repository.close();
+    /// Ends the models. Returns false if a thread of theirs still runs at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) -> bool {
+        self.repository.close(deadline)
     }
 
     pub(super) fn index(&self, ready: bool) -> Result<Vec<Indexed>, Failure> {

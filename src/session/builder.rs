@@ -165,6 +165,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Maximum time that a GPU of a [tensor-parallel](Parallelism::tensor) model waits for the others; 300 s by default. After it the
+    /// run fails, and the session is of no further use.
+    pub fn collective_timeout(mut self, timeout: Duration) -> Self {
+        self.select.collective_timeout = timeout;
+        self
+    }
+
     /// Whether these sums overlap with computation; [`Overlap::Auto`] by default. Within pipeline stages they do not, and [`Overlap::On`] is
     /// an error.
     pub fn overlap(mut self, overlap: Overlap) -> Self {

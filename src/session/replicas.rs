@@ -142,6 +142,7 @@ impl Replicas {
             recomputed_runs: all.recomputed_runs + one.recomputed_runs,
             fallback: all.fallback.or(one.fallback),
             all_reduce: all.all_reduce.or(one.all_reduce),
+            no_direct: all.no_direct.or(one.no_direct),
         })
     }
 

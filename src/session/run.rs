@@ -129,6 +129,22 @@ impl Session {
         }
     }
 
+    /// As [`run_with`](Self::run_with). Results may be NaN or infinite also in a [strict](crate::SessionBuilder::strict) session: the
+    /// caller checks each image's.
+    #[cfg(feature = "serve")]
+    pub(crate) fn run_unchecked<'a>(
+        &self,
+        input: impl Into<RunInput<'a>>,
+        options: RunOptions<'_>,
+    ) -> Result<Outputs> {
+        let mut all = Unchecked(None);
+        self.run_to(&mut all, input.into(), options)?;
+        match all.0 {
+            Some(all) => Ok(all),
+            None => self.no_outputs(),
+        }
+    }
+
     pub(super) fn run_to(
         &self,
         results: &mut impl Collect,
@@ -473,10 +489,31 @@ impl Collect for Option<Outputs> {
     fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
         let outputs = session.finish(run, timing)?;
         session.check_finite(&outputs, self.as_ref().map_or(0, Outputs::len))?;
-        match self {
-            None => *self = Some(outputs),
-            Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
-        }
+        append(self, outputs)
+    }
+}
+
+fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
+    match all {
+        None => *all = Some(outputs),
+        Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
+    }
+    Ok(())
+}
+
+/// To the host, whether the results are finite or not.
+#[cfg(feature = "serve")]
+struct Unchecked(Option<Outputs>);
+
+#[cfg(feature = "serve")]
+impl Collect for Unchecked {
+    const ON_DEVICE: bool = false;
+
+    fn begin(&mut self, _session: &Session, _images: usize) -> Result<()> {
         Ok(())
+    }
+
+    fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
+        append(&mut self.0, session.finish(run, timing)?)
     }
 }

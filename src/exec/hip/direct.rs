@@ -28,6 +28,24 @@ fn limit(ranks: usize) -> usize {
     }
 }
 
+/// Why RCCL sums everything.
+#[derive(Clone, Debug)]
+pub(super) struct NoDirect {
+    pub(super) reason: String,
+    /// True if the GPUs could access each other's memory, and setting that up failed.
+    pub(super) failed: bool,
+}
+
+impl NoDirect {
+    /// Nothing failed.
+    pub(super) fn chosen(reason: &str) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            failed: false,
+        }
+    }
+}
+
 /// What the ranks share.
 #[derive(Debug)]
 pub(super) struct DirectGroup {
@@ -47,7 +65,7 @@ pub(super) struct DirectRank {
 }
 
 impl DirectGroup {
-    /// The ranks, each on one of the streams. `Ok(Err(_))` says why RCCL sums everything.
+    /// The ranks, each on one of the streams. The inner error says why RCCL sums everything.
     ///
     /// # Errors
     ///
@@ -56,9 +74,9 @@ impl DirectGroup {
         streams: &[Stream],
         dtype: DType,
         kind: AllReduceKind,
-    ) -> Result<std::result::Result<Vec<DirectRank>, String>> {
+    ) -> Result<std::result::Result<Vec<DirectRank>, NoDirect>> {
         if kind == AllReduceKind::Library {
-            return Ok(Err("as requested".into()));
+            return Ok(Err(NoDirect::chosen("as requested")));
         }
         match Self::with_timeout(streams, dtype, kind, TIMEOUT) {
             Ok(ranks) => Ok(Ok(ranks)),
@@ -66,7 +84,11 @@ impl DirectGroup {
                 let reason = format!("the GPUs cannot sum directly: {error}");
                 Err(Error::argument("all-reduce", reason))
             }
-            Err(error) => Ok(Err(error.to_string())),
+            Err(error) => Ok(Err(NoDirect {
+                // GPUs without peer access, or too many of them, are arguments.
+                failed: !matches!(error, Error::Argument { .. }),
+                reason: error.to_string(),
+            })),
         }
     }
 

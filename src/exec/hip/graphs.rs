@@ -65,6 +65,9 @@ pub struct Replays {
     /// With tensor parallelism, what sums over the GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<String>,
+    /// Why the library sums although the GPUs can access each other's memory, if setting that up failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_direct: Option<String>,
 }
 
 fn is_zero(count: &u64) -> bool {

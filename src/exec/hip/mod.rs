@@ -357,6 +357,7 @@ impl HipExecutor {
             recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),
             all_reduce: None,
+            no_direct: None,
         }
     }
 

@@ -162,7 +162,7 @@ impl TensorExecutor {
         let several = pipeline > 1;
         let first = devices
             .chunks(ranks)
-            .map(|devices| Streams::new(devices, dtype, configure.1.all_reduce, several))
+            .map(|devices| Streams::new(devices, dtype, configure.1, several))
             .collect::<Result<Vec<_>>>()?;
         let gpus = devices.iter().map(|device| device.name().to_owned()).collect();
         let group = Arc::new(Group::new(first, gpus, Links::Here));
@@ -255,6 +255,7 @@ impl TensorExecutor {
         let replays = self.ranks.first()?.replays()?;
         Some(Replays {
             all_reduce: Some(self.group.to_string()),
+            no_direct: self.group.no_direct(),
             ..replays
         })
     }

@@ -1,6 +1,7 @@
 //! What a caller can ask of selection: which candidates count, what sums over GPUs, which sparse weights stay packed.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::error::{Error, Result, named};
 
@@ -15,6 +16,8 @@ pub struct SelectOptions {
     pub reproducible: bool,
     /// What sums over the GPUs of a tensor-parallel model.
     pub all_reduce: AllReduceKind,
+    /// Maximum time that a GPU waits for the others.
+    pub collective_timeout: Duration,
     /// Whether such sums overlap with computation.
     pub overlap: Overlap,
     /// Which 2:4 sparse weights stay packed.
@@ -28,6 +31,7 @@ impl Default for SelectOptions {
             measured: true,
             reproducible: false,
             all_reduce: AllReduceKind::default(),
+            collective_timeout: Duration::from_secs(300),
             overlap: Overlap::default(),
             sparse: Sparse::default(),
         }

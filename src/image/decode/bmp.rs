@@ -2,7 +2,7 @@
 //! supports. Decoded here, because Pillow supports fewer of the many variants than general decoders do.
 
 use super::memory::Claim;
-use super::{Failure, color};
+use super::{Cancellation, Failure, color};
 use crate::image::RgbImage;
 
 const TRUNCATED: Failure = Failure::truncated("the BMP is truncated");
@@ -35,7 +35,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             let coded = bytes.get(offset..).ok_or(TRUNCATED)?;
             color::palette(
                 width * height,
-                run_lengths(coded, offset, width, height, bits == 4)?.into_iter(),
+                run_lengths(coded, offset, [width, height], bits == 4, claim.cancellation())?.into_iter(),
                 &palette,
             )
         }
@@ -219,9 +219,9 @@ fn rgb565(pixel: &[u8]) -> [u8; 3] {
 fn run_lengths(
     coded: &[u8],
     offset: usize,
-    width: usize,
-    height: usize,
+    [width, height]: [usize; 2],
     nibbles: bool,
+    cancellation: Cancellation<'_>,
 ) -> Result<Vec<u8>, Failure> {
     let total = width * height;
     let mut pixels: Vec<u8> = Vec::with_capacity(total);
@@ -234,6 +234,7 @@ fn run_lengths(
         rest = after;
         match (count, value) {
             (0, 0) => {
+                cancellation.check()?;
                 pixels.resize(pixels.len().next_multiple_of(width), 0);
                 x = 0;
             }

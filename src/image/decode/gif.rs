@@ -102,7 +102,9 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     let file = parts.header.as_ref().chain(parts.frame).chain(end);
-    let mut decoder = options.read_info(file).map_err(reason)?;
+    let mut decoder = options
+        .read_info(claim.cancellation().reader(file))
+        .map_err(reason)?;
     let screen = (decoder.width(), decoder.height());
 
     let frame = decoder

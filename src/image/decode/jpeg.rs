@@ -16,9 +16,9 @@ mod scan;
 
 use std::borrow::Cow;
 
-use super::Failure;
 use super::memory::Claim;
 use super::orientation::Metadata;
+use super::{Cancellation, Failure};
 use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use frame::Frame;
@@ -31,15 +31,21 @@ use scan::{Coefficients, End, Reader};
 /// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
 const ESTIMATED: usize = 10;
 
-/// Each scan visits all blocks, and may take a few bytes of the file. Encoders write about ten.
+/// Maximum number of scans. Encoders write about ten.
 const MAX_SCANS: usize = 500;
+
+/// Times that the scans may visit each block: a few bytes are a whole scan, and libjpeg's scripts visit a block six times at most.
+const MAX_VISITS: u64 = 10;
+
+/// Visits of blocks that the scans of any image may have: [`MAX_SCANS`] of one megapixel.
+const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
     let jpeg = Jpeg::read(bytes)?;
     let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
     claim.reserve(jpeg.memory(coding)?)?;
-    let data = jpeg.pixels(coding, pixels)?;
+    let data = jpeg.pixels(coding, pixels, claim.cancellation())?;
     Ok(RgbImage { width, height, data })
 }
 
@@ -125,7 +131,12 @@ impl<'a> Jpeg<'a> {
     }
 
     /// The pixels, in the memory that is given.
-    pub(super) fn pixels(mut self, coding: Coding, mut pixels: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    pub(super) fn pixels(
+        mut self,
+        coding: Coding,
+        mut pixels: Vec<u8>,
+        cancellation: Cancellation<'_>,
+    ) -> Result<Vec<u8>, Failure> {
         let frame = &self.frame;
         let mut output = Output {
             rows: Rows::new(frame, coding),
@@ -139,7 +150,7 @@ impl<'a> Jpeg<'a> {
         };
         match self.several {
             false => {
-                let end = stream(frame, &self.markers, &self.scan, &mut output)?;
+                let end = stream(frame, &self.markers, &self.scan, &mut output, cancellation)?;
                 self.markers.resume(end.position);
                 match self.markers.next_scan() {
                     Ok(None) => {}
@@ -151,8 +162,8 @@ impl<'a> Jpeg<'a> {
                 }
             }
             true => {
-                let coefficients = collect(frame, &mut self.markers, self.scan)?;
-                output.transform(frame, &coefficients);
+                let coefficients = collect(frame, &mut self.markers, self.scan, cancellation)?;
+                output.transform(frame, &coefficients, cancellation)?;
             }
         }
         Ok(output.pixels)
@@ -204,8 +215,14 @@ impl Output {
         self.planes.iter_mut().for_each(Plane::advance);
     }
 
-    fn transform(&mut self, frame: &Frame, coefficients: &Coefficients) {
+    fn transform(
+        &mut self,
+        frame: &Frame,
+        coefficients: &Coefficients,
+        cancellation: Cancellation<'_>,
+    ) -> Result<(), Failure> {
         for mcu_row in 0..frame.mcus_high {
+            cancellation.check()?;
             for (index, component) in frame.components.iter().enumerate() {
                 let blocks = &coefficients.blocks[index];
                 let steps = &coefficients.steps[index].unwrap_or([0; 64]);
@@ -218,11 +235,18 @@ impl Output {
             }
             self.flush(frame, mcu_row);
         }
+        Ok(())
     }
 }
 
 /// Decodes the only scan of an image.
-fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<End, Failure> {
+fn stream(
+    frame: &Frame,
+    markers: &Markers<'_>,
+    scan: &Scan,
+    output: &mut Output,
+    cancellation: Cancellation<'_>,
+) -> Result<End, Failure> {
     let mut parts = Vec::new();
     for part in &scan.components {
         let component = &frame.components[part.index];
@@ -237,6 +261,7 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
     }
     let mut reader = Reader::new(markers, scan);
     for mcu_row in 0..frame.mcus_high {
+        cancellation.check()?;
         for mcu in 0..frame.mcus_wide {
             let has_data = reader.start_mcu()?;
             for &(index, h, v, dc, ac, ref steps) in &parts {
@@ -261,16 +286,18 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
 }
 
 /// Collects the coefficients of all scans.
-fn collect(frame: &Frame, markers: &mut Markers<'_>, scan: Scan) -> Result<Coefficients, Failure> {
+fn collect(
+    frame: &Frame,
+    markers: &mut Markers<'_>,
+    scan: Scan,
+    cancellation: Cancellation<'_>,
+) -> Result<Coefficients, Failure> {
     let mut coefficients = Coefficients::new(frame);
     let mut next = Some(scan);
-    let mut scans = 0;
+    let mut visits = Visits::new(frame);
     while let Some(scan) = next {
-        scans += 1;
-        if scans > MAX_SCANS {
-            return Err(format!("damaged JPEG: it has more than {MAX_SCANS} scans").into());
-        }
-        let end = coefficients.add(frame, markers, &scan)?;
+        visits.add(frame.blocks(&indices(&scan)))?;
+        let end = coefficients.add(frame, markers, &scan, cancellation)?;
         markers.resume(end);
         next = markers.next_scan()?;
     }
@@ -279,4 +306,38 @@ fn collect(frame: &Frame, markers: &mut Markers<'_>, scan: Scan) -> Result<Coeff
         return Err(Failure::truncated("truncated JPEG: its last scans are missing"));
     }
     Ok(coefficients)
+}
+
+/// Bounds the work on an image's scans by its size.
+struct Visits {
+    scans: usize,
+    /// Blocks that scans have visited, each as often as a scan did.
+    blocks: u64,
+    limit: u64,
+}
+
+impl Visits {
+    fn new(frame: &Frame) -> Self {
+        let all: Vec<usize> = (0..frame.components.len()).collect();
+        Self {
+            scans: 0,
+            blocks: 0,
+            limit: FREE_VISITS.max(MAX_VISITS * frame.blocks(&all)),
+        }
+    }
+
+    /// Adds a scan that visits so many blocks.
+    fn add(&mut self, blocks: u64) -> Result<(), Failure> {
+        self.scans += 1;
+        self.blocks += blocks;
+        if self.scans > MAX_SCANS {
+            return Err(format!("damaged JPEG: it has more than {MAX_SCANS} scans").into());
+        }
+        if self.blocks > self.limit {
+            return Err(Failure::too_large(format!(
+                "a JPEG whose scans pass over its pixels more than {MAX_VISITS} times (a decompression bomb?). Save it with fewer scans"
+            )));
+        }
+        Ok(())
+    }
 }

@@ -5,19 +5,24 @@
 //! are given in the order in which they were asked for, so that a large image is not overtaken for ever. Whoever holds a
 //! permit must not wait for another one, nor for work that may (so decoders do not use a thread pool).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Failure, Limits};
+use super::{Cancellation, Failure, Limits};
 
 /// Images below this many bytes are not tried out: there is memory for them.
 const SMALL: u64 = 1 << 16;
 
 /// What may be allocated before the process's limit, beside the image, while it is decoded.
 const RESERVE: u64 = 8 << 20;
+
+/// Interval between looks whether an image that waits for memory is still wanted.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 static BUDGET: Budget = Budget::new();
 
@@ -34,6 +39,8 @@ struct State {
     /// The numbers of the next request, and of the one that is served.
     next: u64,
     served: u64,
+    /// Requests that were given up before they were served.
+    given_up: BTreeSet<u64>,
 }
 
 /// Memory that one image may take. Given back when it is dropped.
@@ -50,6 +57,8 @@ enum Refused {
     Limit,
     /// The system has no memory for it.
     System,
+    /// Decoding was cancelled meanwhile.
+    Cancelled,
 }
 
 impl Budget {
@@ -59,6 +68,7 @@ impl Budget {
                 used: 0,
                 next: 0,
                 served: 0,
+                given_up: BTreeSet::new(),
             }),
             changed: Condvar::new(),
         }
@@ -71,6 +81,7 @@ impl Budget {
         bytes: u64,
         limit: u64,
         allocatable: impl Fn(u64) -> bool,
+        cancellation: Cancellation<'_>,
     ) -> Result<Permit, Refused> {
         if bytes > limit {
             return Err(Refused::Limit);
@@ -90,9 +101,21 @@ impl Budget {
                     break Err(Refused::System);
                 }
             }
-            self.changed.wait(&mut state);
+            if cancellation.is_cancelled() {
+                if state.served != number {
+                    state.given_up.insert(number);
+                    return Err(Refused::Cancelled);
+                }
+                break Err(Refused::Cancelled);
+            }
+            self.changed.wait_for(&mut state, CANCEL_POLL_INTERVAL);
         };
         state.served += 1;
+        let mut served = state.served;
+        while state.given_up.remove(&served) {
+            served += 1;
+        }
+        state.served = served;
         self.changed.notify_all();
         result
     }
@@ -142,17 +165,24 @@ pub(super) struct Claim<'a> {
     /// Whether the pixels are copied once they are decoded.
     copied: bool,
     permit: Option<Permit>,
+    cancellation: Cancellation<'a>,
 }
 
 impl<'a> Claim<'a> {
-    pub(super) fn new(limits: &'a Limits, file: &[u8]) -> Self {
+    pub(super) fn new(limits: &'a Limits, file: &[u8], cancellation: Cancellation<'a>) -> Self {
         Self {
             limits,
             file: file.len() as u64,
             pixels: 0,
             copied: false,
             permit: None,
+            cancellation,
         }
+    }
+
+    /// Whether the image is still wanted.
+    pub(super) fn cancellation(&self) -> Cancellation<'a> {
+        self.cancellation
     }
 
     /// To be called ahead of [`Claim::check`]: the decoded pixels will be in memory twice.
@@ -182,7 +212,7 @@ impl<'a> Claim<'a> {
         };
         let bytes = bytes.max(after).saturating_add(self.file);
         let limit = self.limits.max_memory;
-        match BUDGET.acquire(bytes, limit, allocatable) {
+        match BUDGET.acquire(bytes, limit, allocatable, self.cancellation) {
             Ok(permit) => {
                 self.permit = Some(permit);
                 Ok(())
@@ -193,6 +223,7 @@ impl<'a> Claim<'a> {
                 size(limit),
                 "Limits::max_memory or --max-decode-memory raises it"
             ))),
+            Err(Refused::Cancelled) => Err("decoding was cancelled".into()),
             Err(Refused::System) => Err(Failure::too_large(format!(
                 "takes {} to decode, and the system has no memory for that",
                 size(bytes)
@@ -292,6 +323,10 @@ mod tests {
         Box::leak(Box::new(Budget::new()))
     }
 
+    fn never() -> Cancellation<'static> {
+        Cancellation::never()
+    }
+
     const ANY: fn(u64) -> bool = |_| true;
 
     #[test]
@@ -304,7 +339,7 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..200 {
                         let bytes = 1 + (thread * 37 + turn * 11) % 100;
-                        let permit = budget.acquire(bytes, 100, ANY).unwrap();
+                        let permit = budget.acquire(bytes, 100, ANY, never()).unwrap();
                         let sum = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(sum <= 100, "{sum}");
                         served.fetch_add(1, Ordering::SeqCst);
@@ -321,21 +356,24 @@ mod tests {
     #[test]
     fn what_never_fits_is_refused_at_once() {
         let budget = budget();
-        let held = budget.acquire(60, 100, ANY).unwrap();
-        assert_eq!(budget.acquire(101, 100, ANY).unwrap_err(), Refused::Limit);
+        let held = budget.acquire(60, 100, ANY, never()).unwrap();
+        assert_eq!(
+            budget.acquire(101, 100, ANY, never()).unwrap_err(),
+            Refused::Limit
+        );
         drop(held);
         // The system's own limit: refused only when nobody else holds any.
         assert_eq!(
-            budget.acquire(60, 100, |sum| sum < 50).unwrap_err(),
+            budget.acquire(60, 100, |sum| sum < 50, never()).unwrap_err(),
             Refused::System
         );
-        drop(budget.acquire(100, 100, ANY).unwrap());
+        drop(budget.acquire(100, 100, ANY, never()).unwrap());
     }
 
     #[test]
     fn a_large_image_waits_for_others_and_is_not_overtaken() {
         let budget = budget();
-        let mut held = budget.acquire(60, 100, ANY).unwrap();
+        let mut held = budget.acquire(60, 100, ANY, never()).unwrap();
         let order = Mutex::new(Vec::new());
         let queued = |number| {
             while budget.state.lock().next < number {
@@ -344,13 +382,13 @@ mod tests {
         };
         thread::scope(|scope| {
             scope.spawn(|| {
-                let permit = budget.acquire(90, 100, ANY).unwrap();
+                let permit = budget.acquire(90, 100, ANY, never()).unwrap();
                 order.lock().push("large");
                 drop(permit);
             });
             queued(2);
             scope.spawn(|| {
-                let permit = budget.acquire(10, 100, ANY).unwrap();
+                let permit = budget.acquire(10, 100, ANY, never()).unwrap();
                 order.lock().push("small");
                 drop(permit);
             });
@@ -362,6 +400,26 @@ mod tests {
         assert_eq!(order.into_inner(), ["large", "small"]);
         drop(held);
         assert_eq!(budget.state.lock().used, 0);
+    }
+
+    #[test]
+    fn an_image_that_is_no_longer_wanted_waits_for_no_memory() {
+        let budget = budget();
+        let held = budget.acquire(60, 100, ANY, never()).unwrap();
+        let left = || true;
+        let gone = budget.acquire(60, 100, ANY, Cancellation::new(&left));
+        assert_eq!(gone.unwrap_err(), Refused::Cancelled);
+        // Also behind another one, and those behind it are served.
+        thread::scope(|scope| {
+            scope.spawn(|| drop(budget.acquire(60, 100, ANY, never()).unwrap()));
+            while budget.state.lock().next < 3 {
+                thread::yield_now();
+            }
+            let gone = budget.acquire(1, 100, ANY, Cancellation::new(&left));
+            assert_eq!(gone.unwrap_err(), Refused::Cancelled);
+            drop(held);
+        });
+        drop(budget.acquire(100, 100, ANY, never()).unwrap());
     }
 
     #[test]

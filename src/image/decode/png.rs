@@ -27,7 +27,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         return Err(chunks::CUT);
     }
     let file = parts.file(bytes);
-    let mut decoder = Decoder::new(Cursor::new(&file[..]));
+    let mut decoder = Decoder::new(claim.cancellation().reader(Cursor::new(&file[..])));
     decoder.ignore_checksums(true);
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);

@@ -303,3 +303,74 @@ proptest! {
         }
     }
 }
+
+/// A grey progressive JPEG with so many scans that refine nothing, of a few bytes each.
+fn progressive(side: u16, refinements: usize) -> Vec<u8> {
+    let [high, low] = side.to_be_bytes();
+    let blocks = (usize::from(side) / 8).pow(2);
+    let mut file = vec![0xFF, 0xD8, 0xFF, 0xDB, 0, 67, 0];
+    file.extend([1; 64]);
+    file.extend([0xFF, 0xC2, 0, 11, 8, high, low, high, low, 1, 1, 0x11, 0]);
+    // Codes of one bit: 0 for no difference, and 0 for the end of 2^14 blocks with 14 more bits.
+    for (table, symbol) in [(0x00, 0x00), (0x10, 0xE0)] {
+        file.extend([0xFF, 0xC4, 0, 20, table, 1]);
+        file.extend([0; 15]);
+        file.push(symbol);
+    }
+    let mut scan = |[first, last, bits]: [u8; 3], bytes: usize| {
+        file.extend([0xFF, 0xDA, 0, 8, 1, 1, 0, first, last, bits]);
+        file.resize(file.len() + bytes, 0);
+    };
+    let ends = (blocks.div_ceil(1 << 14) * 15).div_ceil(8);
+    scan([0, 0, 0], blocks.div_ceil(8));
+    scan([1, 63, 0x01], ends);
+    for _ in 0..refinements {
+        scan([1, 63, 0x10], ends);
+    }
+    file.extend([0xFF, 0xD9]);
+    file
+}
+
+#[test]
+fn the_scans_of_a_jpeg_are_bounded_by_its_size() {
+    let decode = |side, refinements| decode("a.jpg", &progressive(side, refinements), Limits::default());
+    assert!(decode(64, 400).unwrap().data.iter().all(|&value| value == 128));
+    assert!(decode(4096, 8).is_ok());
+    let error = decode(4096, 40).unwrap_err();
+    let Error::Image { kind, reason, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(kind, ImageErrorKind::TooLarge);
+    assert!(reason.contains("scans pass over its pixels"), "{reason}");
+    let error = decode(8, 499).unwrap_err().to_string();
+    assert!(error.contains("more than 500 scans"), "{error}");
+}
+
+#[test]
+fn cancelled_decoding_ends() {
+    use std::cell::Cell;
+
+    let decode = |bytes: &[u8], is_cancelled: &dyn Fn() -> bool| {
+        let (memory, cancellation) = (Vec::new(), Cancellation::new(is_cancelled));
+        decode_unless("a", bytes, Limits::default().into(), memory, cancellation)
+    };
+    let mut cancelled = 0;
+    for golden in goldens() {
+        // Those of BMP take no time.
+        if !golden.file.ends_with(".bmp") && !golden.file.ends_with(".dib") {
+            let bytes = std::fs::read(samples().join(&golden.file)).unwrap();
+            assert!(!bytes.starts_with(b"BM"), "{}", golden.file);
+            assert!(decode(&bytes, &|| true).is_err(), "{}", golden.file);
+            cancelled += 1;
+        }
+    }
+    assert!(cancelled > 150, "{cancelled}");
+    // Not only at the beginning.
+    let asked = Cell::new(0);
+    let after_100 = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 100
+    };
+    assert!(decode(&progressive(1024, 30), &after_100).is_err());
+    assert_eq!(asked.get(), 101);
+}

@@ -15,9 +15,10 @@ use ::tiff::decoder::ifd::Value;
 use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
 
+use super::cancellation::Interruptible;
 use super::memory::Claim;
 use super::orientation::{self, upright};
-use super::{Failure, color};
+use super::{Cancellation, Failure, color};
 use crate::image::RgbImage;
 use directory::Photometric;
 use failure::{name, reason};
@@ -43,7 +44,8 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         Cow::Borrowed(_) => 0,
     };
     claim.reserve(lists.saturating_add(copy))?;
-    let mut decoder = Decoder::new(Cursor::new(directory.file)).map_err(|error| reason(&error))?;
+    let mut decoder = Decoder::new(claim.cancellation().reader(Cursor::new(directory.file)))
+        .map_err(|error| reason(&error))?;
     let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
     let (width, height) = claim.check(width, height)?;
     let color = decoder.colortype().map_err(|error| reason(&error))?;
@@ -90,7 +92,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     });
     // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
     let chunk = match &jpegs {
-        Some(jpegs) => jpegs.memory(&layout)?,
+        Some(jpegs) => jpegs.memory(&layout, claim.cancellation())?,
         None => layout
             .chunk_bytes()
             .saturating_mul(2)
@@ -121,7 +123,12 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
     buffers.intermediate_buffer_size = bytes.len();
     let mut decoder = decoder.with_limits(buffers);
-    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref(), raw.as_ref())?;
+    let chunks = Chunks {
+        jpegs: jpegs.as_ref(),
+        raw: raw.as_ref(),
+        cancellation: claim.cancellation(),
+    };
+    let samples = read_samples(&mut decoder, &layout, color, &chunks)?;
 
     let channels = usize::from(color.num_samples());
     let data = match (photometric, color) {
@@ -283,13 +290,19 @@ impl Layout {
     }
 }
 
+/// What strips or tiles are read with that the `tiff` crate does not read.
+struct Chunks<'a> {
+    jpegs: Option<&'a Jpegs<'a>>,
+    raw: Option<&'a Raw<'a>>,
+    cancellation: Cancellation<'a>,
+}
+
 /// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
 fn read_samples(
     decoder: &mut Source<'_>,
     layout: &Layout,
     color: ColorType,
-    jpegs: Option<&Jpegs<'_>>,
-    raw: Option<&Raw<'_>>,
+    chunks: &Chunks<'_>,
 ) -> Result<Vec<u8>, Failure> {
     let &Layout {
         width,
@@ -306,11 +319,12 @@ fn read_samples(
     for plane in 0..planes {
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
+                chunks.cancellation.check()?;
                 let used_width = chunk_width.min(width - left);
                 let used_height = chunk_height.min(height - top);
                 // All but JPEGs are without what is beyond the image's right edge.
-                let (chunk, chunk_width) = match (jpegs, raw) {
-                    (Some(jpegs), _) => (jpegs.decode(index, layout)?, chunk_width),
+                let (chunk, chunk_width) = match (chunks.jpegs, chunks.raw) {
+                    (Some(jpegs), _) => (jpegs.decode(index, layout, chunks.cancellation)?, chunk_width),
                     (None, Some(raw)) => {
                         let samples = raw.samples(index, layout, [used_width, used_height])?;
                         (to_bytes(samples, color, used_width)?, used_width)
@@ -385,7 +399,7 @@ fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
     })
 }
 
-type Source<'a> = Decoder<Cursor<Cow<'a, [u8]>>>;
+type Source<'a> = Decoder<Interruptible<'a, Cursor<Cow<'a, [u8]>>>>;
 
 /// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
 fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, Failure> {

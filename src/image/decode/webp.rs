@@ -81,7 +81,7 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
         // Its messages have bytes in Rust's Debug form.
         _ => format!("{INVALID}: its compressed pixel data is damaged").into(),
     };
-    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
+    let mut decoder = WebPDecoder::new(claim.cancellation().reader(Cursor::new(bytes))).map_err(reason)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = claim.check(width, height)?;
     let alpha = decoder.has_alpha();

@@ -46,6 +46,7 @@ fn all() -> Arc<Metrics> {
     images.dropped(1);
     images.retried(1);
     images.lost("hip:0");
+    images.restarted("hip:0");
     metrics.request(("vit", "http"), Priority::Interactive, None, Duration::ZERO);
     metrics.set_queued("vit", Priority::Interactive, 1);
     metrics.set_instances("vit", "cpu", 1);

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, RunFeed, Submission};
 use crate::explain::Explainer;
 use crate::hip;
-use crate::image::{Limits, Permit, RgbImage, decode_in};
+use crate::image::{Cancellation, Limits, Permit, RgbImage, decode_unless};
 use crate::model::Tokenizer;
 use crate::outputs::Outputs;
 use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
@@ -38,6 +38,14 @@ pub(crate) struct RunTimes {
     pub(crate) compute: Duration,
 }
 
+/// How an image is prepared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Preparation<'a> {
+    pub(crate) limits: &'a Limits,
+    /// Cancels once the client has left or its deadline has passed.
+    pub(crate) cancellation: Cancellation<'a>,
+}
+
 /// One loaded copy of a model. Several threads may run batches on it at once.
 pub(crate) trait Backend: Send + Sync {
     /// Decodes and resizes one image; `name` stands for it in errors.
@@ -45,12 +53,17 @@ pub(crate) trait Backend: Send + Sync {
         &self,
         name: &str,
         content: Content,
-        limits: &Limits,
+        how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Result<Prepared>;
 
     /// Runs a batch; `number` counts the batches of the calling thread.
     fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)>;
+
+    /// Returns why a row of the results is not given to its client; the other rows are.
+    fn refused(&self, _results: &BatchResults, _row: usize) -> Option<String> {
+        None
+    }
 
     /// Whether the device still works.
     fn check(&self) -> Result<()>;
@@ -76,11 +89,11 @@ pub(crate) trait Backend: Send + Sync {
 fn decode_timed(
     name: &str,
     bytes: &[u8],
-    limits: &Limits,
+    how: Preparation<'_>,
     times: &mut PrepareTimes,
 ) -> Result<(RgbImage, Option<Permit>)> {
     let start = Instant::now();
-    let decoded = decode_in(name, bytes, limits.into(), Vec::new())?;
+    let decoded = decode_unless(name, bytes, how.limits.into(), Vec::new(), how.cancellation)?;
     times.decode = Some(start.elapsed());
     Ok(decoded)
 }
@@ -169,7 +182,8 @@ impl SessionBackend {
                     _ => None,
                 });
                 let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
-                self.session.run_with(RunInput::Images(images), options(timing))
+                self.session
+                    .run_unchecked(RunInput::Images(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::argument("batch", "is to be explained")),
             Some(Prepared::Text(_)) => Err(Error::argument("batch", "has texts for images")),
@@ -180,7 +194,7 @@ impl SessionBackend {
                 });
                 let values = values.collect::<Option<Vec<&[f32]>>>().ok_or_else(mixed)?;
                 self.session
-                    .run_with(RunInput::Values(&values.concat()), options(timing))
+                    .run_unchecked(RunInput::Values(&values.concat()), options(timing))
             }
         }
     }
@@ -212,11 +226,11 @@ impl Backend for SessionBackend {
         &self,
         name: &str,
         content: Content,
-        limits: &Limits,
+        how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
         let (image, permit) = match content {
-            Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
+            Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
             // The request counts for it.
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
@@ -259,6 +273,15 @@ impl Backend for SessionBackend {
         Ok((BatchResults::Outputs(Box::new(outputs)), Some(times)))
     }
 
+    fn refused(&self, results: &BatchResults, row: usize) -> Option<String> {
+        match results {
+            BatchResults::Outputs(outputs) if self.session.is_strict() => {
+                outputs.image(row).non_finite().map(|wrong| wrong.to_string())
+            }
+            _ => None,
+        }
+    }
+
     fn check(&self) -> Result<()> {
         self.run_black(1)
     }
@@ -293,14 +316,14 @@ impl Backend for ExplainerBackend {
         &self,
         name: &str,
         content: Content,
-        limits: &Limits,
+        how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
         let Content::ToExplain(content, options) = content else {
             return Err(Error::argument("content", "is not to be explained"));
         };
         let (image, _permit) = match *content {
-            Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
+            Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
@@ -364,7 +387,13 @@ impl TextBackend {
 }
 
 impl Backend for TextBackend {
-    fn prepare(&self, _: &str, content: Content, _: &Limits, times: &mut PrepareTimes) -> Result<Prepared> {
+    fn prepare(
+        &self,
+        _: &str,
+        content: Content,
+        _: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
         let Content::Text(text) = content else {
             return Err(Error::argument("content", "is not a text"));
         };
@@ -418,7 +447,11 @@ mod tests {
     fn a_decoded_image_keeps_its_permit() {
         let file = include_bytes!("../../../assets/samples/1.png");
         let limits = Limits::default();
-        let (image, permit) = decode_timed("x", file, &limits, &mut PrepareTimes::default()).unwrap();
+        let how = Preparation {
+            limits: &limits,
+            cancellation: Cancellation::never(),
+        };
+        let (image, permit) = decode_timed("x", file, how, &mut PrepareTimes::default()).unwrap();
         assert_eq!(permit.as_ref().map(Permit::bytes), Some(image.data.len() as u64));
         let prepared = Prepared::Image(image, permit.map(Arc::new));
         let Prepared::Image(_, Some(permit)) = &prepared else {

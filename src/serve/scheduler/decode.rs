@@ -1,20 +1,26 @@
 //! The threads that decode and resize, shared by all models.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::backend::PrepareTimes;
-use super::queue::{BatchRule, Queue, Taken};
+use super::backend::{Preparation, PrepareTimes};
+use super::fair::{FairQueue, Source, Sourced as _};
+use super::queue::Waiting as _;
 use super::request::{Content, Item, Stage};
+use super::threads::join_until;
 use crate::error::{Error, Result};
-use crate::image::Limits;
+use crate::image::{Cancellation, Limits};
 use crate::serve::failure::{Failure, Kind};
 use crate::serve::metrics::Stage as Measured;
 
-/// Decodes images one by one, interactive ones first.
+/// Time for the threads to end after the last image was abandoned.
+const END_TIME: Duration = Duration::from_secs(5);
+
+/// Decodes images one by one, interactive ones first, and those of each client in turn.
 #[derive(Debug)]
 pub(crate) struct Decoders {
     shared: Arc<Shared>,
@@ -25,66 +31,85 @@ pub(crate) struct Decoders {
 struct Shared {
     limits: Limits,
     state: Mutex<State>,
-    arrived: Condvar,
+    /// An image has arrived or is done.
+    changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    waiting: Queue<Item>,
+    waiting: FairQueue<Item>,
     closed: bool,
 }
 
+/// A source of which an image is being decoded, until this is dropped.
+struct Decoding<'a> {
+    shared: &'a Shared,
+    source: Source,
+}
+
+impl Drop for Decoding<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.waiting.done(self.source);
+        if !state.waiting.is_empty() {
+            // The share of a client that waits has changed.
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
 impl Decoders {
-    /// Starts `threads` threads.
+    /// Decodes `threads` images at once, and [one more](FairQueue) where a client would have to wait for another.
     pub(crate) fn new(threads: usize, limits: Limits) -> Result<Self> {
         let shared = Arc::new(Shared {
             limits,
             state: Mutex::new(State {
-                waiting: Queue::new(BatchRule {
-                    max_batch: 1,
-                    max_delay: Duration::ZERO,
-                }),
+                waiting: FairQueue::new(threads),
                 closed: false,
             }),
-            arrived: Condvar::new(),
+            changed: Condvar::new(),
         });
         let mut decoders = Self {
             shared,
-            threads: Vec::with_capacity(threads),
+            threads: Vec::with_capacity(threads + 1),
         };
-        for index in 0..threads {
+        for index in 0..=threads {
             let shared = decoders.shared.clone();
             let spawned = thread::Builder::new()
                 .name(format!("hipvit-decode-{index}"))
-                .spawn(move || shared.decode_all());
+                .spawn(move || {
+                    // The image that it had is answered when it is dropped.
+                    while catch_unwind(AssertUnwindSafe(|| shared.decode_all())).is_err() {
+                        tracing::error!("a thread that decodes panicked and goes on");
+                    }
+                });
             let thread = spawned.map_err(|e| Error::argument("threads", e))?;
             decoders.threads.push(thread);
         }
         Ok(decoders)
     }
 
-    pub(super) fn push(&self, items: Vec<Item>, now: Instant) {
+    pub(super) fn push(&self, items: Vec<Item>) {
         let mut state = self.shared.state.lock();
         let count = items.len();
         for item in items {
-            state.waiting.push(item, now);
+            state.waiting.push(item);
         }
         drop(state);
         match count {
-            1 => drop(self.shared.arrived.notify_one()),
-            _ => drop(self.shared.arrived.notify_all()),
+            1 => drop(self.shared.changed.notify_one()),
+            _ => drop(self.shared.changed.notify_all()),
         }
     }
 }
 
 impl Drop for Decoders {
-    /// Waits until the threads have decoded what is queued and ended: they hold no engine any more.
+    /// Waits until the threads have decoded what is queued and ended: they hold no engine any more. A thread that hangs is left.
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
-        self.shared.arrived.notify_all();
-        for thread in self.threads.drain(..) {
-            // A panic has been reported, and what the thread held is free.
-            let _ = thread.join();
+        self.shared.changed.notify_all();
+        if !join_until(&mut self.threads, Instant::now() + END_TIME) {
+            tracing::warn!("a thread that decodes does not end");
         }
     }
 }
@@ -92,6 +117,10 @@ impl Drop for Decoders {
 impl Shared {
     fn decode_all(&self) {
         while let Some(item) = self.next() {
+            let _decoding = Decoding {
+                shared: self,
+                source: item.source(),
+            };
             self.decode(item);
         }
     }
@@ -100,18 +129,18 @@ impl Shared {
         loop {
             let mut dropped = Vec::new();
             let mut state = self.state.lock();
-            let taken = state.waiting.take(Instant::now(), true, &mut dropped);
-            if dropped.is_empty() && matches!(taken, Taken::Empty) {
-                if state.closed {
+            let now = Instant::now();
+            let taken = state.waiting.take(now, &mut dropped);
+            if dropped.is_empty() && taken.is_none() {
+                if state.closed && state.waiting.is_empty() {
                     return None;
                 }
-                self.arrived.wait(&mut state);
+                self.changed.wait(&mut state);
             }
             drop(state);
-            let now = Instant::now();
             dropped.into_iter().for_each(|item| item.give_up(now));
-            if let Taken::Batch(mut batch) = taken {
-                return batch.pop();
+            if taken.is_some() {
+                return taken;
             }
         }
     }
@@ -130,7 +159,18 @@ impl Shared {
         };
         let name = format!("input `{tensor}`, {what} {}", item.index());
         let mut times = PrepareTimes::default();
-        match engine.prepare(&name, content, &self.limits, &mut times) {
+        let is_cancelled = || item.is_abandoned(Instant::now());
+        let how = Preparation {
+            limits: &self.limits,
+            cancellation: Cancellation::new(&is_cancelled),
+        };
+        let prepared = engine.prepare(&name, content, how, &mut times);
+        if item.is_abandoned(Instant::now()) {
+            // Freed before the client may send more.
+            drop(prepared);
+            return item.give_up(Instant::now());
+        }
+        match prepared {
             Some(Ok(prepared)) => {
                 let mut at = begin;
                 let stages = [

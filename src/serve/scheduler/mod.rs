@@ -6,38 +6,45 @@
 
 mod backend;
 mod decode;
+mod fair;
+mod instance;
 mod queue;
 mod request;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod turns;
 mod worker;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use self::backend::PrepareTimes;
 pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend, TextBackend};
+use self::backend::{Preparation, PrepareTimes};
 pub(crate) use self::decode::Decoders;
+use self::instance::Instance;
 pub use self::queue::Priority;
 pub(crate) use self::queue::{BatchRule, Queue};
 #[cfg(test)]
 pub(crate) use self::request::BatchResults;
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
+use self::threads::join_until;
 pub(crate) use self::turns::Turns;
 use super::failure::{Failure, Kind};
 use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
 use crate::hip;
-use crate::image::Limits;
+
+/// Why an engine without instances runs nothing.
+const NO_DEVICE: &str = "has no device left that works; load it again";
 
 /// How an engine forms batches and how much it admits.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +54,8 @@ pub(crate) struct EngineOptions {
     pub(crate) capacity: usize,
     /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
     pub(crate) backlog: usize,
+    /// An instance is stalled if it runs batches and none has ended for so long.
+    pub(crate) stall: Duration,
 }
 
 /// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
@@ -74,51 +83,6 @@ struct State {
     closed: bool,
     /// Threads that have not ended.
     threads: usize,
-}
-
-struct Instance {
-    /// Until its device is lost. Whoever uses it has the lock meanwhile.
-    backend: RwLock<Option<Arc<dyn Backend>>>,
-    device: String,
-    /// How many batches it computes at once.
-    computes: usize,
-    alive: AtomicBool,
-}
-
-impl Instance {
-    fn new(backend: Arc<dyn Backend>) -> Self {
-        Self {
-            device: backend.device(),
-            computes: backend.computes(),
-            backend: RwLock::new(Some(backend)),
-            alive: AtomicBool::new(true),
-        }
-    }
-
-    fn with<R>(&self, work: impl FnOnce(&dyn Backend) -> Result<R>) -> Result<R> {
-        match &*self.backend.read() {
-            Some(backend) => work(&**backend),
-            None => Err(Error::argument("device", format!("{} is lost", self.device))),
-        }
-    }
-
-    /// Drops what it has on a lost device. Returns when that is done, whoever does it.
-    fn release_if_lost(&self) {
-        if self.alive.load(Ordering::Acquire) {
-            return;
-        }
-        let mut held = self.backend.write();
-        let Some(backend) = held.take() else {
-            return;
-        };
-        let gpus = backend.gpus();
-        drop(backend);
-        for gpu in gpus {
-            // The next call on a GPU tells what a drop has failed with: not one of another session, on a GPU that only shared a model
-            // with the lost one.
-            let _ = gpu.memory();
-        }
-    }
 }
 
 /// The queue space of one image, which is free again when this is dropped.
@@ -248,7 +212,7 @@ impl Engine {
         let (ready, received): (Vec<Item>, Vec<Item>) =
             items.partition(|item| matches!(item.stage, request::Stage::Ready(_)));
         if !received.is_empty() {
-            self.decoders.push(received, now);
+            self.decoders.push(received);
         }
         if !ready.is_empty() {
             self.shared.ready(ready);
@@ -312,10 +276,28 @@ impl Engine {
         Ok(std::iter::repeat_with(slot).take(images).collect())
     }
 
-    /// Whether an instance is left to run on.
+    /// Whether an instance is left to run on, and makes progress.
     pub(crate) fn is_ready(&self) -> bool {
-        let state = self.shared.state.lock();
-        !state.closed && state.threads > 0 && self.shared.works()
+        self.fault().is_none()
+    }
+
+    /// Why the engine runs nothing; `None` if it does.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let shared = &self.shared;
+        let state = shared.state.lock();
+        let (closed, threads) = (state.closed, state.threads);
+        drop(state);
+        if closed {
+            return Some("is being unloaded".into());
+        }
+        if threads == 0 || !shared.works() {
+            return Some(NO_DEVICE.into());
+        }
+        let (now, stall) = (Instant::now(), shared.options.stall);
+        let mut working = shared.instances.iter().filter(|instance| instance.is_alive());
+        working
+            .all(|instance| instance.is_stalled(now, stall))
+            .then(|| format!("runs batches of which none has ended for {stall:?}: a device may hang"))
     }
 
     /// Images that were admitted and are not finished.
@@ -326,7 +308,7 @@ impl Engine {
     /// The devices, and whether each still works.
     pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, bool)> {
         let instances = self.shared.instances.iter();
-        instances.map(|instance| (instance.device.as_str(), instance.alive.load(Ordering::Acquire)))
+        instances.map(|instance| (instance.device.as_str(), instance.is_alive()))
     }
 
     /// The GPUs, as far as they still work.
@@ -350,12 +332,10 @@ impl Engine {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the threads have ended, after [`close`](Self::close): they hold no session any more.
-    pub(crate) fn join(&self) {
-        for thread in self.threads.lock().drain(..) {
-            // A panic has been reported, and what the thread held is free.
-            let _ = thread.join();
-        }
+    /// Waits until the threads have ended, after [`close`](Self::close): they hold no session any more. Returns false if one
+    /// still runs at `deadline`.
+    pub(crate) fn join(&self, deadline: Instant) -> bool {
+        join_until(&mut self.threads.lock(), deadline)
     }
 }
 
@@ -368,8 +348,7 @@ impl Drop for Engine {
 impl Shared {
     /// How many batches the instances that are left compute at once.
     fn computes(&self) -> usize {
-        let working = self.instances.iter();
-        let working = working.filter(|instance| instance.alive.load(Ordering::Acquire));
+        let working = self.instances.iter().filter(|instance| instance.is_alive());
         working.map(|instance| instance.computes).sum()
     }
 
@@ -387,7 +366,7 @@ impl Shared {
     fn unavailable(&self, closed: bool) -> Failure {
         let reason = match closed {
             true => "is being unloaded",
-            false => "has no device left that works; load it again",
+            false => NO_DEVICE,
         };
         Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
     }
@@ -403,7 +382,7 @@ impl Shared {
         &self,
         name: &str,
         content: Content,
-        limits: &Limits,
+        how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Option<Result<Prepared>> {
         // Preparing is work of the host alone, the same for each instance.
@@ -413,14 +392,13 @@ impl Shared {
             .filter_map(|instance| instance.backend.try_read());
         let instance = instances.find(|backend| backend.is_some())?;
         let backend = instance.as_ref()?;
-        let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, limits, times)));
+        let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, how, times)));
         Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
     }
 
     /// Whether an instance's device works, as far as is known. The threads of one that is lost end a little later.
     fn works(&self) -> bool {
-        let mut instances = self.instances.iter();
-        instances.any(|instance| instance.alive.load(Ordering::Acquire))
+        self.instances.iter().any(Instance::is_alive)
     }
 
     /// Queues images that are ready to run; fails them if no instance is left.

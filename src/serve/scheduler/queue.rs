@@ -31,6 +31,10 @@ pub(crate) trait Waiting {
     fn priority(&self) -> Priority;
     /// Whether nobody wants the result any more at `now`: the client has left, the deadline has passed.
     fn is_abandoned(&self, now: Instant) -> bool;
+    /// Whether it is in a batch of its own, because a batch that it was in has failed.
+    fn runs_alone(&self) -> bool {
+        false
+    }
 }
 
 /// When a batch is complete.
@@ -90,7 +94,7 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// A batch, if one is complete at `now`: full, or its oldest image has waited as long as it may. With `flush` any image is
-    /// a batch. Abandoned images go to `dropped` and into no batch.
+    /// a batch. An image that [runs alone](Waiting::runs_alone) is a batch by itself. Abandoned images go to `dropped` and into no batch.
     pub(crate) fn take(&mut self, now: Instant, flush: bool, dropped: &mut Vec<T>) -> Taken<T> {
         for class in &mut self.classes {
             // Only images that could be taken: a queue may be longer than a batch.
@@ -118,8 +122,15 @@ impl<T: Waiting> Queue<T> {
         }
         let mut batch = Vec::with_capacity(self.rule.max_batch.min(self.len()));
         for class in &mut self.classes {
-            let free = self.rule.max_batch - batch.len();
-            batch.extend(class.drain(..free.min(class.len())).map(|entry| entry.item));
+            while batch.len() < self.rule.max_batch
+                && let Some(entry) = class.pop_front_if(|entry| batch.is_empty() || !entry.item.runs_alone())
+            {
+                let alone = entry.item.runs_alone();
+                batch.push(entry.item);
+                if alone {
+                    return Taken::Batch(batch);
+                }
+            }
         }
         Taken::Batch(batch)
     }
@@ -143,6 +154,7 @@ mod tests {
         name: u32,
         priority: Priority,
         deadline: Option<Instant>,
+        alone: bool,
     }
 
     impl Waiting for Image {
@@ -153,6 +165,10 @@ mod tests {
         fn is_abandoned(&self, now: Instant) -> bool {
             self.deadline.is_some_and(|deadline| deadline <= now)
         }
+
+        fn runs_alone(&self) -> bool {
+            self.alone
+        }
     }
 
     fn interactive(name: u32) -> Image {
@@ -160,6 +176,7 @@ mod tests {
             name,
             priority: Priority::Interactive,
             deadline: None,
+            alone: false,
         }
     }
 
@@ -288,6 +305,29 @@ mod tests {
         assert_eq!(batch(&mut queue, us(2000)), [0, 1]);
         queue.push_front(interactive(2), us(2000));
         assert_eq!(batch(&mut queue, us(2000)), [2]);
+    }
+
+    #[test]
+    fn what_runs_alone_is_in_no_batch_with_others() {
+        let (mut queue, now) = (queue(4, 0), Instant::now());
+        let alone = |name| Image {
+            alone: true,
+            ..interactive(name)
+        };
+        queue.push(interactive(3), now);
+        queue.push(bulk(4), now);
+        queue.push_front(alone(2), now);
+        queue.push_front(alone(1), now);
+        queue.push_front(
+            Image {
+                alone: true,
+                ..bulk(5)
+            },
+            now,
+        );
+        for expected in [&[1][..], &[2], &[3], &[5], &[4]] {
+            assert_eq!(batch(&mut queue, now), expected);
+        }
     }
 
     #[test]

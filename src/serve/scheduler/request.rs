@@ -11,11 +11,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Slot;
+use super::fair::{Source, Sourced};
 use super::queue::{Priority, Waiting};
 use crate::explain::ExplainOptions;
 use crate::image::{Permit, RgbImage};
 use crate::model::Tokens;
 use crate::outputs::{ImageOutputs, Outputs};
+use crate::serve::client::Client;
 use crate::serve::failure::{Failure, Kind};
 use crate::serve::memory::Charge;
 use crate::serve::metrics::Stage as Measured;
@@ -152,6 +154,8 @@ pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
 pub(crate) struct Terms {
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
+    /// Who waits for the answer; `None` if it is not known.
+    pub(crate) client: Option<Client>,
     pub(crate) trace: Trace,
     /// Memory of the request, which counts until its last image is done.
     #[allow(dead_code, reason = "counts until it is dropped")]
@@ -335,6 +339,19 @@ impl Waiting for Item {
 
     fn is_abandoned(&self, now: Instant) -> bool {
         self.request.is_abandoned(now)
+    }
+
+    fn runs_alone(&self) -> bool {
+        self.retried
+    }
+}
+
+impl Sourced for Item {
+    fn source(&self) -> Source {
+        Source {
+            client: self.request.terms.client,
+            engine: Arc::as_ptr(self.slot.engine()).addr(),
+        }
     }
 }
 

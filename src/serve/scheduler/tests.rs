@@ -1,14 +1,17 @@
 //! The engine on backends that a test steers step by step: nothing is timed, and nothing sleeps.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ndarray::Array2;
 
-use super::backend::{PrepareTimes, RunTimes};
+use super::backend::{Preparation, PrepareTimes, RunTimes};
 use super::*;
 use crate::error::ImageErrorKind;
+use crate::image::Limits;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};
+use crate::serve::client::Client;
 use crate::serve::metrics::{Metrics, Runs};
 use crate::serve::traces::Trace;
 
@@ -19,6 +22,15 @@ struct Started {
     go: Sender<Result<()>>,
 }
 
+/// An image whose decoding ends only if it is cancelled.
+const ENDLESS: &[u8] = b"endless";
+
+/// An image that has wrong results.
+const WRONG: f32 = 13.0;
+
+/// An image with whose results the engine's thread panics.
+const PANIC: f32 = 666.0;
+
 /// Tells of each batch, and waits for what is to become of it. Image x has the logits [x, -x].
 struct Fake {
     instance: usize,
@@ -27,8 +39,24 @@ struct Fake {
 }
 
 impl Backend for Fake {
-    fn prepare(&self, name: &str, content: Content, _: &Limits, _: &mut PrepareTimes) -> Result<Prepared> {
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        how: Preparation<'_>,
+        _: &mut PrepareTimes,
+    ) -> Result<Prepared> {
         match content {
+            Content::Encoded(bytes) if bytes[..] == *ENDLESS => {
+                while !how.cancellation.is_cancelled() {
+                    std::thread::yield_now();
+                }
+                Err(Error::image(
+                    name,
+                    ImageErrorKind::Damaged,
+                    "decoding was cancelled",
+                ))
+            }
             Content::Encoded(bytes) if bytes.is_empty() => {
                 Err(Error::image(name, ImageErrorKind::Truncated, "the file is empty"))
             }
@@ -69,6 +97,15 @@ impl Backend for Fake {
         Ok((BatchResults::Outputs(Box::new(outputs)), None))
     }
 
+    fn refused(&self, results: &BatchResults, row: usize) -> Option<String> {
+        let BatchResults::Outputs(outputs) = results else {
+            return None;
+        };
+        let image = outputs.image(row).logits()?[0];
+        assert!(image != PANIC, "as the test wants it");
+        (image == WRONG).then(|| "`logits`: 2 of 2 values are NaN or infinite".into())
+    }
+
     fn check(&self) -> Result<()> {
         match self.alive.load(Ordering::Acquire) {
             true => Ok(()),
@@ -89,6 +126,7 @@ struct Steered {
     engine: Engine,
     started: Receiver<Started>,
     alive: Vec<Arc<AtomicBool>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Steered {
@@ -97,6 +135,19 @@ impl Steered {
     }
 
     fn with_backlog(instances: usize, max_batch: usize, capacity: usize, backlog: usize) -> Self {
+        let options = EngineOptions {
+            batch: BatchRule {
+                max_batch,
+                max_delay: Duration::ZERO,
+            },
+            capacity,
+            backlog,
+            stall: Duration::from_secs(3600),
+        };
+        Self::with_options(instances, options)
+    }
+
+    fn with_options(instances: usize, options: EngineOptions) -> Self {
         let (sender, started) = channel();
         let alive: Vec<_> = (0..instances).map(|_| Arc::new(AtomicBool::new(true))).collect();
         let backends = alive.iter().enumerate().map(|(instance, alive)| {
@@ -107,22 +158,26 @@ impl Steered {
             };
             Arc::new(fake) as Arc<dyn Backend>
         });
-        let options = EngineOptions {
-            batch: BatchRule {
-                max_batch,
-                max_delay: Duration::ZERO,
-            },
-            capacity,
-            backlog,
-        };
         let decoders = Arc::new(Decoders::new(1, Limits::default()).unwrap());
-        let metrics = Metrics::new().engine("fake", Runs::Images, Arc::default());
-        let engine = Engine::start("fake", backends.collect(), options, decoders, metrics);
+        let metrics = Metrics::new();
+        let of_engine = metrics.engine("fake", Runs::Images, Arc::default());
+        let engine = Engine::start("fake", backends.collect(), options, decoders, of_engine);
         Self {
             engine: engine.unwrap(),
             started,
             alive,
+            metrics,
         }
+    }
+
+    /// Submits an image that is to be decoded.
+    fn decode(&self, bytes: &'static [u8], client: u8) -> Pending {
+        let terms = Terms {
+            client: Some(Client::from(std::net::IpAddr::from([10, 0, 0, client]))),
+            ..terms(Priority::Interactive)
+        };
+        let image = Content::Encoded(bytes::Bytes::from_static(bytes));
+        self.engine.submit(vec![("image", image)], terms).unwrap()
     }
 
     fn submit_as(&self, images: &[f32], priority: Priority) -> Result<Pending, Failure> {
@@ -147,11 +202,17 @@ impl Steered {
     }
 }
 
+/// What has not ended by then never will.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
 /// Later than any test.
 fn terms(priority: Priority) -> Terms {
     Terms {
         priority,
         deadline: Instant::now() + Duration::from_secs(3600),
+        client: None,
         trace: Trace::default(),
         memory: Default::default(),
     }
@@ -307,8 +368,7 @@ fn what_a_client_no_longer_waits_for_is_not_run() {
         let terms = Terms {
             priority: Priority::Interactive,
             deadline: Instant::now(),
-            trace: Trace::default(),
-            memory: Default::default(),
+            ..terms(Priority::Interactive)
         };
         let image = ("pixel_values", Content::Values(vec![4.0]));
         steered.engine.submit(vec![image], terms).unwrap()
@@ -330,7 +390,9 @@ fn a_failed_batch_runs_again_once() {
     let started = steered.next();
     assert_eq!(started.images, [1.0, 2.0]);
     started.go.send(fail()).unwrap();
-    steered.runs(&[1.0, 2.0]);
+    // Each alone.
+    steered.runs(&[1.0]);
+    steered.runs(&[2.0]);
     assert_eq!(answer(pending), Ok(vec![1.0, 2.0]));
 
     let pending = steered.submit(&[3.0]);
@@ -378,7 +440,7 @@ fn a_lost_device_is_taken_out_and_its_batch_runs_elsewhere() {
     for pending in [running, waiting] {
         assert_eq!(answer(pending).unwrap_err().kind(), Kind::Unavailable);
     }
-    steered.engine.join();
+    assert!(steered.engine.join(soon()));
     assert!(!steered.engine.is_ready());
     let failure = steered.submit_as(&[5.0], Priority::Interactive).unwrap_err();
     assert_eq!(failure.kind(), Kind::Unavailable);
@@ -395,5 +457,158 @@ fn closing_runs_what_was_admitted_and_admits_nothing_more() {
     started.go.send(Ok(())).unwrap();
     steered.runs(&[3.0]);
     assert_eq!(answer(pending), Ok(vec![1.0, 2.0, 3.0]));
-    steered.engine.join();
+    assert!(steered.engine.join(soon()));
+}
+
+#[test]
+fn an_image_that_fails_its_batch_fails_alone() {
+    let steered = Steered::new(1, 4, 16);
+    let fail = || Err(Error::argument("kernel", "timed out"));
+    let first = steered.submit(&[0.0]);
+    let running = steered.next();
+    let pending = [1.0, 2.0, 3.0].map(|image| steered.submit(&[image]));
+    running.go.send(Ok(())).unwrap();
+    assert_eq!(answer(first), Ok(vec![0.0]));
+    let together = steered.next();
+    assert_eq!(together.images, [1.0, 2.0, 3.0]);
+    together.go.send(fail()).unwrap();
+    // What comes later is in no batch with them.
+    let later = steered.submit(&[4.0]);
+    steered.runs(&[1.0]);
+    let alone = steered.next();
+    assert_eq!(alone.images, [2.0]);
+    alone.go.send(fail()).unwrap();
+    steered.runs(&[3.0]);
+    steered.runs(&[4.0]);
+    let [one, two, three] = pending;
+    assert_eq!(answer(one), Ok(vec![1.0]));
+    assert_eq!(answer(two).unwrap_err().kind(), Kind::Internal);
+    assert_eq!(answer(three), Ok(vec![3.0]));
+    assert_eq!(answer(later), Ok(vec![4.0]));
+}
+
+#[test]
+fn an_image_with_wrong_results_fails_alone_and_is_named() {
+    let steered = Steered::new(1, 4, 16);
+    let first = steered.submit(&[0.0]);
+    let running = steered.next();
+    let good = steered.submit(&[1.0]);
+    let bad = steered.submit(&[2.0, WRONG]);
+    let last = steered.submit(&[3.0]);
+    running.go.send(Ok(())).unwrap();
+    steered.runs(&[1.0, 2.0, WRONG, 3.0]);
+    for (pending, image) in [(first, 0.0), (good, 1.0), (last, 3.0)] {
+        assert_eq!(answer(pending), Ok(vec![image]));
+    }
+    let failure = answer(bad).unwrap_err();
+    assert_eq!(
+        failure.message(),
+        "image 1: `logits`: 2 of 2 values are NaN or infinite"
+    );
+}
+
+#[test]
+fn a_thread_that_panics_is_replaced_and_counted() {
+    let steered = Steered::new(1, 4, 16);
+    for restarts in 1..=4 {
+        let pending = steered.submit(&[PANIC]);
+        steered.runs(&[PANIC]);
+        assert_eq!(answer(pending).unwrap_err().kind(), Kind::Internal);
+        let good = steered.submit(&[1.0]);
+        steered.runs(&[1.0]);
+        assert_eq!(answer(good), Ok(vec![1.0]));
+        let counted =
+            format!("hipvit_instance_restarts_total{{model=\"fake\",device=\"fake:0\"}} {restarts}\n");
+        assert!(steered.metrics.encode().contains(&counted));
+        assert!(steered.engine.is_ready());
+    }
+    // Too often.
+    let last = steered.submit(&[PANIC]);
+    let started = steered.next();
+    let waiting = steered.submit(&[1.0]);
+    started.go.send(Ok(())).unwrap();
+    assert_eq!(answer(last).unwrap_err().kind(), Kind::Internal);
+    assert_eq!(answer(waiting).unwrap_err().kind(), Kind::Unavailable);
+    assert!(steered.engine.join(soon()));
+    assert!(!steered.engine.is_ready());
+}
+
+#[test]
+fn an_engine_that_makes_no_progress_is_not_ready() {
+    let options = EngineOptions {
+        batch: BatchRule {
+            max_batch: 1,
+            max_delay: Duration::ZERO,
+        },
+        capacity: 16,
+        backlog: usize::MAX,
+        stall: Duration::ZERO,
+    };
+    let steered = Steered::with_options(2, options);
+    let pending = [steered.submit(&[1.0]), steered.submit(&[2.0])];
+    let [one, two] = [steered.next(), steered.next()];
+    while steered.engine.is_ready() {
+        std::thread::yield_now();
+    }
+    let fault = steered.engine.fault().unwrap();
+    assert!(fault.contains("none has ended for 0ns"), "{fault}");
+    // One instance that works is enough.
+    one.go.send(Ok(())).unwrap();
+    while !steered.engine.is_ready() {
+        std::thread::yield_now();
+    }
+    two.go.send(Ok(())).unwrap();
+    for pending in pending {
+        answer(pending).unwrap();
+    }
+    while !steered.engine.is_ready() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_batch_that_hangs_does_not_hold_up_the_end() {
+    let steered = Steered::new(1, 1, 16);
+    let pending = steered.submit(&[1.0]);
+    let hanging = steered.next();
+    steered.engine.close();
+    assert!(!steered.engine.join(Instant::now() + Duration::from_millis(10)));
+    hanging.go.send(Ok(())).unwrap();
+    assert_eq!(answer(pending), Ok(vec![1.0]));
+    assert!(steered.engine.join(soon()));
+}
+
+#[test]
+fn decoding_ends_when_the_client_leaves_or_its_deadline_passes() {
+    let steered = Steered::new(1, 1, 16);
+    let left = steered.decode(ENDLESS, 1);
+    let next = steered.decode(&[7], 1);
+    drop(left);
+    steered.runs(&[7.0]);
+    assert_eq!(answer(next), Ok(vec![7.0]));
+    let late = {
+        let terms = Terms {
+            deadline: Instant::now() + Duration::from_millis(20),
+            ..terms(Priority::Interactive)
+        };
+        let image = Content::Encoded(bytes::Bytes::from_static(ENDLESS));
+        steered.engine.submit(vec![("image", image)], terms).unwrap()
+    };
+    let next = steered.decode(&[8], 1);
+    steered.runs(&[8.0]);
+    assert_eq!(answer(next), Ok(vec![8.0]));
+    assert_eq!(answer(late).unwrap_err().kind(), Kind::DeadlineExceeded);
+}
+
+/// There is one thread, which a client holds for as long as it likes.
+#[test]
+fn a_client_that_holds_the_decoders_does_not_hold_up_others() {
+    let steered = Steered::new(1, 1, 16);
+    let holding = [steered.decode(ENDLESS, 1), steered.decode(ENDLESS, 1)];
+    for image in [&[7], &[8]] {
+        let other = steered.decode(image, 2);
+        steered.runs(&[f32::from(image[0])]);
+        assert_eq!(answer(other), Ok(vec![f32::from(image[0])]));
+    }
+    drop(holding);
 }

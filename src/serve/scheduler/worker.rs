@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
@@ -19,31 +18,48 @@ impl Shared {
     /// Runs batches on an instance until the engine is closed and empty, or the instance is lost.
     pub(super) fn work(&self, index: usize) {
         let instance = &self.instances[index];
-        let mut number = 0u32;
-        while let Some(batch) = self.next_batch(instance) {
-            number = number.wrapping_add(1);
-            self.run(instance, batch, number);
-        }
-        let mut state = self.state.lock();
-        state.threads -= 1;
-        // Nobody else would take what waits.
-        let (closed, left) = match state.threads {
-            0 => (state.closed, state.ready.drain()),
-            _ => (false, Vec::new()),
+        // However the thread ends.
+        let _end = ThreadEnd {
+            shared: self,
+            instance,
         };
-        drop(state);
-        self.changed.notify_all();
-        for item in left {
-            item.finish(Err(self.unavailable(closed)));
+        let batches = || {
+            let mut number = 0u32;
+            while let Some(batch) = self.next_batch(instance) {
+                number = number.wrapping_add(1);
+                self.run(instance, batch, number);
+            }
+        };
+        // What the thread held is answered when it is dropped. The thread goes on in place of another.
+        while catch_unwind(AssertUnwindSafe(batches)).is_err() {
+            self.restart(instance);
         }
-        instance.release_if_lost();
+    }
+
+    /// Counts a panic of an instance's thread. Takes the instance out if it panics again and again.
+    fn restart(&self, instance: &Instance) {
+        let (model, device) = (&self.name, &instance.device);
+        self.metrics.restarted(device);
+        if !instance.panicked(Instant::now()) {
+            tracing::error!(%model, %device, "a thread of an instance panicked and was replaced");
+        } else if instance.take_out() {
+            tracing::error!(%model, %device, "an instance panicked too often: it is taken out");
+            self.metrics.lost(device);
+            self.wake_all();
+        }
+    }
+
+    /// Wakes all threads of the engine, which may wait for images.
+    fn wake_all(&self) {
+        let _state = self.state.lock();
+        self.changed.notify_all();
     }
 
     fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
         loop {
             let mut dropped = Vec::new();
             let mut state = self.state.lock();
-            if !instance.alive.load(Ordering::Acquire) {
+            if !instance.is_alive() {
                 return None;
             }
             let now = Instant::now();
@@ -68,6 +84,7 @@ impl Shared {
     }
 
     fn run(&self, instance: &Instance, mut items: Vec<Item>, number: u32) {
+        let _running = instance.begin();
         let begin = Instant::now();
         let mut batch = Vec::with_capacity(items.len());
         for item in &mut items {
@@ -88,6 +105,11 @@ impl Shared {
                 for (row, mut item) in items.into_iter().enumerate() {
                     item.parts.infer = time.saturating_sub(output);
                     item.parts.output = output;
+                    if let Ok(Some(reason)) = instance.with(|backend| Ok(backend.refused(&results, row))) {
+                        let reason = format!("image {}: {reason}", item.index());
+                        item.finish(Err(Failure::new(Kind::Internal, reason)));
+                        continue;
+                    }
                     let result = ImageResult::new(results.clone(), row).with_parts(item.parts);
                     item.finish(Ok(result));
                 }
@@ -96,16 +118,15 @@ impl Shared {
         }
     }
 
-    /// Takes an instance out if its device is lost, and gives the images of the failed batch a second chance.
+    /// Takes an instance out if its device is lost, and gives each image of the failed batch a second chance: alone, so that one
+    /// that fails whatever batch it is in fails no other.
     fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
         let (model, device) = (&self.name, &instance.device);
         let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));
-        if !matches!(checked, Ok(Ok(()))) && instance.alive.swap(false, Ordering::AcqRel) {
+        if !matches!(checked, Ok(Ok(()))) && instance.take_out() {
             tracing::error!(%model, %device, %error, "device lost: its instance is taken out");
             self.metrics.lost(device);
-            // Other threads of the instance may wait for images.
-            let _state = self.state.lock();
-            self.changed.notify_all();
+            self.wake_all();
         } else {
             tracing::warn!(%model, %device, %error, images = items.len(), "a batch failed");
         }
@@ -139,6 +160,31 @@ impl Shared {
             };
             item.finish(Err(failure));
         }
+    }
+}
+
+/// The end of an instance's thread, when this is dropped.
+struct ThreadEnd<'a> {
+    shared: &'a Shared,
+    instance: &'a Instance,
+}
+
+impl Drop for ThreadEnd<'_> {
+    fn drop(&mut self) {
+        let shared = self.shared;
+        let mut state = shared.state.lock();
+        state.threads -= 1;
+        // No other thread would take what waits.
+        let (closed, left) = match state.threads {
+            0 => (state.closed, state.ready.drain()),
+            _ => (false, Vec::new()),
+        };
+        drop(state);
+        shared.changed.notify_all();
+        for item in left {
+            item.finish(Err(shared.unavailable(closed)));
+        }
+        self.instance.release_if_lost();
     }
 }
 

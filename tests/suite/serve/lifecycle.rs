@@ -201,3 +201,24 @@ fn a_model_or_an_address_that_cannot_be_used_is_an_error() {
     let error = Server::start(taken).unwrap_err().to_string();
     assert!(error.starts_with(&running.address.to_string()), "{error}");
 }
+
+/// An HTTP/2 client that has an open stream and ignores that the server says goodbye.
+#[test]
+fn a_client_that_stays_is_cut_when_the_time_to_drain_is_over() {
+    let mut options = options();
+    options.drain_timeout = Duration::from_millis(200);
+    options.limits.body_time = LIMIT;
+    let running = Running::new(options);
+    let mut stream = connect(running.address);
+    // The preface, settings, and the head of a request whose body never comes: POST / over http to localhost.
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
+    stream
+        .write_all(b"\0\0\x0e\x01\x04\0\0\0\x01\x83\x86\x84\x41\x09localhost")
+        .unwrap();
+    wait_until("it is connected", || running.metric("hipvit_connections ") >= 2.0);
+    let begin = Instant::now();
+    running.stop();
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}

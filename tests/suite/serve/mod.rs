@@ -8,6 +8,7 @@ mod http;
 mod lifecycle;
 mod limits;
 mod memory;
+mod neighbours;
 mod openai;
 mod repository;
 mod request_keys;

@@ -10,9 +10,9 @@ use super::agreement::Agreement;
 use super::link::{Links, Message};
 use super::{Rank, RankStream};
 use crate::error::{Error, Result};
-use crate::exec::hip::direct::DirectGroup;
-use crate::exec::select::AllReduceKind;
-use crate::hip::{self, Comm, Device, UniqueId};
+use crate::exec::hip::direct::{DirectGroup, NoDirect};
+use crate::exec::select::{AllReduceKind, SelectOptions};
+use crate::hip::{self, Comm, CommOptions, Device, UniqueId};
 use crate::tensor::DType;
 
 /// A stream of each rank of a stage that this process has.
@@ -21,7 +21,7 @@ pub(super) struct Streams {
     /// The number of the first of them.
     first_rank: usize,
     /// Why RCCL sums everything.
-    no_direct: Option<String>,
+    no_direct: Option<NoDirect>,
 }
 
 /// What all ranks share.
@@ -53,14 +53,23 @@ pub(super) struct Failure {
     pub(super) follows: bool,
 }
 
+fn options(select: SelectOptions) -> CommOptions {
+    CommOptions::with_timeout(select.collective_timeout)
+}
+
 impl Streams {
-    pub(super) fn new(devices: &[Device], dtype: DType, kind: AllReduceKind, several: bool) -> Result<Self> {
+    pub(super) fn new(
+        devices: &[Device],
+        dtype: DType,
+        select: SelectOptions,
+        several: bool,
+    ) -> Result<Self> {
         let streams = devices
             .iter()
             .map(Device::stream)
             .collect::<hip::Result<Vec<_>>>()?;
-        let comms = Comm::all(&streams)?;
-        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, kind)? {
+        let comms = Comm::all_with(&streams, options(select))?;
+        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, select.all_reduce)? {
             Ok(direct) => (direct, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
@@ -86,21 +95,21 @@ impl Streams {
         device: &Device,
         id: UniqueId,
         (rank, ranks): (usize, usize),
-        kind: AllReduceKind,
+        select: SelectOptions,
     ) -> Result<Self> {
         let on = RankStream {
-            comm: Comm::with_id(&device.stream()?, id, rank, ranks)?,
+            comm: Comm::with_id_and(&device.stream()?, id, rank, ranks, options(select))?,
             direct: None,
             several: false,
         };
-        let reason = match kind {
+        let reason = match select.all_reduce {
             AllReduceKind::Library => "as requested",
             _ => "the GPUs are of several processes",
         };
         Ok(Self {
             ranks: vec![on],
             first_rank: rank,
-            no_direct: Some(reason.to_owned()),
+            no_direct: Some(NoDirect::chosen(reason)),
         })
     }
 
@@ -126,7 +135,8 @@ impl std::fmt::Display for Streams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.direct(), &self.no_direct) {
             (Some(direct), _) => direct.fmt(f),
-            (None, reason) => write!(f, "RCCL ({})", reason.as_deref().unwrap_or_default()),
+            (None, Some(NoDirect { reason, .. })) => write!(f, "RCCL ({reason})"),
+            (None, None) => f.write_str("RCCL"),
         }
     }
 }
@@ -179,16 +189,23 @@ impl Group {
     }
 
     /// Streams for the second halves of batches, or why there are none. Of several processes each makes its own, at the same time.
-    pub(super) fn make_second(&self, dtype: DType, kind: AllReduceKind) -> Result<Streams, String> {
+    pub(super) fn make_second(&self, dtype: DType, select: SelectOptions) -> Result<Streams, String> {
         let first = &self.first[0];
         let made = match (self.second_id, first.ranks.first()) {
             (Some(id), Some(on)) => {
                 let rank = (first.first_rank, self.ranks());
-                Streams::of_process(on.comm.stream().device(), id, rank, kind)
+                Streams::of_process(on.comm.stream().device(), id, rank, select)
             }
-            _ => Streams::new(&first.devices(), dtype, kind, false),
+            _ => Streams::new(&first.devices(), dtype, select, false),
         };
         made.map_err(|error| error.to_string())
+    }
+
+    /// Why GPUs that can access each other's memory sum by RCCL all the same.
+    pub(super) fn no_direct(&self) -> Option<String> {
+        let reasons = self.first.iter().filter_map(|streams| streams.no_direct.as_ref());
+        let mut failed = reasons.filter(|no_direct| no_direct.failed);
+        failed.next().map(|no_direct| no_direct.reason.clone())
     }
 
     /// The processes of the other ranks.

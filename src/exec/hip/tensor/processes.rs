@@ -242,7 +242,7 @@ impl TensorExecutor {
         let shares = shares?;
         others?;
         let [first, second] = processes.unique_ids(device)?;
-        let streams = Streams::of_process(device, first, (rank, ranks), kind)?;
+        let streams = Streams::of_process(device, first, (rank, ranks), configure.1)?;
         let Processes { rendezvous, gpus } = processes;
         let (links, incoming) = Links::new(rendezvous.into_connections())?;
         let group = Group::new(vec![streams], gpus.clone(), links.clone()).with_second_id(second);

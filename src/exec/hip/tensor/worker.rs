@@ -317,7 +317,7 @@ impl Worker {
         if !options.overlap.applies(plan.batch(), largest_sum(&plan)) {
             return Ok(None);
         }
-        let make = || self.group.make_second(executor.dtype(), options.all_reduce);
+        let make = || self.group.make_second(executor.dtype(), options);
         // One rank makes those of all, while the others wait.
         let second = self.group.second.get_or_init(make);
         let second = second.as_ref().ok();

@@ -6,7 +6,7 @@ use super::huffman::Huffman;
 use super::idct::Block;
 use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
 use crate::error::ImageErrorKind;
-use crate::image::decode::Failure;
+use crate::image::decode::{Cancellation, Failure};
 
 /// The end of a scan's data.
 pub(super) struct End {
@@ -385,6 +385,7 @@ impl Coefficients {
         frame: &Frame,
         markers: &Markers<'_>,
         scan: &Scan,
+        cancellation: Cancellation<'_>,
     ) -> Result<usize, Failure> {
         let unit: Steps = [1; 64];
         let mut reader = Reader::new(markers, scan);
@@ -426,6 +427,7 @@ impl Coefficients {
             let component = &frame.components[part.index];
             let rows = self.blocks[part.index].chunks_mut(component.padded_wide);
             for row in rows.take(component.blocks_high) {
+                cancellation.check()?;
                 for block in row.iter_mut().take(component.blocks_wide) {
                     if reader.start_mcu()? {
                         decode(&mut reader, part, block);
@@ -435,6 +437,7 @@ impl Coefficients {
             }
         } else {
             for mcu_y in 0..frame.mcus_high {
+                cancellation.check()?;
                 for mcu_x in 0..frame.mcus_wide {
                     if !reader.start_mcu()? {
                         continue;

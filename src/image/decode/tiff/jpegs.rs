@@ -6,8 +6,14 @@ use ::tiff::tags::Tag;
 
 use super::failure::{name, reason};
 use super::{Layout, Source};
-use crate::image::decode::Failure;
 use crate::image::decode::jpeg::{Coding, Jpeg};
+use crate::image::decode::{Cancellation, Failure};
+
+/// Times that the strips or tiles together may have the file's bytes.
+const MAX_PASSES: u64 = 4;
+
+/// Bytes that the strips or tiles of any file may have together: tables of 1 KiB for each of 262,144 tiles.
+const FREE_BYTES: u64 = 1 << 28;
 
 pub(super) struct Jpegs<'a> {
     file: &'a [u8],
@@ -88,23 +94,46 @@ impl<'a> Jpegs<'a> {
     }
 
     /// Bytes that the most expensive one takes.
-    pub(super) fn memory(&self, layout: &Layout) -> Result<u64, Failure> {
+    pub(super) fn memory(&self, layout: &Layout, cancellation: Cancellation<'_>) -> Result<u64, Failure> {
+        self.check_bytes(layout.chunks())?;
         let mut largest = 0;
         for index in 0..layout.chunks() as usize {
+            cancellation.check()?;
             largest = largest.max(self.read(index, layout)?.memory(self.coding)?);
         }
         Ok(largest)
     }
 
     /// The samples of a strip or tile, of its whole width: RGB where the TIFF's are YCbCr, else as they are stored.
-    pub(super) fn decode(&self, index: usize, layout: &Layout) -> Result<Vec<u8>, Failure> {
-        let mut samples = self.read(index, layout)?.pixels(self.coding, Vec::new())?;
+    pub(super) fn decode(
+        &self,
+        index: usize,
+        layout: &Layout,
+        cancellation: Cancellation<'_>,
+    ) -> Result<Vec<u8>, Failure> {
+        let jpeg = self.read(index, layout)?;
+        let mut samples = jpeg.pixels(self.coding, Vec::new(), cancellation)?;
         let channels = layout.channels_in_chunk();
         if self.components > channels {
             let mut at = 0..;
             samples.retain(|_| at.next().is_some_and(|at: usize| at % self.components < channels));
         }
         Ok(samples)
+    }
+
+    /// Refuses strips or tiles that share so many bytes of the file, or tables, that reading them takes much longer than reading
+    /// the file.
+    fn check_bytes(&self, chunks: u64) -> Result<(), Failure> {
+        let file = self.file.len();
+        let lengths = self.lengths.iter().map(|&length| length.min(file) as u64);
+        let tables = self.tables.as_ref().map_or(0, Vec::len) as u64;
+        let bytes = lengths.sum::<u64>().saturating_add(chunks.saturating_mul(tables));
+        if bytes > (file as u64).saturating_mul(MAX_PASSES).max(FREE_BYTES) {
+            return Err(Failure::too_large(format!(
+                "a TIFF whose JPEGs have {bytes} bytes with their tables, in a file of {file} bytes"
+            )));
+        }
+        Ok(())
     }
 
     fn read(&self, index: usize, layout: &Layout) -> Result<Jpeg<'_>, Failure> {
