@@ -51,6 +51,8 @@ use std::path::Path;
 
 use self::memory::Claim;
 pub(crate) use self::memory::Permit;
+#[cfg(feature = "serve")]
+pub(crate) use self::memory::used as decode_memory;
 use super::RgbImage;
 use crate::error::{Error, ImageErrorKind, Result};
 use crate::hip::regular_file;

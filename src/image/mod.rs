@@ -13,6 +13,8 @@ mod preprocess;
 mod resize;
 
 pub(crate) use decode::decode_in;
+#[cfg(feature = "serve")]
+pub(crate) use decode::decode_memory;
 #[doc(hidden)]
 pub use decode::{DecodeBuffers, open_in};
 pub use decode::{DecodeOptions, Limits, decode, open, read};

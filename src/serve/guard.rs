@@ -8,17 +8,18 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
 use opentelemetry::KeyValue;
 use tonic::Status;
 
 use super::access_log::Note;
+use super::connections::Connection;
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
-use super::openai;
 use super::service::{Call, Service};
 use super::stream::StreamBody;
 use super::traces::Trace;
+use super::{openai, origin, refusals};
 
 /// Probes have no token: these say nothing but whether the server works.
 const OPEN: [&str; 6] = [
@@ -59,16 +60,20 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
 }
 
 async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note) -> Response {
-    let is_grpc = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let is_grpc = refusals::is_grpc(request.headers());
     let uri = request.uri().clone();
     let path = uri.path();
     let refuse = |failure: Failure| match is_grpc {
         true => Status::from(failure).into_http::<Body>(),
         false => openai::error_at(path, failure),
     };
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let local = connection
+        .as_ref()
+        .and_then(|connection| Some(connection.local?.ip()));
+    if let Err(failure) = origin::check(&request, local, &service.options.allowed_hosts) {
+        return refuse(failure);
+    }
     let authorized = authorize(service.options.token.as_deref(), request.headers());
     let is_open = OPEN.contains(&path);
     let is_authorized = Authorized(authorized.is_ok());
@@ -76,6 +81,9 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         && !is_open
     {
         return refuse(failure);
+    }
+    if let Some(connection) = connection.filter(|_| is_authorized.0) {
+        connection.authorize(announced_length(request.headers()).unwrap_or(0));
     }
     if path == STREAM {
         return match service.bodies.reserve(0, STREAM_MEMORY) {
@@ -97,10 +105,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let trace = begin_trace(service, &request);
     let begin = Instant::now();
     let (mut head, body) = request.into_parts();
-    let length = head
-        .headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = announced_length(&head.headers);
     // A client without a token sends no more than a name.
     let most = if is_open {
         OPEN_BODY
@@ -138,6 +143,11 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             refuse(failure)
         }
     }
+}
+
+/// The length of a body that the client says.
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The span of an inference request; health, metadata and the like have none.

@@ -75,6 +75,7 @@ impl Service {
     /// Loads the models.
     pub(super) fn new(options: ServerOptions, traces: Traces) -> Result<Self> {
         let metrics = Metrics::new();
+        metrics.set_limits(&options.limits);
         let access_log = options.access_log.map(|form| AccessLogger::start(form, &metrics));
         let service = Self {
             access_log: access_log.transpose()?,

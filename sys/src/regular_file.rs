@@ -40,6 +40,21 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The content of the regular file at `path`, which must have at most `most` bytes.
+///
+/// # Errors
+/// As [`read`]; [`io::ErrorKind::FileTooLarge`] if it has more.
+pub fn read_at_most(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+    use io::Read as _;
+    let mut bytes = Vec::new();
+    open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let reason = format!("has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(bytes)
+}
+
 /// Whether there is a regular file at `path`, without opening it.
 ///
 /// # Errors
@@ -115,6 +130,11 @@ mod tests {
                 assert_eq!(error.to_string(), reason, "{}", path.display());
             }
         }
+        assert_eq!(read_at_most(at("file"), 7).unwrap(), b"content");
+        let larger = read_at_most(at("file"), 6).unwrap_err();
+        assert_eq!(larger.kind(), io::ErrorKind::FileTooLarge);
+        let zero = read_at_most("/dev/zero", 6).unwrap_err();
+        assert_eq!(zero.kind(), io::ErrorKind::InvalidInput);
         let missing = open(at("to-missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }

@@ -61,7 +61,7 @@ pub(super) fn signal(child: &std::process::Child, name: &str) {
 fn begun(address: SocketAddr, body: &str) -> TcpStream {
     let mut stream = connect(address);
     let head = format!(
-        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -151,7 +151,7 @@ fn the_images_of_a_client_that_left_are_not_run() {
     let body = samples(&[1, 2]).to_string();
     let mut stream = connect(running.address);
     let head = format!(
-        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
