@@ -58,3 +58,47 @@ fn invalidity(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<&'stati
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A certificate that was made for this test. Its key is gone.
+    const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----
+MIIBejCCASCgAwIBAgIUYDRBN6J9MslJyEaGTynjzDboZgwwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MB4XDTI2MTEyNjA1MjExNVoXDTI3MTEyNjA1
+MjExNVowFDESMBAGA1UEAwwJbG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0D
+AQcDQgAEunu0o3tS9g05O7sRzPRT/t/TtLzzRzOq+HR2IRoTwoWP06ZyDLwb7FAa
+0fUYF3OUAPZ0MaQkz1S/y8kkPheIXaNQME4wHQYDVR0OBBYEFAw+Yioc8Xmisbtk
+A0mQwk/jMxbAMB8GA1UdIwQYMBaAFAw+Yioc8XmisbtkA0mQwk/jMxbAMAwGA1Ud
+EwEB/wQCMAAwCgYIKoZIzj0EAwIDSAAwRQIgRa6/pe/2JwMpDlIUBC3GOdyP3sQR
+//8uQsc8ukQBgFQCIQCg8LjuWed3w2cVUnIoQO+0qA/8e8MKgI0BdrH946b0UA==
+-----END CERTIFICATE-----
+";
+
+    #[test]
+    fn a_certificate_is_valid_between_its_dates() {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let at = |seconds| {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            invalidity(&certificate, now).map(|reason| reason.split(':').next().unwrap())
+        };
+        // 26 November 2026 and 2027, 05:21:15.
+        let (begin, end) = (1_795_670_475, 1_827_206_475);
+        assert_eq!(at(begin - 1), Some("the certificate is not valid yet"));
+        assert_eq!((at(begin), at(end)), (None, None));
+        assert_eq!(at(end + 1), Some("the certificate has expired"));
+    }
+
+    #[test]
+    fn files_that_never_end_are_not_read() {
+        let files = TlsFiles::new("/dev/zero", "/dev/zero");
+        let error = acceptor(&files).map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains("/dev/zero") && error.contains("not a regular file"),
+            "{error}"
+        );
+    }
+}

@@ -35,7 +35,18 @@ pub(super) fn process(
     SocketAddr,
     BufReader<std::process::ChildStderr>,
 ) {
-    let mut child = command(more).spawn().unwrap();
+    started(command(more))
+}
+
+/// Starts a server whose standard error is a pipe, and waits until it says where it listens.
+pub(super) fn started(
+    mut command: Command,
+) -> (
+    std::process::Child,
+    SocketAddr,
+    BufReader<std::process::ChildStderr>,
+) {
+    let mut child = command.spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let address = loop {

@@ -138,7 +138,7 @@ fn connections_beyond_the_limit_are_closed() {
     // It is served before its body has come, so it has its place.
     first
         .write_all(
-            b"POST /v2/nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+            b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
         )
         .unwrap();
     let mut byte = [0];

@@ -1,6 +1,7 @@
 //! `hipvit serve` in this process, on a free port of loopback, and its clients: HTTP/1.1 by hand, gRPC by the generated client.
 
 mod access_log;
+mod connections;
 mod encoded;
 mod grpc;
 mod health;
@@ -8,11 +9,13 @@ mod http;
 mod lifecycle;
 mod limits;
 mod openai;
+mod operation;
 mod repository;
 mod request_keys;
 mod texts;
 mod traces;
 mod triton;
+mod web;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
