@@ -21,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::choices::DeviceSets;
+use super::inputs::bytes;
 use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive, refused};
 
 #[derive(Debug, clap::Args)]
@@ -135,6 +136,9 @@ struct LimitArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
     max_pixels: u64,
+    /// Memory for images that are being decoded, as 800M or 4G [default: half of the machine's or container's memory]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_decode_memory: Option<u64>,
     /// Maximum size of a request's body
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
     max_body: usize,
@@ -341,7 +345,7 @@ impl LimitArgs {
         limits.request_time = Duration::from_secs_f64(self.timeout);
         limits.image = Limits {
             max_pixels: self.max_pixels,
-            ..limits.image
+            max_memory: self.max_decode_memory.unwrap_or(limits.image.max_memory),
         };
         limits
     }

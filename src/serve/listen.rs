@@ -36,6 +36,12 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests of one HTTP/2 connection at once.
 const STREAMS: u32 = 256;
 
+/// Bytes that an HTTP/2 client may send before they are read.
+const WINDOW: u32 = 256 << 10;
+
+/// Bytes that are read of an HTTP/1 client at once, and the maximum size of a head.
+const HEAD: usize = 64 << 10;
+
 /// After this time without anything an HTTP/2 client is asked whether it is still there.
 const PING: Duration = Duration::from_secs(60);
 
@@ -182,10 +188,10 @@ impl Acceptor {
             request.extensions_mut().insert(connection.clone());
             async move {
                 let open = connection.begin_request();
-                let origin = refusals::Origin::of(&request);
+                let kind = refusals::RequestKind::of(&request);
                 let request = request.map(|body| Body::new(Counted::request(body, connection.clone())));
                 let mut response = router.oneshot(request).await.unwrap_or_else(|e| match e {});
-                origin.count(&response, &metrics);
+                kind.count(&response, &metrics);
                 set_date(&mut response, SystemTime::now());
                 Ok::<_, Infallible>(response.map(|body| Counted::answer(body, connection, open)))
             }
@@ -196,6 +202,8 @@ impl Acceptor {
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
                 .keep_alive_interval(PING)
+                .initial_connection_window_size(WINDOW)
+                .initial_stream_window_size(WINDOW)
                 .max_concurrent_streams(STREAMS);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
@@ -204,6 +212,7 @@ impl Acceptor {
             builder
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
+                .max_buf_size(HEAD)
                 .header_read_timeout(self.header_time);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;

@@ -152,6 +152,7 @@ pub(super) struct Metrics {
     retried: Family<ByModel, Counter>,
     instances: Family<ByDevice, Gauge>,
     lost: Family<ByDevice, Counter>,
+    pub(super) ready: Gauge,
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,
     closed_connections: Family<ByReason, Counter>,
@@ -241,6 +242,11 @@ impl Metrics {
             "Instances taken out because their device failed",
             Family::default()
         );
+        let ready = register!(
+            "ready",
+            "1 if the server can run requests by every loaded model, else 0",
+            Gauge::default()
+        );
         let connections = register!("connections", "Open connections", Gauge::default());
         let refused_connections = register!(
             "refused_connections",
@@ -319,6 +325,7 @@ impl Metrics {
             retried,
             instances,
             lost,
+            ready,
             connections,
             refused_connections,
             closed_connections,

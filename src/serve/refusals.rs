@@ -8,7 +8,7 @@ use super::metrics::Metrics;
 
 /// What is known of a request before it is handled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(super) struct RequestKind {
     is_grpc: bool,
     is_health: bool,
 }
@@ -19,7 +19,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-impl Origin {
+impl RequestKind {
     pub(super) fn of<B>(request: &Request<B>) -> Self {
         let path = request.uri().path();
         Self {

@@ -341,6 +341,7 @@ impl Service {
         for ((model, device), alive) in instances {
             metrics.set_instances(model, device, alive);
         }
+        metrics.ready.set(i64::from(self.is_ready()));
         self.read_sensors();
         metrics.encode()
     }

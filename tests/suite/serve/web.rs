@@ -121,6 +121,7 @@ fn refusals_are_counted_by_their_reason() {
         let line = format!("hipvit_refused_requests_total{{protocol=\"http\",reason=\"{reason}\"}} 1");
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }
+    assert!(metrics.contains("\nhipvit_ready 1\n"), "{metrics}");
     // What a probe is told of a server that is about to stop is no refusal.
     running.server().drain();
     assert_eq!(running.get("/v2/health/ready").status, 503);
