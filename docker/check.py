@@ -26,7 +26,8 @@ def expressions():
         for rule in group["rules"]:
             yield rule["expr"]
     for panel in json.loads((HERE / "monitoring/dashboard.json").read_text())["panels"]:
-        for target in panel["targets"]:
+        # A row has panels, not targets.
+        for target in panel.get("targets", []):
             yield target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*").replace("$instance", ".*")
 
 

@@ -106,7 +106,7 @@ fn request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
         tensor.len()
     );
     let head = format!(
-        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: bench\r\nContent-Type: application/octet-stream\r\n\
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n\
          Inference-Header-Content-Length: {}\r\nContent-Length: {}\r\n\r\n",
         json.len(),
         json.len() + tensor.len()
@@ -122,7 +122,7 @@ fn json_request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
         r#"{{"inputs":[{{"name":"image","shape":[{images}],"datatype":"BYTES","data":[{data}]}}],"outputs":[{{"name":"logits"}}]}}"#
     );
     let head = format!(
-        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         json.len()
     );
     [head.as_bytes(), json.as_bytes()].concat()

@@ -148,6 +148,7 @@ impl<F: Formats> OutputArgs<F> {
     fn sink(&self, format: Format) -> Result<Sink> {
         Ok(match self.file() {
             Some(path) => Sink::file(path)?,
+            None if format == Csv => Sink::values(),
             None if format.is_text() => Sink::Text(output::stdout()),
             None if stdout().is_terminal() => {
                 let text = format!("{} is not for a terminal: name a file by --output", format.name());
@@ -163,7 +164,12 @@ impl<F: Formats> OutputArgs<F> {
             true => Json,
             false => self.format.unwrap_or(F::FORMATS[0]),
         };
-        (format, Sink::Text(output::stdout()))
+        let sink = if format == Csv {
+            Sink::values()
+        } else {
+            Sink::Text(output::stdout())
+        };
+        (format, sink)
     }
 
     /// The width of text: as output goes to the terminal, if it does.

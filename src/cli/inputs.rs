@@ -66,7 +66,7 @@ pub struct DecodeArgs {
 }
 
 /// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
-fn bytes(text: &str) -> Result<u64, String> {
+pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
         Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
             b'K' => (number, 1),

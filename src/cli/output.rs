@@ -1,5 +1,7 @@
 //! Where results and messages go: standard output, files, which appear when they are complete, and standard error.
 
+mod terminal;
+
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
+use self::terminal::Escaping;
 use super::target::{Staged, Target};
 
 /// Whether only results and errors are printed.
@@ -128,6 +131,8 @@ pub fn named(error: io::Error) -> io::Error {
 pub enum Sink {
     /// Text, whose styles are removed where they are not enabled.
     Text(Stdout),
+    /// Values that are shown on a terminal as they are, such as those of CSV.
+    Terminal(Escaping<Stdout>),
     /// Bytes as they are.
     Binary(StdoutLock<'static>),
     /// A file, or a device or pipe, which cannot be replaced.
@@ -135,6 +140,15 @@ pub enum Sink {
 }
 
 impl Sink {
+    /// Standard output for values without styles. On a terminal their control characters are escaped.
+    pub fn values() -> Self {
+        if io::stdout().is_terminal() {
+            Self::Terminal(Escaping::new(stdout()))
+        } else {
+            Self::Text(stdout())
+        }
+    }
+
     /// Begins to write `path`. An existing file stays as it is until [`finish`](Self::finish).
     ///
     /// # Errors
@@ -160,7 +174,7 @@ impl Sink {
     pub fn directory(&self) -> PathBuf {
         match self {
             Self::File(writer, _) => writer.get_ref().directory(),
-            Self::Text(_) | Self::Binary(_) => std::env::temp_dir(),
+            Self::Text(_) | Self::Terminal(_) | Self::Binary(_) => std::env::temp_dir(),
         }
     }
 
@@ -198,7 +212,7 @@ impl Sink {
     fn stage(mut self) -> io::Result<Option<(Staged, PathBuf)>> {
         self.flush()?;
         match self {
-            Self::Text(_) | Self::Binary(_) => Ok(None),
+            Self::Text(_) | Self::Terminal(_) | Self::Binary(_) => Ok(None),
             Self::File(writer, path) => {
                 let target = writer.into_inner().map_err(io::IntoInnerError::into_error);
                 let staged = target
@@ -217,6 +231,7 @@ impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Text(out) => out.write(bytes),
+            Self::Terminal(out) => out.write(bytes),
             Self::Binary(out) => out.write(bytes).map_err(named),
             Self::File(file, path) => file.write(bytes).map_err(|error| at(path, &error)),
         }
@@ -225,6 +240,7 @@ impl Write for Sink {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Text(out) => out.flush(),
+            Self::Terminal(out) => out.flush(),
             Self::Binary(out) => out.flush().map_err(named),
             Self::File(file, path) => file.flush().map_err(|error| at(path, &error)),
         }

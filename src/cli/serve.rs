@@ -1,18 +1,27 @@
 //! `hipvit serve`.
 
-use std::fs;
+mod log;
+
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
+use hipvit::hip::regular_file;
 use hipvit::image::Limits;
 use hipvit::serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::choices::DeviceSets;
+use super::inputs::bytes;
 use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive, refused};
 
 #[derive(Debug, clap::Args)]
@@ -26,8 +35,13 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     repository: Option<PathBuf>,
     /// Let clients load and unload models of --model and --repository by name
+    ///
+    /// Beyond this machine it needs --token-file: whoever can unload models can stop the service.
     #[arg(long)]
     model_control: bool,
+    /// Allow --model-control beyond this machine without a token
+    #[arg(long, requires = "model_control", hide_short_help = true)]
+    insecure_model_control: bool,
     /// With --repository, load none of its models at the start
     #[arg(long, requires = "repository")]
     no_load: bool,
@@ -79,6 +93,12 @@ pub struct Args {
     /// File with the bearer token that clients must send
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Name by which clients and web pages may address the server, beside IP addresses and localhost; repeatable
+    ///
+    /// Requests to other names are refused: on loopback always, elsewhere if this option is given. A reverse proxy on this machine that
+    /// forwards the public name needs it.
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    allow_host: Vec<String>,
     /// Certificate chain for TLS, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
@@ -119,18 +139,24 @@ struct LimitArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
     max_pixels: u64,
+    /// Memory for images that are being decoded, as 800M or 4G [default: half of the machine's or container's memory]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_decode_memory: Option<u64>,
     /// Maximum size of a request's body
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
     max_body: usize,
     /// Maximum size of all bodies in memory
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes)]
     body_memory: usize,
-    /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().connections, value_parser = positive)]
-    max_connections: usize,
+    /// Maximum number of connections [default: 1024, or fewer where the process may have few open files]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_connections: Option<usize>,
     /// Time in which a client must send the head of a request
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = seconds)]
     header_timeout: f64,
+    /// Time after which a connection without an open request is closed
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().idle_time.as_secs_f64(), value_parser = seconds)]
+    idle_timeout: f64,
     /// Time in which a client must send the body of a request
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = seconds)]
     body_timeout: f64,
@@ -242,18 +268,87 @@ fn mebibytes(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A host of `--allow-host`, without scheme and port.
+fn host_name(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || !text.chars().all(allowed) {
+        return Err("must be a name without scheme and port, as vit.example.org".into());
+    }
+    Ok(text.trim_end_matches('.').to_owned())
+}
+
+/// Maximum size of a file with a token.
+const MAX_TOKEN_FILE: u64 = 1 << 20;
+
+/// Reads the token in a file.
+///
+/// # Errors
+///
+/// The file cannot be read, is not text, or has no token.
+pub(super) fn read_token(path: &Path) -> Result<String> {
+    let bytes = regular_file::read_within(path, MAX_TOKEN_FILE).map_err(refused(path))?;
+    let text = std::str::from_utf8(&bytes);
+    let token = text.map_err(|_| anyhow!("{}: is not text in UTF-8", path.display()))?;
+    let token = token.trim();
+    if token.is_empty() {
+        bail!("{}: has no token", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+/// Open files that connections leave to models, logs and the sensors.
+const RESERVED_FILES: u64 = 256;
+
+/// Raises the number of files that this process may open as far as it may. Returns the number, if there is a limit.
+fn open_files() -> Option<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit = raised;
+        }
+    }
+    limit.current
+}
+
+/// The maximum number of connections: the one that is given, or what the limit of open files leaves of the default.
+fn connections(given: Option<usize>, files: Option<u64>) -> usize {
+    let default = ServerLimits::default().connections;
+    // Few files are shared in halves.
+    let most = files.map_or(u64::MAX, |files| {
+        files.saturating_sub(RESERVED_FILES).max(files / 2)
+    });
+    let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+    match given {
+        Some(given) if given > most => {
+            tracing::warn!(
+                max_connections = given,
+                open_files = files,
+                "the limit of open files is too low for so many connections: raise it (ulimit -n)"
+            );
+            given
+        }
+        Some(given) => given,
+        None => default.min(most),
+    }
+}
+
 impl LimitArgs {
     fn limits(&self) -> ServerLimits {
         let mut limits = ServerLimits::default();
         limits.body = self.max_body << 20;
         limits.all_bodies = self.body_memory << 20;
-        limits.connections = self.max_connections;
+        limits.connections = connections(self.max_connections, open_files());
+        limits.idle_time = Duration::from_secs_f64(self.idle_timeout);
         limits.header_time = Duration::from_secs_f64(self.header_timeout);
         limits.body_time = Duration::from_secs_f64(self.body_timeout);
         limits.request_time = Duration::from_secs_f64(self.timeout);
         limits.image = Limits {
             max_pixels: self.max_pixels,
-            ..limits.image
+            max_memory: self.max_decode_memory.unwrap_or(limits.image.max_memory),
         };
         limits
     }
@@ -262,10 +357,17 @@ impl LimitArgs {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
-        self.log();
+        // Writes the last lines when it is dropped.
+        let _log = self.log();
         let options = self.options()?;
-        if options.token.is_none() && options.listen.iter().any(|address| !address.ip().is_loopback()) {
-            tracing::warn!("listening beyond this machine without --token-file: every client is served");
+        if options.listen.iter().any(|address| !address.ip().is_loopback()) {
+            if options.token.is_none() {
+                tracing::warn!("listening beyond this machine without --token-file: every client is served");
+            } else if options.tls.is_none() {
+                tracing::warn!(
+                    "listening beyond this machine without --tls-certificate: the network can read the token. Use TLS, here or in a proxy"
+                );
+            }
         }
         let server = Server::start(options)?;
         // Catch signals before the address is logged: whatever reads it may stop the server.
@@ -279,19 +381,37 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    fn log(&self) {
-        let log = tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
-            .with_max_level(tracing::Level::INFO)
-            // If standard error is closed, reporting that on standard error would panic.
+    /// Starts the log on standard error.
+    fn log(&self) -> log::Flush {
+        let (writer, flush) = log::writer(std::io::stderr());
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(writer)
             .log_internal_errors(false)
             .with_target(false);
+        // Clients choose how often the HTTP libraries warn of them.
+        let levels = Targets::new()
+            .with_default(Level::INFO)
+            .with_targets(["h2", "hyper", "hyper_util", "rustls", "tonic"].map(|name| (name, Level::ERROR)));
+        let log = tracing_subscriber::registry().with(levels);
         match self.log {
-            LogFormat::Text => log
-                .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-                .init(),
-            LogFormat::Json => log.json().flatten_event(true).init(),
+            LogFormat::Text => {
+                let is_terminal = std::io::stderr().is_terminal();
+                log.with(layer.with_ansi(is_terminal)).init();
+            }
+            LogFormat::Json => log.with(layer.json().flatten_event(true)).init(),
         }
+        flush
+    }
+
+    /// Refuses to let everybody on the network unload models.
+    fn check_model_control(&self) -> Result<()> {
+        let is_open = self.listen.iter().any(|address| !address.ip().is_loopback());
+        if self.model_control && is_open && self.token_file.is_none() && !self.insecure_model_control {
+            let reason = "--model-control beyond this machine needs --token-file, so that not everybody can unload models. \
+                --insecure-model-control allows it without a token";
+            return Err(Usage(reason).into());
+        }
+        Ok(())
     }
 
     fn instances(&self) -> hipvit::Result<Vec<SessionBuilder>> {
@@ -314,6 +434,7 @@ impl Args {
         if self.no_load && !self.model_control {
             return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
         }
+        self.check_model_control()?;
         options.listen.clone_from(&self.listen);
         options.instances = self.instances()?;
         options.decode_threads = self.decode_threads.unwrap_or(0);
@@ -328,13 +449,9 @@ impl Args {
         options.access_log = self.access_log.form();
         options.limits = self.limits.limits();
         if let Some(path) = &self.token_file {
-            let token = fs::read_to_string(path).map_err(refused(path))?;
-            let token = token.trim();
-            if token.is_empty() {
-                bail!("{}: has no token", path.display());
-            }
-            options.token = Some(token.to_owned());
+            options.token = Some(read_token(path)?);
         }
+        options.allowed_hosts.clone_from(&self.allow_host);
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             options.tls = Some(TlsFiles::new(certificate, key));
         }
@@ -359,6 +476,25 @@ mod tests {
             ("https://huggingface.co/org/vit/tree/v1", "vit"),
         ] {
             assert_eq!(last_part(model), name, "{model}");
+        }
+    }
+
+    #[test]
+    fn connections_leave_files_to_the_models() {
+        assert_eq!(connections(None, None), 1024);
+        assert_eq!(connections(None, Some(1 << 20)), 1024);
+        assert_eq!(connections(None, Some(1024)), 768);
+        assert_eq!(connections(None, Some(64)), 32);
+        assert_eq!(connections(None, Some(0)), 1);
+        assert_eq!(connections(Some(5000), Some(1024)), 5000);
+    }
+
+    #[test]
+    fn a_host_has_neither_scheme_nor_port() {
+        assert_eq!(host_name("vit.example.org").unwrap(), "vit.example.org");
+        assert_eq!(host_name("localhost.").unwrap(), "localhost");
+        for wrong in ["", "http://vit", "vit:8000", "*", "a b"] {
+            assert!(host_name(wrong).is_err(), "{wrong}");
         }
     }
 

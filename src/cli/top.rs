@@ -3,13 +3,12 @@
 mod rates;
 mod view;
 
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use http_body_util::{BodyExt as _, Empty};
+use anyhow::{Context, Result, anyhow, bail};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -19,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use self::rates::{Rates, Snapshot};
 use super::errors::with_causes;
-use super::{Outcome, output, refused};
+use super::{Outcome, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,6 +35,12 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
+
+/// Maximum bytes of an answer: a server with thousands of models has less.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Maximum number of characters of an error page that are repeated.
+const SHOWN: usize = 500;
 
 /// The time that a server has for its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -137,7 +142,7 @@ impl Server {
             Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
             _ => format!("{host}:80"),
         };
-        let read = |path: &PathBuf| fs::read_to_string(path).map_err(refused(path));
+        let read = |path: &PathBuf| super::serve::read_token(path);
         Ok(Self {
             url: url.to_owned(),
             host,
@@ -172,17 +177,18 @@ impl Server {
         tokio::spawn(connection);
         let mut request = Request::get("/metrics").header("host", &self.host);
         if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {}", token.trim()));
+            request = request.header("authorization", format!("Bearer {token}"));
         }
         let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
         let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| anyhow!("the answer to /metrics cannot be read: {error}"))?;
+        let body = body.to_bytes();
+        let text = String::from_utf8_lossy(&body);
         if !status.is_success() {
-            bail!(
-                "answers {status} to /metrics: {}",
-                String::from_utf8_lossy(&body).trim()
-            );
+            let shown: String = text.trim().chars().take(SHOWN).collect();
+            bail!("answers {status} to /metrics: {shown}");
         }
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        Ok(text.into_owned())
     }
 }

@@ -53,6 +53,8 @@ use std::path::Path;
 pub(crate) use self::cancellation::Cancellation;
 use self::memory::Claim;
 pub(crate) use self::memory::Permit;
+#[cfg(feature = "serve")]
+pub(crate) use self::memory::used as decode_memory;
 use super::RgbImage;
 use crate::error::{Error, ImageErrorKind, Result};
 use crate::hip::regular_file;

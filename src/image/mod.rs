@@ -14,7 +14,7 @@ mod resize;
 
 pub(crate) use decode::decode_in;
 #[cfg(feature = "serve")]
-pub(crate) use decode::{Cancellation, Permit, decode_unless};
+pub(crate) use decode::{Cancellation, Permit, decode_memory, decode_unless};
 #[doc(hidden)]
 pub use decode::{DecodeBuffers, open_in};
 pub use decode::{DecodeOptions, Limits, decode, open, read};

@@ -24,6 +24,8 @@ pub enum Kind {
     InvalidArgument,
     /// No bearer token, or a wrong one.
     Unauthorized,
+    /// A web page of another site sent the request, or the server does not answer to the name in it.
+    Forbidden,
     /// There is no such model, version or path.
     NotFound,
     /// The body is larger than the server accepts.
@@ -48,6 +50,7 @@ impl Kind {
         match self {
             Self::InvalidArgument => "invalid_argument",
             Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
             Self::TooLarge => "too_large",
             Self::SlowClient => "slow_client",

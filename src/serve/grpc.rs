@@ -54,6 +54,7 @@ impl From<Failure> for Status {
         let (code, retry) = match failure.kind() {
             Kind::InvalidArgument => (Code::InvalidArgument, None),
             Kind::Unauthorized => (Code::Unauthenticated, None),
+            Kind::Forbidden => (Code::PermissionDenied, None),
             Kind::NotFound => (Code::NotFound, None),
             Kind::TooLarge => (Code::ResourceExhausted, None),
             Kind::SlowClient | Kind::DeadlineExceeded => (Code::DeadlineExceeded, None),

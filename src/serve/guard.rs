@@ -8,19 +8,18 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
-use hyper::http::Extensions;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
 use opentelemetry::KeyValue;
 use tonic::Status;
 
 use super::access_log::{Note, Peer};
-use super::answer;
 use super::client::Client;
+use super::connections::Connection;
 use super::failure::{Failure, Kind};
 use super::memory::Charge;
-use super::openai;
 use super::service::{Call, Service};
 use super::traces::Trace;
+use super::{answer, openai, origin, refusals};
 
 /// Probes have no token: these say nothing but whether the server works.
 const OPEN: [&str; 6] = [
@@ -70,10 +69,7 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
 }
 
 async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note) -> Response {
-    let is_grpc = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let is_grpc = refusals::is_grpc(request.headers());
     let uri = request.uri().clone();
     let path = uri.path();
     let version = request.version();
@@ -87,6 +83,13 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         };
         limited(response, Charge::default())
     };
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let local = connection
+        .as_ref()
+        .and_then(|connection| Some(connection.local?.ip()));
+    if let Err(failure) = origin::check(&request, local, &service.options.allowed_hosts) {
+        return refuse(failure);
+    }
     let authorized = authorize(service.options.token.as_deref(), request.headers());
     let is_open = OPEN.contains(&path);
     let is_authorized = Authorized(authorized.is_ok());
@@ -94,6 +97,9 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         && !is_open
     {
         return refuse(failure);
+    }
+    if let Some(connection) = connection.filter(|_| is_authorized.0) {
+        connection.authorize(announced_length(request.headers()).unwrap_or(0));
     }
     let peer: Option<&Peer> = request.extensions().get();
     let client = peer.map(|Peer(address)| Client::from(address.ip()));
@@ -116,10 +122,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let trace = begin_trace(service, &request);
     let begin = Instant::now();
     let (mut head, body) = request.into_parts();
-    let length = head
-        .headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = announced_length(&head.headers);
     let limit = service.options.limits.body;
     // A client without a token sends no more than a name. Calls of gRPC other than inference are small, too.
     let is_small_call = path != INFER && CALLS.iter().any(|service| path.starts_with(service));
@@ -183,6 +186,11 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             refuse(failure)
         }
     }
+}
+
+/// The length of a body that the client says.
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The span of an inference request; health, metadata and the like have none.

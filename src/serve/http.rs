@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hyper::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
@@ -72,6 +73,7 @@ impl Kind {
         match self {
             Self::InvalidArgument => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlowClient => StatusCode::REQUEST_TIMEOUT,
@@ -133,6 +135,19 @@ struct ModelPath {
     version: String,
 }
 
+/// Refuses a path that is not UTF-8 in the form of its protocol, where axum's extractor answers in plain text.
+impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let path = Path::from_request_parts(parts, state).await;
+        path.map(|Path(path)| path).map_err(|_| {
+            let failure = Failure::invalid("the path is not UTF-8 after its percent-encoding is removed");
+            openai::error_at(parts.uri.path(), failure)
+        })
+    }
+}
+
 /// The paths of the server, for the error of an unknown path.
 const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
@@ -177,7 +192,7 @@ fn readiness(ready: bool, body: &Value) -> Response {
     response
 }
 
-async fn model_ready(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn model_ready(State(service): State<Arc<Service>>, path: ModelPath) -> Result {
     let ready = service.is_model_ready(&path.model, &path.version)?;
     Ok(readiness(ready, &json!({ "name": path.model, "ready": ready })))
 }
@@ -186,7 +201,7 @@ async fn server_metadata() -> Response {
     to_json(&json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS }))
 }
 
-async fn model_metadata(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn model_metadata(State(service): State<Arc<Service>>, path: ModelPath) -> Result {
     let model = service.model(&path.model, &path.version)?;
     Ok(to_json(&json!({
         "name": model.name,
@@ -199,7 +214,7 @@ async fn model_metadata(State(service): State<Arc<Service>>, Path(path): Path<Mo
 
 async fn infer(
     State(service): State<Arc<Service>>,
-    Path(path): Path<ModelPath>,
+    path: ModelPath,
     Extension(call): Extension<Call>,
     headers: HeaderMap,
     body: Bytes,
@@ -330,20 +345,20 @@ async fn list_models(State(service): State<Arc<Service>>) -> Response {
     to_json(&openai::models(loaded.iter().map(|model| &**model)))
 }
 
-async fn one_model(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Response {
+async fn one_model(State(service): State<Arc<Service>>, path: ModelPath) -> Response {
     match service.model(&path.model, "") {
         Ok(model) => to_json(&openai::model(&model)),
         Err(failure) => openai::model_error(failure),
     }
 }
 
-async fn model_config(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn model_config(State(service): State<Arc<Service>>, path: ModelPath) -> Result {
     let model = service.model(&path.model, &path.version)?;
     let config = triton::configuration(&model, &service.options);
     Ok(to_json(&triton::configuration_json(&config)))
 }
 
-async fn model_statistics(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+async fn model_statistics(State(service): State<Arc<Service>>, path: ModelPath) -> Result {
     let models = service.with_statistics(&path.model, &path.version)?;
     let models: Vec<Value> = models
         .iter()
@@ -353,7 +368,7 @@ async fn model_statistics(State(service): State<Arc<Service>>, Path(path): Path<
 }
 
 async fn all_statistics(state: State<Arc<Service>>) -> Result {
-    model_statistics(state, Path(ModelPath::default())).await
+    model_statistics(state, ModelPath::default()).await
 }
 
 /// Answers health checks as Text Embeddings Inference and vLLM do: by the status, without a body.
@@ -431,21 +446,13 @@ async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> R
     Ok(to_json(&models.collect()))
 }
 
-async fn repository_load(
-    State(service): State<Arc<Service>>,
-    Path(path): Path<ModelPath>,
-    body: Bytes,
-) -> Result {
+async fn repository_load(State(service): State<Arc<Service>>, path: ModelPath, body: Bytes) -> Result {
     check_control(&body)?;
     blocking(move || service.load(&path.model)).await?;
     Ok(to_json(&json!({})))
 }
 
-async fn repository_unload(
-    State(service): State<Arc<Service>>,
-    Path(path): Path<ModelPath>,
-    body: Bytes,
-) -> Result {
+async fn repository_unload(State(service): State<Arc<Service>>, path: ModelPath, body: Bytes) -> Result {
     check_control(&body)?;
     blocking(move || service.unload(&path.model)).await?;
     Ok(to_json(&json!({})))

@@ -24,8 +24,10 @@ pub struct ServerLimits {
     pub all_bodies: usize,
     /// Maximum number of connections.
     pub connections: usize,
-    /// The time in which a client must send the head of a request.
+    /// The time in which a client must send the head of a request, and in which a connection must bring the first authorised one.
     pub header_time: Duration,
+    /// The time after which a connection without an open request is closed.
+    pub idle_time: Duration,
     /// The time in which a client must send the body of a request, and in which it must take each 64 KiB of an answer.
     pub body_time: Duration,
     /// The time after which a request is given up, if the client does not ask for a shorter one.
@@ -41,6 +43,7 @@ impl Default for ServerLimits {
             all_bodies: 1 << 30,
             connections: 1024,
             header_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
             body_time: Duration::from_secs(30),
             request_time: Duration::from_secs(30),
             image: Limits {

@@ -1,35 +1,35 @@
 //! Connections: accepting them within a limit, TLS, HTTP/1.1 or HTTP/2 by what the client sends, and ending them in order.
 
 use std::convert::Infallible;
-use std::fs;
 use std::io::{self, Cursor};
-use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{DATE, HeaderValue};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tower::ServiceExt as _;
 
 use super::access_log::Peer;
 use super::answer::StreamExecutor;
+use super::connections::{Connection, Counted, Received, Table};
 use super::metrics::Metrics;
-use super::options::{ServerOptions, TlsFiles};
-use crate::error::{Error, Result};
+use super::options::ServerOptions;
+use super::{refusals, tls};
+use crate::error::Result;
 
 /// What an HTTP/2 client sends first.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,28 +37,43 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests of one HTTP/2 connection at once.
 const STREAMS: u32 = 256;
 
+/// Bytes that an HTTP/2 client may send before they are read.
+const WINDOW: u32 = 256 << 10;
+
+/// Bytes that are read of an HTTP/1 client at once, and the maximum size of a head.
+const HEAD: usize = 64 << 10;
+
 /// After this time without anything an HTTP/2 client is asked whether it is still there.
 const PING: Duration = Duration::from_secs(60);
+
+/// Time that a connection without an open request has for its closing.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
+
+/// Interval between warnings that connections cannot be accepted.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts connections for a router.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     router: Router,
     tls: Option<TlsAcceptor>,
-    free: Arc<Semaphore>,
+    table: Arc<Table>,
     header_time: Duration,
+    idle_time: Duration,
     write_time: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl Acceptor {
     pub(super) fn new(options: &ServerOptions, router: Router, metrics: Arc<Metrics>) -> Result<Self> {
+        let limits = &options.limits;
         Ok(Self {
             router,
-            tls: options.tls.as_ref().map(tls).transpose()?,
-            free: Arc::new(Semaphore::new(options.limits.connections)),
-            header_time: options.limits.header_time,
-            write_time: options.limits.body_time,
+            tls: options.tls.as_ref().map(tls::acceptor).transpose()?,
+            table: Table::new(limits.connections, metrics.clone()),
+            header_time: limits.header_time,
+            idle_time: limits.idle_time,
+            write_time: limits.body_time,
             metrics,
         })
     }
@@ -70,6 +85,7 @@ impl Acceptor {
         mut stop: watch::Receiver<bool>,
         graceful: Arc<GracefulShutdown>,
     ) {
+        let mut failures = Failures::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -79,12 +95,13 @@ impl Acceptor {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Of the one connection, or there are no file descriptors now.
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    self.metrics.accept_errors.inc();
+                    failures.warn(&error);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
             };
-            let Ok(permit) = self.free.clone().try_acquire_owned() else {
+            let Some(place) = self.table.admit(peer, stream.local_addr().ok()) else {
                 self.metrics.refused_connections.inc();
                 continue;
             };
@@ -92,16 +109,25 @@ impl Acceptor {
             let _ = stream.set_nodelay(true);
             let (acceptor, watcher, stop) = (self.clone(), graceful.watcher(), stop.clone());
             tokio::spawn(async move {
-                acceptor.metrics.connections.inc();
-                acceptor.serve(stream, Peer(peer), watcher, stop).await;
-                acceptor.metrics.connections.dec();
-                drop(permit);
+                let connection = &place.connection;
+                tokio::select! {
+                    () = acceptor.serve(stream, Peer(peer), connection, stop) => {}
+                    () = connection.displaced() => {}
+                }
+                // The server waits for the watchers before it ends.
+                drop(watcher);
             });
         }
     }
 
     /// Serves one connection to its end. What it fails with is its client's affair.
-    async fn serve(&self, stream: TcpStream, peer: Peer, watcher: Watcher, stop: watch::Receiver<bool>) {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        connection: &Arc<Connection>,
+        stop: watch::Receiver<bool>,
+    ) {
         // A client that reads no answers is one that has left.
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_time));
@@ -109,12 +135,12 @@ impl Acceptor {
         match &self.tls {
             None => {
                 let (reader, writer) = tokio::io::split(stream);
-                self.serve_plain((reader, writer), peer, watcher, stop).await;
+                self.serve_plain((reader, writer), peer, connection, stop).await;
             }
             Some(tls) => {
                 if let Some(Ok(stream)) = self.begin(tls.accept(stream), stop.clone()).await {
                     let (reader, writer) = tokio::io::split(stream);
-                    self.serve_plain((reader, writer), peer, watcher, stop).await;
+                    self.serve_plain((reader, writer), peer, connection, stop).await;
                 }
             }
         }
@@ -132,19 +158,20 @@ impl Acceptor {
         &self,
         (mut reader, writer): (R, W),
         peer: Peer,
-        watcher: Watcher,
+        connection: &Arc<Connection>,
         stop: watch::Receiver<bool>,
     ) where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
         // Read here, since hyper waits for the first bytes without a limit.
-        let Some(Ok(begin)) = self.begin(read_preface(&mut reader), stop).await else {
+        let Some(Ok(begin)) = self.begin(read_preface(&mut reader), stop.clone()).await else {
             return;
         };
         let http2 = begin == HTTP2_PREFACE;
+        let reader = Received::new(reader, connection.clone(), self.metrics.clone());
         let io = TokioIo::new(tokio::io::join(Cursor::new(begin).chain(reader), writer));
-        self.serve_http(io, http2, peer, watcher).await;
+        self.serve_http(io, http2, peer, connection, stop).await;
     }
 
     async fn serve_http(
@@ -152,35 +179,107 @@ impl Acceptor {
         io: impl Read + Write + Unpin + Send + 'static,
         http2: bool,
         peer: Peer,
-        watcher: Watcher,
+        connection: &Arc<Connection>,
+        stop: watch::Receiver<bool>,
     ) {
-        let router = self.router.clone();
+        let (router, metrics, of) = (self.router.clone(), self.metrics.clone(), connection.clone());
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            let router = router.clone();
+            let (router, metrics, connection) = (router.clone(), metrics.clone(), of.clone());
             request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(connection.clone());
             async move {
-                Ok::<_, Infallible>(
-                    router
-                        .oneshot(request.map(Body::new))
-                        .await
-                        .unwrap_or_else(|e| match e {}),
-                )
+                let open = connection.begin_request();
+                let kind = refusals::RequestKind::of(&request);
+                let request = request.map(|body| Body::new(Counted::request(body, connection.clone())));
+                let mut response = router.oneshot(request).await.unwrap_or_else(|e| match e {});
+                kind.count(&response, &metrics);
+                set_date(&mut response, SystemTime::now());
+                Ok::<_, Infallible>(response.map(|body| Counted::answer(body, connection, open)))
             }
         });
         if http2 {
             let mut builder = http2::Builder::new(StreamExecutor);
             builder
                 .timer(TokioTimer::new())
+                .auto_date_header(false)
                 .keep_alive_interval(PING)
+                .initial_connection_window_size(WINDOW)
+                .initial_stream_window_size(WINDOW)
                 .max_concurrent_streams(STREAMS);
-            let _ = watcher.watch(builder.serve_connection(io, service)).await;
+            self.drive(builder.serve_connection(io, service), connection, stop)
+                .await;
         } else {
             let mut builder = http1::Builder::new();
             builder
                 .timer(TokioTimer::new())
+                .auto_date_header(false)
+                .max_buf_size(HEAD)
                 .header_read_timeout(self.header_time);
-            let _ = watcher.watch(builder.serve_connection(io, service)).await;
+            self.drive(builder.serve_connection(io, service), connection, stop)
+                .await;
         }
+    }
+
+    /// Drives a connection until it ends, or must end. Its open requests are answered then, and a peer that does not close is cut off.
+    async fn drive(
+        &self,
+        serving: impl GracefulConnection,
+        connection: &Connection,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut serving = pin!(serving);
+        let reason = tokio::select! {
+            _ = serving.as_mut() => return,
+            reason = connection.expired(self.header_time, self.idle_time) => Some(reason),
+            _ = stop.wait_for(|&stop| stop) => None,
+        };
+        if let Some(reason) = reason {
+            self.metrics.closed_connection(reason);
+        }
+        serving.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = serving.as_mut() => {}
+            () = connection.quiet(CLOSING_TIME.min(self.header_time)) => {}
+        }
+    }
+}
+
+/// Failures to accept a connection, of which one in a while is logged.
+#[derive(Debug, Default)]
+struct Failures {
+    warned: Option<Instant>,
+    unreported: u64,
+}
+
+impl Failures {
+    fn warn(&mut self, error: &io::Error) {
+        self.unreported += 1;
+        if self.is_due(Instant::now()) {
+            tracing::warn!(%error, times = self.unreported, "connections cannot be accepted");
+            self.unreported = 0;
+        }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self
+            .warned
+            .is_none_or(|before| now.saturating_duration_since(before) >= WARNING_INTERVAL);
+        if is_due {
+            self.warned = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Sets the header `Date`. hyper would panic where the clock shows a year that the header cannot have.
+fn set_date(response: &mut Response, now: SystemTime) {
+    /// The first second of the year 10000.
+    const END: u64 = 253_402_300_800;
+    let is_valid = now
+        .duration_since(UNIX_EPOCH)
+        .is_ok_and(|since| since.as_secs() < END);
+    if is_valid && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(now)) {
+        response.headers_mut().insert(DATE, date);
     }
 }
 
@@ -194,30 +293,6 @@ async fn read_preface(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u
         }
     }
     Ok(begin)
-}
-
-fn tls(files: &TlsFiles) -> Result<TlsAcceptor> {
-    let wrong = |path: &Path, reason: String| Error::config(path, reason);
-    let read = |path: &Path| fs::read(path).map_err(|source| Error::io(path, source));
-    let certificate = read(&files.certificate)?;
-    let chain = CertificateDer::pem_slice_iter(&certificate)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| wrong(&files.certificate, format!("is not a certificate in PEM: {e}")))?;
-    if chain.is_empty() {
-        return Err(wrong(&files.certificate, "has no certificate in PEM".into()));
-    }
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
-        .map_err(|e| wrong(&files.key, format!("is not a private key in PEM: {e}")))?;
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Error::argument("tls", e))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key);
-    let mut config =
-        config.map_err(|e| wrong(&files.key, format!("cannot be used with the certificate: {e}")))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 #[cfg(test)]
@@ -237,5 +312,34 @@ mod tests {
         assert!(b"GET / HTTP/1.1\r\n\r\n".starts_with(&begin[..]) && !begin.is_empty());
         assert!(preface(b"PRI * HTTP").is_err());
         assert!(preface(b"").is_err());
+    }
+
+    #[test]
+    fn a_clock_beyond_what_a_date_can_say_is_not_shown() {
+        let date = |now: SystemTime| {
+            let mut response = Response::new(Body::empty());
+            set_date(&mut response, now);
+            response
+                .headers()
+                .get(DATE)
+                .map(|date| date.to_str().unwrap().to_owned())
+        };
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(date(at(0)).unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(
+            date(at(253_402_300_799)).unwrap(),
+            "Fri, 31 Dec 9999 23:59:59 GMT"
+        );
+        assert_eq!(date(at(253_402_300_800)), None);
+        assert_eq!(date(UNIX_EPOCH - Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn failures_to_accept_are_logged_once_in_a_while() {
+        let (mut failures, begin) = (Failures::default(), Instant::now());
+        assert!(failures.is_due(begin));
+        assert!(!failures.is_due(begin + WARNING_INTERVAL / 2));
+        assert!(failures.is_due(begin + WARNING_INTERVAL));
+        assert!(!failures.is_due(begin + WARNING_INTERVAL));
     }
 }

@@ -16,7 +16,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::connections::Closed;
 use super::failure::Kind;
+use super::limits::ServerLimits;
 use super::scheduler::{Priority, RunTimes};
 use super::statistics::{Parts, Statistics};
 use crate::hip::Monitor;
@@ -112,6 +114,17 @@ struct ByOutcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRefusal {
+    protocol: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Buckets(&'static [f64]);
 
@@ -140,9 +153,16 @@ pub(super) struct Metrics {
     instances: Family<ByDevice, Gauge>,
     lost: Family<ByDevice, Counter>,
     restarted: Family<ByDevice, Counter>,
+    pub(super) ready: Gauge,
     pub(super) connections: Gauge,
     pub(super) refused_connections: Counter,
+    closed_connections: Family<ByReason, Counter>,
+    pub(super) accept_errors: Counter,
+    refused_requests: Family<ByRefusal, Counter>,
     pub(super) body_bytes: Gauge,
+    body_limit: Gauge,
+    decode_bytes: Gauge,
+    decode_limit: Gauge,
     pub(super) access_log_dropped: Counter,
     gpu_memory_used: Family<ByGpu, Gauge>,
     gpu_memory: Family<ByGpu, Gauge>,
@@ -228,15 +248,50 @@ impl Metrics {
             "Threads of instances that panicked and were replaced",
             Family::default()
         );
+        let ready = register!(
+            "ready",
+            "1 if the server can run requests by every loaded model, else 0",
+            Gauge::default()
+        );
         let connections = register!("connections", "Open connections", Gauge::default());
         let refused_connections = register!(
             "refused_connections",
             "Connections closed at once: there were too many",
             Counter::default()
         );
+        let closed_connections = register!(
+            "closed_connections",
+            "Connections that the server closed, by reason: idle, unauthorized, displaced (for another client, of a full table), flood",
+            Family::default()
+        );
+        let accept_errors = register!(
+            "accept_errors",
+            "Connections that could not be accepted, as for want of file descriptors",
+            Counter::default()
+        );
+        let refused_requests = register!(
+            "refused_requests",
+            "Requests of any path that were answered with an error, by reason",
+            Family::default()
+        );
         let body_bytes = register!(
             "request_body_bytes",
             "Bytes of request bodies in memory",
+            Gauge::default()
+        );
+        let body_limit = register!(
+            "request_body_limit_bytes",
+            "Maximum bytes of request bodies in memory",
+            Gauge::default()
+        );
+        let decode_bytes = register!(
+            "decode_bytes",
+            "Bytes reserved for decoding images",
+            Gauge::default()
+        );
+        let decode_limit = register!(
+            "decode_limit_bytes",
+            "Maximum bytes reserved for decoding images",
             Gauge::default()
         );
         let access_log_dropped = register!(
@@ -277,9 +332,16 @@ impl Metrics {
             instances,
             lost,
             restarted,
+            ready,
             connections,
             refused_connections,
+            closed_connections,
+            accept_errors,
+            refused_requests,
             body_bytes,
+            body_limit,
+            decode_bytes,
+            decode_limit,
             access_log_dropped,
             gpu_memory_used,
             gpu_memory,
@@ -329,6 +391,26 @@ impl Metrics {
             outcome,
         };
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that was answered with an error.
+    pub(super) fn refused_request(&self, protocol: &'static str, reason: &'static str) {
+        let labels = ByRefusal { protocol, reason };
+        self.refused_requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a connection that the server closed.
+    pub(super) fn closed_connection(&self, reason: Closed) {
+        let labels = ByReason {
+            reason: reason.label(),
+        };
+        self.closed_connections.get_or_create(&labels).inc();
+    }
+
+    /// Sets what requests may take in memory.
+    pub(super) fn set_limits(&self, limits: &ServerLimits) {
+        self.body_limit.set(gauge(limits.all_bodies as u64));
+        self.decode_limit.set(gauge(limits.image.max_memory));
     }
 
     /// Counts a request whose client left.
@@ -394,11 +476,17 @@ impl Metrics {
 
     /// All of it as text.
     pub(super) fn encode(&self) -> String {
+        self.decode_bytes.set(gauge(crate::image::decode_memory()));
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// Bytes as a gauge has them.
+fn gauge(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// What an engine runs.

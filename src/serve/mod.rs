@@ -16,13 +16,14 @@
 //! ```
 //!
 //! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
-//! gives the images and texts to its `scheduler`. `listen`, `guard`, `limits`, `stream` and `access_log` come before all of them.
+//! gives the images and texts to its `scheduler`. `listen`, `connections`, `guard`, `origin`, `limits`, `stream` and `access_log` come before all of them.
 //! `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
 mod access_log;
 mod answer;
 mod client;
+mod connections;
 mod embeddings;
 mod failure;
 #[cfg(fuzzing)]
@@ -38,14 +39,17 @@ mod memory;
 mod metrics;
 mod openai;
 mod options;
+mod origin;
 #[doc(hidden)]
 pub mod proto;
 mod protocol;
+mod refusals;
 mod repository;
 mod scheduler;
 mod service;
 mod statistics;
 mod stream;
+mod tls;
 mod traces;
 mod triton;
 mod wire;

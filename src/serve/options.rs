@@ -96,6 +96,9 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// What clients must send as `Authorization: Bearer …`, except for health.
     pub token: Option<String>,
+    /// Names by which clients and web pages may address the server, beside IP addresses and `localhost`. If there are any, every
+    /// connection's requests must have one of these; without them only loopback is checked.
+    pub allowed_hosts: Vec<String>,
     /// For TLS; without them connections are not encrypted.
     pub tls: Option<TlsFiles>,
     /// The collector that traces are sent to by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint) is the
@@ -130,6 +133,7 @@ impl Default for ServerOptions {
             model_control: false,
             limits: ServerLimits::default(),
             token: None,
+            allowed_hosts: Vec::new(),
             tls: None,
             otlp_endpoint: None,
             access_log: None,

@@ -85,6 +85,7 @@ impl Service {
     /// Loads the models.
     pub(super) fn new(options: ServerOptions, traces: Traces) -> Result<Self> {
         let metrics = Metrics::new();
+        metrics.set_limits(&options.limits);
         let access_log = options.access_log.map(|form| AccessLogger::start(form, &metrics));
         let service = Self {
             access_log: access_log.transpose()?,
@@ -365,6 +366,7 @@ impl Service {
         for ((model, device), alive) in instances {
             metrics.set_instances(model, device, alive);
         }
+        metrics.ready.set(i64::from(self.is_ready()));
         self.read_sensors();
         metrics.encode()
     }

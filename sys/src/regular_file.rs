@@ -64,8 +64,8 @@ pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> 
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 bytes".to_owned(),
-        _ if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
-        _ if bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} bytes"),
     }
 }

@@ -228,7 +228,8 @@ fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
         Some(error) if only_here || error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
         // Both families, where the host has both.
         _ => {
-            listeners.push(TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?)
+            listeners
+                .push(TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?);
         }
     }
     for listener in &listeners {
@@ -733,7 +734,7 @@ mod tests {
         };
         assert_eq!(bound("127.0.0.1"), [std::net::Ipv4Addr::LOCALHOST]);
         assert_eq!(bound("127.0.0.2"), [std::net::Ipv4Addr::new(127, 0, 0, 2)]);
-        assert!(bound("localhost").iter().all(|address| address.is_loopback()));
+        assert!(bound("localhost").iter().all(std::net::IpAddr::is_loopback));
         // Not an address of this host (TEST-NET-1), and a name that is not known here.
         for host in ["192.0.2.1", "name.invalid"] {
             let addresses = bound(host);

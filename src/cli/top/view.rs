@@ -9,6 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Row, Table};
 
 use super::rates::{Rates, STAGES};
+use crate::cli::one_line;
 
 type Cells = Vec<Vec<String>>;
 
@@ -34,7 +35,7 @@ fn models(rates: &Rates) -> Cells {
     let row = |model: &super::rates::Model| {
         let milliseconds = |seconds: Option<f64>| or_dash(seconds.map(|seconds| 1e3 * seconds), 1);
         vec![
-            model.name.clone(),
+            one_line(&model.name),
             format!("{:.1}", model.requests),
             format!("{:.1}", model.images),
             or_dash(model.batch, 1),
@@ -55,7 +56,7 @@ fn stages(rates: &Rates) -> Cells {
             .stages
             .iter()
             .map(|time| or_dash(time.map(|time| 1e3 * time), 2));
-        std::iter::once(model.name.clone()).chain(times).collect()
+        std::iter::once(one_line(&model.name)).chain(times).collect()
     };
     rates.models.iter().map(row).collect()
 }
@@ -64,7 +65,7 @@ fn gpus(rates: &Rates) -> Cells {
     let gib = |bytes: Option<f64>| or_dash(bytes.map(|bytes| bytes / f64::from(1 << 30)), 1);
     let row = |gpu: &super::rates::Gpu| {
         vec![
-            gpu.device.clone(),
+            one_line(&gpu.device),
             format!("{} / {}", gib(gpu.memory_used), gib(gpu.memory)),
             gpu.busy
                 .map_or_else(|| "-".into(), |busy| format!("{:.0} %", 100.0 * busy)),
@@ -178,6 +179,19 @@ mod tests {
             ..rates()
         };
         assert!(!self::text(&without).contains("GPU"));
+    }
+
+    #[test]
+    fn names_do_not_act_on_the_terminal() {
+        let mut rates = rates();
+        rates.models[0].name = "\u{1b}]0;title\u{7}".into();
+        rates.gpus[0].device = "\u{1b}[2J".into();
+        let text = text(&rates);
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'), "{text:?}");
+        assert!(
+            text.contains(r"\u{1b}]0;title\u{7}") && text.contains(r"\u{1b}[2J"),
+            "{text:?}"
+        );
     }
 
     #[test]

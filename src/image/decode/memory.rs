@@ -50,6 +50,12 @@ pub(crate) struct Permit {
     bytes: u64,
 }
 
+/// Bytes that all images together hold.
+#[cfg(feature = "serve")]
+pub(crate) fn used() -> u64 {
+    BUDGET.state.lock().used
+}
+
 /// Why there is no permit.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {

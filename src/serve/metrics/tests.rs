@@ -48,6 +48,8 @@ fn all() -> Arc<Metrics> {
     images.lost("hip:0");
     images.restarted("hip:0");
     metrics.request(("vit", "http"), Priority::Interactive, None, Duration::ZERO);
+    metrics.refused_request("http", "too_large");
+    metrics.closed_connection(Closed::Idle);
     metrics.set_queued("vit", Priority::Interactive, 1);
     metrics.set_instances("vit", "cpu", 1);
     let gpu = ByGpu {

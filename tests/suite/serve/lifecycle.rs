@@ -35,7 +35,18 @@ pub(super) fn process(
     SocketAddr,
     BufReader<std::process::ChildStderr>,
 ) {
-    let mut child = command(more).spawn().unwrap();
+    started(command(more))
+}
+
+/// Starts a server whose standard error is a pipe, and waits until it says where it listens.
+pub(super) fn started(
+    mut command: Command,
+) -> (
+    std::process::Child,
+    SocketAddr,
+    BufReader<std::process::ChildStderr>,
+) {
+    let mut child = command.spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let address = loop {
@@ -61,7 +72,7 @@ pub(super) fn signal(child: &std::process::Child, name: &str) {
 fn begun(address: SocketAddr, body: &str) -> TcpStream {
     let mut stream = connect(address);
     let head = format!(
-        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -151,7 +162,7 @@ fn the_images_of_a_client_that_left_are_not_run() {
     let body = samples(&[1, 2]).to_string();
     let mut stream = connect(running.address);
     let head = format!(
-        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();

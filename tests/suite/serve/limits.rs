@@ -87,7 +87,7 @@ fn a_slow_client_is_cut_off() {
     options.limits.body_time = Duration::from_millis(50);
     let running = Running::new(options);
     // Nothing, half of HTTP/2's preface, half a head: the connection ends.
-    for begin in [&b""[..], b"PRI * HT", b"GET /v2 HTTP/1.1\r\nHost: x\r\n"] {
+    for begin in [&b""[..], b"PRI * HT", b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n"] {
         let mut stream = connect(running.address);
         stream.write_all(begin).unwrap();
         let mut rest = Vec::new();
@@ -100,7 +100,7 @@ fn a_slow_client_is_cut_off() {
     }
     // Half a body.
     let mut stream = connect(running.address);
-    let head = "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+    let head = "POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(
         response(stream).error(),
@@ -118,7 +118,7 @@ fn a_client_that_reads_no_answers_is_cut_off() {
     let mut stream = connect(running.address);
     let body = samples(&[1; 64]).to_string();
     let request = format!(
-        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     // Answers of megabytes, until the buffers of both sides are full: then the server closes, and sending fails.
@@ -135,14 +135,16 @@ fn connections_beyond_the_limit_are_closed() {
     options.limits.connections = 1;
     let running = Running::new(options);
     let mut first = connect(running.address);
+    // It is served before its body has come, so it has its place.
     first
-        .write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(
+            b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+        )
         .unwrap();
-    // The first is served, so it has its place.
     let mut byte = [0];
     first.read_exact(&mut byte).unwrap();
     let mut second = connect(running.address);
-    let _ = second.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    let _ = second.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut rest = Vec::new();
     let _ = second.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));

@@ -1,6 +1,7 @@
 //! `hipvit serve` in this process, on a free port of loopback, and its clients: HTTP/1.1 by hand, gRPC by the generated client.
 
 mod access_log;
+mod connections;
 mod encoded;
 mod grpc;
 mod health;
@@ -10,11 +11,13 @@ mod limits;
 mod memory;
 mod neighbours;
 mod openai;
+mod operation;
 mod repository;
 mod request_keys;
 mod texts;
 mod traces;
 mod triton;
+mod web;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -161,7 +164,7 @@ pub(crate) fn request(
 ) -> Response {
     let mut stream = connect(address);
     let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()
     );
     for (name, value) in headers {
