@@ -237,7 +237,7 @@ fn parameters_of_other_outputs_are_refused_by_name() {
         serde_json::json!({"classification": 0, "binary_data": true}),
     );
     assert!(model.select(&[zero], &none(), IMAGES).is_ok());
-    let many = vec![requested("embedding", serde_json::json!({})); MAX_OUTPUTS + 1];
+    let many = vec![requested("embedding", serde_json::json!({})); MAX_TENSORS + 1];
     let error = model.select(&many, &none(), IMAGES).unwrap_err();
     assert!(error.message().contains("names 17 outputs"), "{error}");
 }
