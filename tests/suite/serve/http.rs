@@ -101,7 +101,7 @@ fn binary_tensors_give_the_same_bits() {
         }],
         "outputs": [
             {"name": "logits", "parameters": {"binary_data": true}},
-            {"name": "logits", "parameters": {"classification": 2}},
+            {"name": "top", "parameters": {"k": 2}},
         ],
     })
     .to_string();
