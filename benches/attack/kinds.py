@@ -152,8 +152,8 @@ TENSOR = b'{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":['
 # What is before the elements of a list, an element, and what is after them.
 JSON = {
     "parameters": (b'{"parameters":{"a":[', b'{"":0},', b"]}}"),
-    "inputs": (b'{"inputs":[', b"{},", b"]}"),
-    "outputs": (b'{"outputs":[', b"{},", b"]}"),
+    "inputs": (b'{"inputs":[', b'{"name":"","datatype":"","shape":[]},', b"]}"),
+    "outputs": (b'{"inputs":[],"outputs":[', b'{"name":""},', b"]}"),
     "empty strings": (TENSOR, b'"",', b"]}]}"),
     "numbers": (TENSOR.replace(b"BYTES", b"UINT8"), b"0,", b"]}]}"),
     "nested data": (TENSOR, b"[0],", b"]}]}"),
