@@ -152,8 +152,8 @@ TENSOR = b'{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":['
 # What is before the elements of a list, an element, and what is after them.
 JSON = {
     "parameters": (b'{"parameters":{"a":[', b'{"":0},', b"]}}"),
-    "inputs": (b'{"inputs":[', b"{},", b"]}"),
-    "outputs": (b'{"outputs":[', b"{},", b"]}"),
+    "inputs": (b'{"inputs":[', b'{"name":"","datatype":"","shape":[]},', b"]}"),
+    "outputs": (b'{"inputs":[],"outputs":[', b'{"name":""},', b"]}"),
     "empty strings": (TENSOR, b'"",', b"]}]}"),
     "numbers": (TENSOR.replace(b"BYTES", b"UINT8"), b"0,", b"]}]}"),
     "nested data": (TENSOR, b"[0],", b"]}]}"),
@@ -304,6 +304,7 @@ GROUPS = {
     "strict": "values whose logits are not finite, to a server with --strict",
     "jpeg": "172 kB of JPEG with 490 scans of 8000 x 8000 pixels, whose clients leave",
     "png": "requests with 16 PNGs of 64 megapixels",
+    "device": "those requests, to a server with --resize device on an emulated GPU, which is slow",
     "idle": "HTTP/2 connections without a token that only answer pings, more than the table has",
     "silent": "connections whose heads do not end, more than the table has; and 1000 with 390 kB each",
     "descriptors": "more connections than the process may open files, and a closed standard error",
@@ -332,7 +333,7 @@ KINDS = [
     Kind("strict", send, partial(http1, INFER, values_request(3e38)), clients=4, options=STRICT, neighbour=values_request(0.5)),
     Kind("jpeg", send_and_leave, jpeg_request, clients=4),
     Kind("png", send, png_request, clients=2),
-    Kind("png device", send, png_request, clients=2, options=("--resize", "device"), provider=True),
+    Kind("device", send, png_request, clients=2, options=("--resize", "device"), provider=True),
     Kind("idle", idle_http2, clients=80, options=TABLE, token=True, seconds=30),
     Kind("silent", silent, clients=80, options=TABLE, seconds=30),
     Kind("silent heads", silent, partial(bytes.ljust, b"", 390_000, b"a"), clients=1000),
