@@ -16,6 +16,8 @@ mod threads;
 mod turns;
 mod worker;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
 use self::threads::join_until;
 pub(crate) use self::turns::Turns;
+use super::client::Client;
 use super::failure::{Failure, Kind};
 use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
@@ -80,6 +83,8 @@ pub(super) struct Shared {
 
 struct State {
     ready: Queue<Item>,
+    /// Images of each client that were admitted and are not finished.
+    by_client: HashMap<Option<Client>, usize>,
     closed: bool,
     /// Threads that have not ended.
     threads: usize,
@@ -89,6 +94,7 @@ struct State {
 pub(super) struct Slot {
     engine: Arc<Shared>,
     class: usize,
+    client: Option<Client>,
 }
 
 impl Slot {
@@ -99,10 +105,16 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let mut state = self.engine.state.lock();
+        if let Entry::Occupied(mut held) = state.by_client.entry(self.client) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
         self.engine.admitted[self.class].fetch_sub(1, Ordering::AcqRel);
         if self.engine.admitted() == 0 {
             // Threads of a closed engine wait for the last image.
-            let _state = self.engine.state.lock();
             self.engine.changed.notify_all();
         }
     }
@@ -161,6 +173,7 @@ impl Engine {
                 admitted: Default::default(),
                 state: Mutex::new(State {
                     ready: Queue::new(options.batch),
+                    by_client: HashMap::new(),
                     closed: false,
                     threads: 0,
                 }),
@@ -198,7 +211,7 @@ impl Engine {
         terms: Terms,
     ) -> Result<Pending, Failure> {
         let (reply, answer) = oneshot::channel();
-        let slots = self.admit(images.len(), terms.priority)?;
+        let slots = self.admit(images.len(), &terms)?;
         let deadline = terms.deadline;
         let request = Request::new(images.len(), terms, reply);
         let pending = Pending {
@@ -220,8 +233,9 @@ impl Engine {
         Ok(pending)
     }
 
-    fn admit(&self, images: usize, priority: Priority) -> Result<Vec<Slot>, Failure> {
+    fn admit(&self, images: usize, terms: &Terms) -> Result<Vec<Slot>, Failure> {
         let shared = &self.shared;
+        let (priority, client) = (terms.priority, terms.client);
         if images == 0 {
             let what = shared.metrics.what();
             return Err(Failure::invalid(format!("the request has no {what}")));
@@ -240,26 +254,31 @@ impl Engine {
         }
         // Under the lock of the queue, so that a request is admitted before the engine closes or loses its last instance,
         // or not at all.
-        let state = shared.state.lock();
+        let mut state = shared.state.lock();
         if state.closed || state.threads == 0 {
             return Err(shared.unavailable(state.closed));
         }
         let admitted = shared.admitted();
         let working = shared.computes().max(1);
         let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
-        if admitted >= backlog || admitted + images > capacity {
+        // A client that fills the backlog does not take the share of another one, which then waits behind it.
+        let held = state.by_client.get(&client).copied().unwrap_or(0);
+        let clients = state.by_client.len() + usize::from(held == 0);
+        let is_full = admitted >= backlog && held >= backlog / clients;
+        if is_full || admitted + images > capacity {
             drop(state);
             shared.metrics.shed(priority, images);
-            let failure = match admitted >= backlog {
-                true => format!(
+            let failure = if is_full {
+                format!(
                     "model `{}` is overloaded: {admitted} {} wait or run, {backlog} are the most",
                     shared.name,
                     shared.metrics.what()
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
                     shared.name
-                ),
+                )
             };
             return Err(Failure::new(
                 Kind::Overloaded(shared.retry_after(admitted)),
@@ -268,10 +287,12 @@ impl Engine {
         }
         let class = priority as usize;
         shared.admitted[class].fetch_add(images, Ordering::AcqRel);
+        *state.by_client.entry(client).or_default() += images;
         drop(state);
         let slot = || Slot {
             engine: shared.clone(),
             class,
+            client,
         };
         Ok(std::iter::repeat_with(slot).take(images).collect())
     }

@@ -1,5 +1,7 @@
 //! The engine on backends that a test steers step by step: nothing is timed, and nothing sleeps.
 
+mod neighbours;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -11,7 +13,6 @@ use crate::error::ImageErrorKind;
 use crate::image::Limits;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};
-use crate::serve::client::Client;
 use crate::serve::metrics::{Metrics, Runs};
 use crate::serve::traces::Trace;
 
@@ -168,16 +169,6 @@ impl Steered {
             alive,
             metrics,
         }
-    }
-
-    /// Submits an image that is to be decoded.
-    fn decode(&self, bytes: &'static [u8], client: u8) -> Pending {
-        let terms = Terms {
-            client: Some(Client::from(std::net::IpAddr::from([10, 0, 0, client]))),
-            ..terms(Priority::Interactive)
-        };
-        let image = Content::Encoded(bytes::Bytes::from_static(bytes));
-        self.engine.submit(vec![("image", image)], terms).unwrap()
     }
 
     fn submit_as(&self, images: &[f32], priority: Priority) -> Result<Pending, Failure> {
@@ -576,39 +567,4 @@ fn a_batch_that_hangs_does_not_hold_up_the_end() {
     hanging.go.send(Ok(())).unwrap();
     assert_eq!(answer(pending), Ok(vec![1.0]));
     assert!(steered.engine.join(soon()));
-}
-
-#[test]
-fn decoding_ends_when_the_client_leaves_or_its_deadline_passes() {
-    let steered = Steered::new(1, 1, 16);
-    let left = steered.decode(ENDLESS, 1);
-    let next = steered.decode(&[7], 1);
-    drop(left);
-    steered.runs(&[7.0]);
-    assert_eq!(answer(next), Ok(vec![7.0]));
-    let late = {
-        let terms = Terms {
-            deadline: Instant::now() + Duration::from_millis(20),
-            ..terms(Priority::Interactive)
-        };
-        let image = Content::Encoded(bytes::Bytes::from_static(ENDLESS));
-        steered.engine.submit(vec![("image", image)], terms).unwrap()
-    };
-    let next = steered.decode(&[8], 1);
-    steered.runs(&[8.0]);
-    assert_eq!(answer(next), Ok(vec![8.0]));
-    assert_eq!(answer(late).unwrap_err().kind(), Kind::DeadlineExceeded);
-}
-
-/// There is one thread, which a client holds for as long as it likes.
-#[test]
-fn a_client_that_holds_the_decoders_does_not_hold_up_others() {
-    let steered = Steered::new(1, 1, 16);
-    let holding = [steered.decode(ENDLESS, 1), steered.decode(ENDLESS, 1)];
-    for image in [&[7], &[8]] {
-        let other = steered.decode(image, 2);
-        steered.runs(&[f32::from(image[0])]);
-        assert_eq!(answer(other), Ok(vec![f32::from(image[0])]));
-    }
-    drop(holding);
 }
