@@ -102,8 +102,8 @@ impl Model {
 
     /// Waits until what was admitted has run, after [`close`](Self::close). Returns false if something still runs at `deadline`.
     fn join(&self, deadline: Instant) -> bool {
-        let engines = self.engines().chain(&self.explanations);
-        engines.fold(true, |all, engine| engine.join(deadline) && all)
+        let mut engines = self.engines().chain(&self.explanations);
+        engines.all(|engine| engine.join(deadline))
     }
 }
 
@@ -350,9 +350,7 @@ impl Repository {
     fn end(&self, name: &str, versions: BTreeMap<u64, Arc<Model>>) {
         let deadline = Instant::now() + self.options.drain_timeout;
         versions.values().for_each(|model| model.close());
-        let ended = versions
-            .values()
-            .fold(true, |all, model| model.join(deadline) && all);
+        let ended = versions.values().all(|model| model.join(deadline));
         if !ended {
             tracing::warn!(
                 model = name,
@@ -369,7 +367,7 @@ impl Repository {
         let changes = self.changes.try_lock_until(deadline);
         let loaded = self.loaded();
         loaded.iter().for_each(|model| model.close());
-        let ended = loaded.iter().fold(true, |all, model| model.join(deadline) && all);
+        let ended = loaded.iter().all(|model| model.join(deadline));
         ended && changes.is_some()
     }
 
