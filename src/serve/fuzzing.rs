@@ -5,7 +5,17 @@ use prost::Message as _;
 
 use super::protocol::tensors::Inputs;
 use super::protocol::{InferRequest, json};
-use super::{embeddings, grpc, proto};
+use super::{embeddings, grpc, proto, wire};
+
+/// Returns what a body of JSON is charged with beside its length.
+pub fn json_size(body: &[u8]) -> usize {
+    json::decoded_size(body)
+}
+
+/// Returns what a message of gRPC is charged with beside its length; `None` if it is refused before it is decoded.
+pub fn message_size(message: &[u8]) -> Option<usize> {
+    wire::decoded_size(message).ok()
+}
 
 /// Reads the body of an inference over HTTP, whose first `json_length` bytes are JSON if that is given.
 pub fn infer_json(body: &[u8], json_length: Option<usize>) {
