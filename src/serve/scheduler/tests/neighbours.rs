@@ -64,15 +64,7 @@ fn a_client_that_holds_the_decoders_does_not_hold_up_others() {
 
 #[test]
 fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
-    let options = EngineOptions {
-        batch: BatchRule {
-            max_batch: 1,
-            max_delay: Duration::ZERO,
-        },
-        capacity: 8,
-        backlog: 4,
-    };
-    let steered = Steered::with_options(1, options);
+    let steered = Steered::with_backlog(1, 1, 8, 4);
     let shed = |result: Result<Pending, Failure>| match result.unwrap_err().kind() {
         Kind::Overloaded(_) => {}
         kind => panic!("{kind:?}"),
