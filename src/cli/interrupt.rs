@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use hipvit::temporary;
+use hipvit::{Error, temporary};
 use parking_lot::Mutex;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -56,7 +56,9 @@ pub fn start() -> Result<Handler> {
         }
     };
     let thread = thread::Builder::new().name("hipvit-signals".into());
-    thread.spawn(wait).context("cannot start a thread")?;
+    thread
+        .spawn(wait)
+        .map_err(|error| Error::argument("threads", error))?;
     Ok(handler)
 }
 

@@ -314,10 +314,7 @@ pub(crate) fn decode_unless(
         .unwrap_or_else(|_| Err("the decoder failed on it".into()))
     });
     let image = decoded.map_err(|failure| failure.of(name))?;
-    let mut permit = claim.into_permit();
-    if let Some(permit) = &mut permit {
-        permit.shrink_to(image.data.len() as u64);
-    }
+    let permit = claim.into_permit(image.data.len() as u64);
     Ok((image, permit))
 }
 

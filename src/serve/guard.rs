@@ -8,6 +8,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
+use hyper::body::Body as _;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
 use opentelemetry::KeyValue;
 use tonic::Status;
@@ -103,7 +104,17 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     }
     let peer: Option<&Peer> = request.extensions().get();
     let client = peer.map(|Peer(address)| Client::from(address.ip()));
-    let memory = service.bodies.account().charge(client);
+    let account = if is_open {
+        service.bodies.open_account()
+    } else {
+        service.bodies.account()
+    };
+    let memory = account.charge(client);
+    // A request that waits for nothing is answered at once, as health over HTTP is.
+    let waits = !request.body().is_end_stream() && (!is_open || is_call(path));
+    if waits && let Err(failure) = memory.grow(head_memory(request.headers())) {
+        return refuse(failure);
+    }
     if path == STREAM {
         // The stream's task keeps it.
         if let Err(failure) = memory.grow(STREAM_MEMORY) {
@@ -125,7 +136,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let length = announced_length(&head.headers);
     let limit = service.options.limits.body;
     // A client without a token sends no more than a name. Calls of gRPC other than inference are small, too.
-    let is_small_call = path != INFER && CALLS.iter().any(|service| path.starts_with(service));
+    let is_small_call = path != INFER && is_call(path);
     let most = match (is_open, is_small_call) {
         (true, _) => OPEN_BODY,
         (false, true) => limit.min(CALL_BODY),
@@ -137,9 +148,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             return Ok(Bytes::new());
         }
         if is_open {
-            // Uncounted, so that clients that take all the memory do not make the server look dead.
-            let uncounted = Charge::default();
-            let read = service.bodies.read(body, length, most, &uncounted);
+            let read = service.bodies.read(body, length, most, &memory);
             let read = tokio::time::timeout(service.options.limits.header_time, read).await;
             return read.unwrap_or_else(|_| Err(service.bodies.too_slow()));
         }
@@ -191,6 +200,21 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
 /// The length of a body that the client says.
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Returns true if `path` is one of a gRPC service's.
+fn is_call(path: &str) -> bool {
+    CALLS.iter().any(|service| path.starts_with(service))
+}
+
+/// Returns the bytes that a request takes beside its body: its stream and task, and the fields of its head.
+fn head_memory(headers: &HeaderMap) -> usize {
+    const REQUEST: usize = 8 << 10;
+    const FIELD: usize = 160;
+    let fields = headers
+        .iter()
+        .map(|(name, value)| FIELD + name.as_str().len() + value.len());
+    REQUEST + fields.sum::<usize>()
 }
 
 /// The span of an inference request; health, metadata and the like have none.

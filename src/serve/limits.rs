@@ -55,23 +55,33 @@ impl Default for ServerLimits {
     }
 }
 
-/// The limits of a server, with the account of its memory.
+/// Bytes of all calls that need no token.
+const OPEN_MEMORY: usize = 4 << 20;
+
+/// The limits of a server, with the accounts of its memory.
 #[derive(Clone, Debug)]
 pub(super) struct BodyMemory {
     limits: ServerLimits,
     account: Account,
+    open_account: Account,
 }
 
 impl BodyMemory {
     pub(super) fn new(limits: ServerLimits, metrics: Arc<Metrics>) -> Self {
         Self {
             limits,
-            account: Account::new(limits.all_bodies, metrics),
+            account: Account::new(limits.all_bodies, metrics.clone()),
+            open_account: Account::new(OPEN_MEMORY, metrics),
         }
     }
 
     pub(super) fn account(&self) -> &Account {
         &self.account
+    }
+
+    /// The account of calls that need no token: they work while clients have used up the other one.
+    pub(super) fn open_account(&self) -> &Account {
+        &self.open_account
     }
 
     pub(super) fn limits(&self) -> &ServerLimits {

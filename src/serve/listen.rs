@@ -35,10 +35,13 @@ use crate::error::Result;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Requests of one HTTP/2 connection at once.
-const STREAMS: u32 = 256;
+const STREAMS: u32 = 128;
 
 /// Bytes that an HTTP/2 client may send before they are read.
 const WINDOW: u32 = 256 << 10;
+
+/// Maximum size of the fields of an HTTP/2 request, each of which counts 32 bytes beside its name and value.
+const HEADER_LIST: u32 = 8 << 10;
 
 /// Bytes that are read of an HTTP/1 client at once, and the maximum size of a head.
 const HEAD: usize = 64 << 10;
@@ -205,6 +208,7 @@ impl Acceptor {
                 .keep_alive_interval(PING)
                 .initial_connection_window_size(WINDOW)
                 .initial_stream_window_size(WINDOW)
+                .max_header_list_size(HEADER_LIST)
                 .max_concurrent_streams(STREAMS);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;

@@ -54,7 +54,7 @@ impl Account {
         })))
     }
 
-    #[cfg(test)]
+    /// Returns the bytes that are taken now.
     pub(super) fn used(&self) -> usize {
         self.0.state.lock().used
     }

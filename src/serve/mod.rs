@@ -51,6 +51,7 @@ mod statistics;
 mod stream;
 mod tls;
 mod traces;
+mod trim;
 mod triton;
 mod wire;
 
@@ -144,6 +145,7 @@ impl Server {
 
         let traces = Traces::new(options.otlp_endpoint.as_deref(), runtime.handle())?;
         let service = Arc::new(Service::new(options, traces)?);
+        runtime.spawn(trim::watch(Arc::downgrade(&service)));
         let health = health::service(service.clone());
         let health = health.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);

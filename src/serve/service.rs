@@ -25,6 +25,7 @@ use super::statistics::Parts;
 use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
+use crate::image::decode_memory;
 use crate::session::Device;
 use crate::zero_shot::{Classifier, PLACE, Prompts};
 
@@ -100,6 +101,11 @@ impl Service {
         // So that energy counts from the start.
         service.read_sensors();
         Ok(service)
+    }
+
+    /// Returns the bytes that requests, answers and images take now.
+    pub(super) fn memory_in_use(&self) -> u64 {
+        self.bodies.account().used() as u64 + decode_memory()
     }
 
     /// Runs a request.

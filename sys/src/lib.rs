@@ -3,6 +3,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("ROCm is 64-bit only");
 
+pub mod allocator;
 mod error;
 #[cfg(feature = "export")]
 pub mod export;

@@ -15,6 +15,7 @@ mod rows;
 mod scan;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::memory::Claim;
 use super::orientation::Metadata;
@@ -37,15 +38,16 @@ const MAX_SCANS: usize = 500;
 /// Times that the scans may visit each block: a few bytes are a whole scan, and libjpeg's scripts visit a block six times at most.
 const MAX_VISITS: u64 = 10;
 
-/// Visits of blocks that the scans of any image may have: [`MAX_SCANS`] of one megapixel.
-const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
+/// Visits of blocks that the scans of any file may have: [`MAX_SCANS`] of one megapixel.
+pub(super) const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
     let jpeg = Jpeg::read(bytes)?;
     let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
     claim.reserve(jpeg.memory(coding)?)?;
-    let data = jpeg.pixels(coding, pixels, claim.cancellation())?;
+    let free = Cell::new(FREE_VISITS);
+    let data = jpeg.pixels(coding, pixels, &free, claim.cancellation())?;
     Ok(RgbImage { width, height, data })
 }
 
@@ -130,11 +132,12 @@ impl<'a> Jpeg<'a> {
         Ok(pixels + Plane::bytes(frame) + coefficients)
     }
 
-    /// The pixels, in the memory that is given.
+    /// The pixels, in the memory that is given. `free` is what is left of [`FREE_VISITS`] for all JPEGs of the file.
     pub(super) fn pixels(
         mut self,
         coding: Coding,
         mut pixels: Vec<u8>,
+        free: &Cell<u64>,
         cancellation: Cancellation<'_>,
     ) -> Result<Vec<u8>, Failure> {
         let frame = &self.frame;
@@ -162,7 +165,7 @@ impl<'a> Jpeg<'a> {
                 }
             }
             true => {
-                let coefficients = collect(frame, &mut self.markers, self.scan, cancellation)?;
+                let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
                 output.transform(frame, &coefficients, cancellation)?;
             }
         }
@@ -290,11 +293,12 @@ fn collect(
     frame: &Frame,
     markers: &mut Markers<'_>,
     scan: Scan,
+    free: &Cell<u64>,
     cancellation: Cancellation<'_>,
 ) -> Result<Coefficients, Failure> {
     let mut coefficients = Coefficients::new(frame);
     let mut next = Some(scan);
-    let mut visits = Visits::new(frame);
+    let mut visits = Visits::new(frame, free);
     while let Some(scan) = next {
         visits.add(frame.blocks(&indices(&scan)))?;
         let end = coefficients.add(frame, markers, &scan, cancellation)?;
@@ -309,20 +313,23 @@ fn collect(
 }
 
 /// Bounds the work on an image's scans by its size.
-struct Visits {
+struct Visits<'a> {
     scans: usize,
     /// Blocks that scans have visited, each as often as a scan did.
     blocks: u64,
     limit: u64,
+    /// What is left of [`FREE_VISITS`].
+    free: &'a Cell<u64>,
 }
 
-impl Visits {
-    fn new(frame: &Frame) -> Self {
+impl<'a> Visits<'a> {
+    fn new(frame: &Frame, free: &'a Cell<u64>) -> Self {
         let all: Vec<usize> = (0..frame.components.len()).collect();
         Self {
             scans: 0,
             blocks: 0,
-            limit: FREE_VISITS.max(MAX_VISITS * frame.blocks(&all)),
+            limit: free.get().max(MAX_VISITS * frame.blocks(&all)),
+            free,
         }
     }
 
@@ -330,6 +337,7 @@ impl Visits {
     fn add(&mut self, blocks: u64) -> Result<(), Failure> {
         self.scans += 1;
         self.blocks += blocks;
+        self.free.set(self.free.get().saturating_sub(blocks));
         if self.scans > MAX_SCANS {
             return Err(format!("damaged JPEG: it has more than {MAX_SCANS} scans").into());
         }

@@ -4,6 +4,9 @@
 //! for that. An image that needs more than the whole limit is an error; one that only has to wait for others waits. Permits
 //! are given in the order in which they were asked for, so that a large image is not overtaken for ever. Whoever holds a
 //! permit must not wait for another one, nor for work that may (so decoders do not use a thread pool).
+//!
+//! Large images leave a part of the budget free, unless one of them is alone. From that part small images take theirs while
+//! large ones wait for their turn, so that one client's large images do not hold up all others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +21,20 @@ use super::{Cancellation, Failure, Limits};
 /// Images below this many bytes are not tried out: there is memory for them.
 const SMALL: u64 = 1 << 16;
 
+/// The part of the limit that small images may take out of their turn: one in so many bytes.
+const RESERVE_PART: u64 = 8;
+
+/// Largest part of the limit that a small image takes: one in so many bytes.
+const SMALL_PART: u64 = 32;
+
 /// What may be allocated before the process's limit, beside the image, while it is decoded.
 const RESERVE: u64 = 8 << 20;
 
 /// Interval between looks whether an image that waits for memory is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes that resizing takes at most for each pixel of a side: weights, and what the passes make of them.
+const RESIZING: u64 = 64;
 
 static BUDGET: Budget = Budget::new();
 
@@ -36,6 +48,8 @@ struct Budget {
 #[derive(Debug)]
 struct State {
     used: u64,
+    /// The part of `used` that small images took out of their turn.
+    overtaking: u64,
     /// The numbers of the next request, and of the one that is served.
     next: u64,
     served: u64,
@@ -48,6 +62,8 @@ struct State {
 pub(crate) struct Permit {
     budget: &'static Budget,
     bytes: u64,
+    /// Whether the image got it out of its turn.
+    overtook: bool,
 }
 
 /// Bytes that all images together hold.
@@ -72,6 +88,7 @@ impl Budget {
         Self {
             state: Mutex::new(State {
                 used: 0,
+                overtaking: 0,
                 next: 0,
                 served: 0,
                 given_up: BTreeSet::new(),
@@ -92,29 +109,40 @@ impl Budget {
         if bytes > limit {
             return Err(Refused::Limit);
         }
+        let reserve = limit / RESERVE_PART;
+        let is_small = bytes <= limit / SMALL_PART;
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         let result = loop {
             let sum = state.used.saturating_add(bytes);
+            let in_order = state.used - state.overtaking;
+            let fits = in_order.saturating_add(bytes) <= limit - reserve || in_order == 0 && sum <= limit;
             if state.served == number {
                 // The others may not have allocated theirs yet.
-                if sum <= limit && allocatable(sum) {
+                if fits && allocatable(sum) {
                     state.used = sum;
-                    break Ok(Permit { budget: self, bytes });
+                    break Ok(Permit::new(self, bytes, false));
                 }
                 if state.used == 0 {
                     break Err(Refused::System);
                 }
             }
-            if cancellation.is_cancelled() {
-                if state.served != number {
-                    state.given_up.insert(number);
-                    return Err(Refused::Cancelled);
-                }
-                break Err(Refused::Cancelled);
+            let overtaking = state.overtaking + bytes;
+            let early = if cancellation.is_cancelled() {
+                Err(Refused::Cancelled)
+            } else if is_small && overtaking <= reserve && sum <= limit && allocatable(sum) {
+                (state.used, state.overtaking) = (sum, overtaking);
+                Ok(Permit::new(self, bytes, true))
+            } else {
+                self.changed.wait_for(&mut state, CANCEL_POLL_INTERVAL);
+                continue;
+            };
+            if state.served != number {
+                state.given_up.insert(number);
+                return early;
             }
-            self.changed.wait_for(&mut state, CANCEL_POLL_INTERVAL);
+            break early;
         };
         state.served += 1;
         let mut served = state.served;
@@ -128,6 +156,14 @@ impl Budget {
 }
 
 impl Permit {
+    fn new(budget: &'static Budget, bytes: u64, overtook: bool) -> Self {
+        Self {
+            budget,
+            bytes,
+            overtook,
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -137,7 +173,12 @@ impl Permit {
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
-        self.budget.state.lock().used -= surplus;
+        let mut state = self.budget.state.lock();
+        state.used -= surplus;
+        if self.overtook {
+            state.overtaking -= surplus;
+        }
+        drop(state);
         self.budget.changed.notify_all();
     }
 }
@@ -168,6 +209,8 @@ pub(super) struct Claim<'a> {
     file: u64,
     /// Bytes that the pixels take, known from their number on.
     pixels: u64,
+    /// Bytes that resizing takes for the weights of both axes.
+    resizing: u64,
     /// Whether the pixels are copied once they are decoded.
     copied: bool,
     permit: Option<Permit>,
@@ -180,6 +223,7 @@ impl<'a> Claim<'a> {
             limits,
             file: file.len() as u64,
             pixels: 0,
+            resizing: 0,
             copied: false,
             permit: None,
             cancellation,
@@ -204,6 +248,7 @@ impl<'a> Claim<'a> {
     ) -> Result<(usize, usize), Failure> {
         let (width, height) = self.limits.check(width, height)?;
         self.pixels = self.pixels.max(3 * width as u64 * height as u64);
+        self.resizing = self.resizing.max(RESIZING * (width as u64 + height as u64));
         Ok((width, height))
     }
 
@@ -216,6 +261,7 @@ impl<'a> Claim<'a> {
         } else {
             0
         };
+        let after = after.max(self.pixels.saturating_add(self.resizing));
         let bytes = bytes.max(after).saturating_add(self.file);
         let limit = self.limits.max_memory;
         match BUDGET.acquire(bytes, limit, allocatable, self.cancellation) {
@@ -237,9 +283,11 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The permit, for what is left of it when the image is decoded.
-    pub(super) fn into_permit(self) -> Option<Permit> {
-        self.permit
+    /// The permit, for what is left of it when the image is decoded: its pixels, and what resizing takes.
+    pub(super) fn into_permit(self, pixels: u64) -> Option<Permit> {
+        let mut permit = self.permit?;
+        permit.shrink_to(pixels.saturating_add(self.resizing));
+        Some(permit)
     }
 }
 
@@ -388,7 +436,7 @@ mod tests {
         };
         thread::scope(|scope| {
             scope.spawn(|| {
-                let permit = budget.acquire(90, 100, ANY, never()).unwrap();
+                let permit = budget.acquire(78, 100, ANY, never()).unwrap();
                 order.lock().push("large");
                 drop(permit);
             });
@@ -464,5 +512,51 @@ mod tests {
         assert_eq!(size(1 << 30), "1.0 GiB");
         assert_eq!(size(1_431_553_032), "1.3 GiB");
         assert_eq!(size(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn a_small_image_overtakes_large_ones_that_wait() {
+        let budget = budget();
+        let large = budget.acquire(88, 100, ANY, never()).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| budget.acquire(50, 100, ANY, never()).unwrap().bytes());
+            while budget.state.lock().next < 2 {
+                thread::yield_now();
+            }
+            let small: Vec<Permit> = (0..4)
+                .map(|_| budget.acquire(3, 100, ANY, never()).unwrap())
+                .collect();
+            assert_eq!(
+                (budget.state.lock().used, budget.state.lock().overtaking),
+                (100, 12)
+            );
+            // No more than their part: the next one waits for its turn.
+            let next = scope.spawn(|| budget.acquire(3, 100, ANY, never()).unwrap().bytes());
+            while budget.state.lock().next < 7 {
+                thread::yield_now();
+            }
+            drop(large);
+            assert_eq!((waiting.join().unwrap(), next.join().unwrap()), (50, 3));
+            drop(small);
+        });
+        let state = budget.state.lock();
+        assert_eq!((state.used, state.overtaking), (0, 0));
+    }
+
+    #[test]
+    fn resizing_a_long_side_counts() {
+        let limits = Limits {
+            max_memory: 64 << 20,
+            ..Limits::default()
+        };
+        let of = |width: u32, height: u32| {
+            let mut claim = Claim::new(&limits, &[], never());
+            claim.check(width, height)?;
+            claim.reserve(0)?;
+            Ok::<_, Failure>(claim.into_permit(0).map(|permit| permit.bytes()))
+        };
+        assert!(of(1 << 24, 1).is_err());
+        let small = of(1000, 500).unwrap().unwrap();
+        assert_eq!(small, 1500 * RESIZING);
     }
 }

@@ -374,3 +374,65 @@ fn cancelled_decoding_ends() {
     assert!(decode(&progressive(1024, 30), &after_100).is_err());
     assert_eq!(asked.get(), 101);
 }
+
+/// A TIFF of `width` × `height` grey pixels in tiles of one size, which all have the same bytes.
+fn tiled(compression: u16, [width, height]: [u32; 2], [across, down]: [u32; 2], tile: &[u8]) -> Vec<u8> {
+    let tiles = width.div_ceil(across) * height.div_ceil(down);
+    let entries: [(u16, u16, u32, u32); 10] = [
+        (256, 4, 1, width),
+        (257, 4, 1, height),
+        (258, 3, 1, 8),
+        (259, 3, 1, compression.into()),
+        (262, 3, 1, 1),
+        (277, 3, 1, 1),
+        (322, 4, 1, across),
+        (323, 4, 1, down),
+        (324, 4, tiles, 0),
+        (325, 4, tiles, 0),
+    ];
+    // The lists of offsets and lengths, and the tile, follow the directory.
+    let lists = 8 + 2 + 12 * entries.len() as u32 + 4;
+    let at = lists + 8 * tiles;
+    let mut file = b"II*\0\x08\0\0\0".to_vec();
+    file.extend((entries.len() as u16).to_le_bytes());
+    for (tag, kind, count, value) in entries {
+        let value = match (tag, count) {
+            (324, 1) => at,
+            (325, 1) => tile.len() as u32,
+            (324, _) => lists,
+            (325, _) => lists + 4 * tiles,
+            _ => value,
+        };
+        file.extend(tag.to_le_bytes());
+        file.extend(kind.to_le_bytes());
+        file.extend(count.to_le_bytes());
+        file.extend(value.to_le_bytes());
+    }
+    file.extend([0; 4]);
+    file.extend(at.to_le_bytes().repeat(tiles as usize));
+    file.extend((tile.len() as u32).to_le_bytes().repeat(tiles as usize));
+    file.extend(tile);
+    file
+}
+
+#[cfg(feature = "tiff")]
+#[test]
+fn the_tiles_of_a_tiff_share_their_bounds() {
+    const JPEG: u16 = 7;
+    let refused = |file: &[u8]| decode("a.tiff", file, Limits::default()).unwrap_err().to_string();
+    // Scans of a few bytes: each tile alone is within the bound of a file, all of them are not.
+    let tile = progressive(1024, 400);
+    assert!(
+        decode(
+            "a.tiff",
+            &tiled(JPEG, [1024, 1024], [1024, 1024], &tile),
+            Limits::default()
+        )
+        .is_ok()
+    );
+    let reason = refused(&tiled(JPEG, [2048, 2048], [1024, 1024], &tile));
+    assert!(reason.contains("scans pass over its pixels"), "{reason}");
+    // Group 4, of which a byte is many rows.
+    let reason = refused(&tiled(4, [1, 65528], [65520, 65520], &[0xFF; 8192]));
+    assert!(reason.contains("tiles have"), "{reason}");
+}

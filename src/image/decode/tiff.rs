@@ -28,6 +28,12 @@ use raw::Raw;
 /// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
 
+/// Times that the tiles may have the image's pixels.
+const MAX_STORED: u64 = 10;
+
+/// Pixels that the tiles of any image may have.
+const FREE_STORED: u64 = 1 << 26;
+
 /// The kind of extra sample that is an alpha which the colours were multiplied with.
 const PREMULTIPLIED: u16 = 1;
 
@@ -57,6 +63,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     }
     let layout = Layout::read(&mut decoder, width, height, color)?;
     claim.limits.check_chunks(layout.chunks())?;
+    layout.check_stored()?;
     let orientation = orientation::of_tiff(bytes);
     let lowest_bit_first = directory.lowest_bit_first;
     if lowest_bit_first {
@@ -246,6 +253,20 @@ impl Layout {
             tiled: decoder.get_chunk_type() == ChunkType::Tile,
             chunk: [chunk_width as usize, chunk_height as usize],
         })
+    }
+
+    /// Refuses strips or tiles that store many more pixels than the image has: few bytes can be many of them.
+    fn check_stored(&self) -> Result<(), Failure> {
+        let [width, height] = self.chunk.map(|side| side as u64);
+        let stored = width.saturating_mul(height).saturating_mul(self.chunks());
+        let pixels = self.width as u64 * self.height as u64 * self.planes() as u64;
+        // The last strip ends with the image.
+        if !self.tiled || stored <= FREE_STORED.max(MAX_STORED * pixels) {
+            return Ok(());
+        }
+        Err(Failure::too_large(format!(
+            "a TIFF whose tiles have {stored} pixels, for {pixels} of its planes (a decompression bomb?). Save it with smaller tiles"
+        )))
     }
 
     fn channels_in_chunk(&self) -> usize {

@@ -264,8 +264,12 @@ impl Engine {
         // A client that fills the backlog does not take the share of another one, which then waits behind it.
         let held = state.by_client.get(&client).copied().unwrap_or(0);
         let clients = state.by_client.len() + usize::from(held == 0);
-        let is_full = admitted >= backlog && held >= backlog / clients;
-        if is_full || admitted + images > capacity {
+        let share = backlog / clients;
+        let is_full = admitted >= backlog && held >= share;
+        let has_place = admitted + images <= capacity
+            // A request that takes the whole queue does not take the others' share either.
+            || held + images <= share && admitted + images <= capacity + backlog;
+        if is_full || !has_place {
             drop(state);
             shared.metrics.shed(priority, images);
             let failure = if is_full {

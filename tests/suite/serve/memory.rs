@@ -1,13 +1,15 @@
 //! What a request costs the server: never more than its account of memory.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use tonic::codegen::tokio_stream;
 
 use super::grpc::{block_on, client, infer};
 use super::*;
@@ -310,4 +312,54 @@ fn errors_repeat_little_and_no_path_of_the_server() {
         index.contains("broken/config.json") && !index.contains(hidden),
         "{index}"
     );
+}
+
+/// The heads of requests that wait for their bodies count as well, also of those that need no token.
+#[test]
+fn heads_that_wait_for_their_bodies_count() {
+    const CHECK: &str = "/grpc.health.v1.Health/Check";
+    let running = Running::digits();
+    let fields: Vec<String> = (0..100).map(|field| format!("f{field}")).collect();
+    block_on(async {
+        let stream = tokio::net::TcpStream::connect(running.address).await.unwrap();
+        let connect = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
+        let (sender, connection) = connect.await.unwrap();
+        tokio::spawn(connection);
+        let (answers, mut answered) = tokio::sync::mpsc::channel(128);
+        for _ in 0..100 {
+            let mut request = hyper::Request::post(format!("http://localhost{CHECK}"));
+            for field in &fields {
+                request = request.header(field, "");
+            }
+            // A body that does not come.
+            let body = StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>());
+            let request = request
+                .header("content-type", "application/grpc")
+                .body(body)
+                .unwrap();
+            let (mut sender, answers) = (sender.clone(), answers.clone());
+            tokio::spawn(async move {
+                sender.ready().await.unwrap();
+                if let Ok(response) = sender.send_request(request).await {
+                    let _ = answers.send(response.headers()["grpc-status"].clone()).await;
+                }
+            });
+        }
+        // About 24 KiB each, and 2 MiB for one client.
+        let refused = tokio::time::timeout(Duration::from_secs(60), answered.recv()).await;
+        assert_eq!(refused.unwrap().unwrap(), "14");
+        let counted = counted(&running);
+        assert!((1048576.0..=2097152.0).contains(&counted), "{counted}");
+        // Another client is served.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let stream = socket.connect(running.address).await.unwrap();
+        let connect = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
+        let (mut other, connection) = connect.await.unwrap();
+        tokio::spawn(connection);
+        let response = post(&mut other, CHECK, "application/grpc", vec![0; 5]).await;
+        let trailers = response.into_body().collect().await.unwrap().trailers().cloned();
+        assert_eq!(trailers.unwrap()["grpc-status"], "0");
+    });
+    wait_until("all memory is free", || counted(&running) == 0.0);
 }

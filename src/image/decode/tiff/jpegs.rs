@@ -1,12 +1,14 @@
 //! JPEGs in the strips or tiles of a TIFF, decoded as JPEG files are. What their components mean, the TIFF says.
 
+use std::cell::Cell;
+
 use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 
 use super::failure::{name, reason};
 use super::{Layout, Source};
-use crate::image::decode::jpeg::{Coding, Jpeg};
+use crate::image::decode::jpeg::{Coding, FREE_VISITS, Jpeg};
 use crate::image::decode::{Cancellation, Failure};
 
 /// Times that the strips or tiles together may have the file's bytes.
@@ -22,6 +24,8 @@ pub(super) struct Jpegs<'a> {
     /// Quantisation and Huffman tables of all of them.
     tables: Option<Vec<u8>>,
     coding: Coding,
+    /// Visits of blocks that are left to all of them.
+    free_visits: Cell<u64>,
     /// Components of each, some of which the TIFF may not count as the pixels' channels.
     components: usize,
 }
@@ -89,6 +93,7 @@ impl<'a> Jpegs<'a> {
                 .transpose()
                 .map_err(|error| reason(&error))?,
             coding,
+            free_visits: Cell::new(FREE_VISITS),
             components,
         }))
     }
@@ -112,7 +117,7 @@ impl<'a> Jpegs<'a> {
         cancellation: Cancellation<'_>,
     ) -> Result<Vec<u8>, Failure> {
         let jpeg = self.read(index, layout)?;
-        let mut samples = jpeg.pixels(self.coding, Vec::new(), cancellation)?;
+        let mut samples = jpeg.pixels(self.coding, Vec::new(), &self.free_visits, cancellation)?;
         let channels = layout.channels_in_chunk();
         if self.components > channels {
             let mut at = 0..;

@@ -94,3 +94,22 @@ fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
     // The shares are free again.
     assert!(steered.engine.shared.state.lock().by_client.is_empty());
 }
+
+#[test]
+fn a_request_that_fills_the_queue_leaves_a_place_to_others() {
+    let steered = Steered::with_backlog(1, 4, 8, 4);
+    let images = (0..8).map(|image| ("pixel_values", Content::Values(vec![image as f32])));
+    let all = steered.engine.submit(images.collect(), terms_of(1)).unwrap();
+    let running = steered.next();
+    assert!(steered.submit_of(1, 8.0).is_err());
+    let others =
+        [(2, 9.0), (2, 10.0), (3, 11.0)].map(|(host, image)| steered.submit_of(host, image).unwrap());
+    assert!(steered.submit_of(2, 12.0).is_err());
+    running.go.send(Ok(())).unwrap();
+    steered.runs(&[4.0, 5.0, 6.0, 7.0]);
+    steered.runs(&[9.0, 10.0, 11.0]);
+    answer(all).unwrap();
+    for pending in others {
+        answer(pending).unwrap();
+    }
+}
