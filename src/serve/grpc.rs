@@ -22,6 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::ServiceExt as _;
 
 use super::failure::{Failure, Kind};
+use super::http::at_length;
 use super::memory::Charge;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
@@ -39,9 +40,6 @@ const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Responses of a stream that its client has not taken.
 const UNREAD: usize = 4;
-
-/// Bytes of messages above which decoding or writing them would hold up other connections.
-const LONG_MESSAGE: usize = 64 << 10;
 
 /// How many times an answer takes the memory of its outputs: as tensors, in the response, and in its message.
 const COPIES: usize = 3;
@@ -262,15 +260,6 @@ fn check_repository(name: &str) -> Result<(), Failure> {
     Err(Failure::new(Kind::Unsupported, reason))
 }
 
-/// Parses or writes what may be long without holding up other connections.
-fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes > LONG_MESSAGE {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
-    }
-}
-
 /// Decodes the message of a request within the memory that there is for it.
 fn decode(message: Bytes, memory: &Charge) -> Result<proto::ModelInferRequest, Failure> {
     memory.grow(wire::decoded_size(&message)?)?;
@@ -394,7 +383,17 @@ async fn model_stream_infer(
                 let message = match messages.next(&memory).await {
                     Ok(Some(message)) => message,
                     Ok(None) => return Status::ok(""),
-                    Err(failure) => return failure.into(),
+                    Err(failure) => {
+                        // A stream that cannot be read is one that its client has left.
+                        if failure.kind() != Kind::InvalidArgument {
+                            let refused = Call {
+                                protocol: "grpc",
+                                ..call.clone()
+                            };
+                            service.refused(&refused, "", &failure);
+                        }
+                        return failure.into();
+                    }
                 };
                 let trace = service.traces.request(STREAM_SPAN.into(), &headers);
                 trace.describe("rpc.system", "grpc");
