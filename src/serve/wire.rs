@@ -1,5 +1,5 @@
 //! Bounds the memory that a gRPC request is decoded to: its message is walked before anything is allocated for it. Two bytes of a message
-//! can be a tensor of hundreds.
+//! can become a tensor of hundreds of bytes.
 
 use super::failure::Failure;
 use super::proto::InferParameter;
@@ -67,7 +67,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// Counts what there may be a number of.
+/// A count with a limit.
 struct Count {
     what: &'static str,
     most: usize,
@@ -231,7 +231,7 @@ mod tests {
             let failure = decoded_size(&message).unwrap_err();
             assert!(failure.message().contains(expected), "{failure}, not {expected}");
         }
-        // Those of which there may be many count for what they become.
+        // Elements, which may be many, count with their decoded size.
         let count = 10_000;
         for (message, each) in [
             (in_contents(&many(&field(8, b""), count)), 256),

@@ -1,8 +1,8 @@
 //! How the processes of a run find each other: by TCP at rank 0.
 //!
-//! Rank 0 listens at `MASTER_ADDR`. The others connect, again and again until it is up, and keep the connection once both sides have
-//! proved that they belong to the run (`handshake`). A peer that cannot is dropped: it is never an error, and nobody waits for it.
-//! A rank that meets another run's rank 0 tries the next port.
+//! Rank 0 listens at `MASTER_ADDR`. The others connect again and again until it is up. Then both sides prove that they belong to the
+//! run (`handshake`). A peer that does not prove it is dropped: it causes no error, and no rank waits for it. A rank that meets another
+//! run's rank 0 tries the next port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,7 +38,7 @@ const MAX_PART: usize = (LONGEST_PART as usize - 8) / 2;
 /// Interval between attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Interval between looks for new connections.
+/// Interval between polls for new connections.
 const POLL: Duration = Duration::from_millis(2);
 
 /// The connections of a run's processes. Made by all of them at once; then they can exchange small messages, such as
@@ -98,7 +98,7 @@ impl Rendezvous {
         &self.world
     }
 
-    /// What each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
+    /// Returns what each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
     /// half a megabyte each.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ fn listen(world: &World) -> Result<Vec<TcpListener>, String> {
     Err(last)
 }
 
-/// Listens at the addresses of `host` that this host has; at all addresses if it has none of them, as behind a translated one.
+/// Listens at the addresses of `host` that this host has. If it has none of them, as behind a translated address, listens at all addresses.
 fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
     let only_here = is_loopback(host);
     let addresses = (host, port).to_socket_addrs();
@@ -548,7 +548,7 @@ mod tests {
         }
     }
 
-    /// Rank 0 of two ranks, with what strangers at its port get before rank 1 comes; returns what rank 0 says.
+    /// Lets strangers act at rank 0's port before rank 1 comes. Returns what rank 0 gathered.
     fn among_strangers(act: impl FnOnce(u16)) -> Result<Vec<Vec<u8>>, String> {
         let port = free_port();
         let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));

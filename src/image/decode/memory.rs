@@ -21,7 +21,7 @@ const SMALL: u64 = 1 << 16;
 /// What may be allocated before the process's limit, beside the image, while it is decoded.
 const RESERVE: u64 = 8 << 20;
 
-/// Interval between looks whether an image that waits for memory is still wanted.
+/// Interval between checks whether an image that waits for memory is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 static BUDGET: Budget = Budget::new();

@@ -63,7 +63,7 @@ pub(in crate::serve) struct Images {
     pub(in crate::serve) contents: Vec<Content>,
 }
 
-/// Returns how many bytes binary tensors take at most when they are images or texts, beside themselves. The others were counted when
+/// Returns how many bytes binary tensors take at most when they are images or texts, beside themselves. Other tensors were counted when
 /// they were parsed.
 pub(in crate::serve) fn decoded_size(inputs: &[InputTensor]) -> usize {
     let size = |input: &InputTensor| match &input.data {

@@ -297,12 +297,12 @@ impl Engine {
         Ok(std::iter::repeat_with(slot).take(images).collect())
     }
 
-    /// Whether an instance is left to run on, and makes progress.
+    /// True if an instance is left to run on, and makes progress.
     pub(crate) fn is_ready(&self) -> bool {
         self.fault().is_none()
     }
 
-    /// Why the engine runs nothing; `None` if it does.
+    /// Returns why the engine runs nothing. `None` if it runs.
     pub(crate) fn fault(&self) -> Option<String> {
         let shared = &self.shared;
         let state = shared.state.lock();
@@ -318,7 +318,7 @@ impl Engine {
         let mut working = shared.instances.iter().filter(|instance| instance.is_alive());
         working
             .all(|instance| instance.is_stalled(now, stall))
-            .then(|| format!("runs batches of which none has ended for {stall:?}: a device may hang"))
+            .then(|| format!("runs batches, and none has ended for {stall:?}: a device may hang"))
     }
 
     /// Images that were admitted and are not finished.
