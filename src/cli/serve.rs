@@ -271,10 +271,16 @@ fn mebibytes(text: &str) -> Result<usize, String> {
 /// A host of `--allow-host`, without scheme and port.
 fn host_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let text = text.trim_end_matches('.');
     if text.is_empty() || !text.chars().all(allowed) {
         return Err("must be a name without scheme and port, as vit.example.org".into());
     }
-    Ok(text.trim_end_matches('.').to_owned())
+    Ok(text.to_owned())
+}
+
+/// True if other machines can reach one of the addresses.
+fn is_open(listen: &[SocketAddr]) -> bool {
+    listen.iter().any(|address| !address.ip().is_loopback())
 }
 
 /// Maximum size of a file with a token.
@@ -358,9 +364,9 @@ impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
         // Writes the last lines when it is dropped.
-        let _log = self.log();
+        let log = self.log();
         let options = self.options()?;
-        if options.listen.iter().any(|address| !address.ip().is_loopback()) {
+        if is_open(&options.listen) {
             if options.token.is_none() {
                 tracing::warn!("listening beyond this machine without --token-file: every client is served");
             } else if options.tls.is_none() {
@@ -377,7 +383,11 @@ impl Args {
         }
         server.wait_for(signals);
         tracing::info!("stopping: finishing the requests in flight");
-        server.stop();
+        if !server.stop() {
+            drop(log);
+            // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
+            signal_hook::low_level::exit(0);
+        }
         Ok(Outcome::Complete)
     }
 
@@ -407,8 +417,11 @@ impl Args {
 
     /// Refuses model control beyond loopback without a token.
     fn check_model_control(&self) -> Result<()> {
-        let is_open = self.listen.iter().any(|address| !address.ip().is_loopback());
-        if self.model_control && is_open && self.token_file.is_none() && !self.insecure_model_control {
+        if self.model_control
+            && is_open(&self.listen)
+            && self.token_file.is_none()
+            && !self.insecure_model_control
+        {
             let reason = "--model-control beyond this machine needs --token-file: without a token any client can unload models. \
                 Name a token file, or allow it by --insecure-model-control";
             return Err(Usage(reason).into());
@@ -495,7 +508,7 @@ mod tests {
     fn a_host_has_neither_scheme_nor_port() {
         assert_eq!(host_name("vit.example.org").unwrap(), "vit.example.org");
         assert_eq!(host_name("localhost.").unwrap(), "localhost");
-        for wrong in ["", "http://vit", "vit:8000", "*", "a b"] {
+        for wrong in ["", ".", "http://vit", "vit:8000", "*", "a b"] {
             assert!(host_name(wrong).is_err(), "{wrong}");
         }
     }
