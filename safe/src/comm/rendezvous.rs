@@ -306,11 +306,12 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpS
             }
         }
         for (peer, stream) in arrivals.try_iter() {
-            // A peer that has left meanwhile counts as come, and is found by the first exchange.
+            // A peer that has left meanwhile counts as come: it comes again, or the first exchange finds it.
             let _ = handshake::welcome(&stream, world, &peer);
             let wrong = if peer.size == world.size() {
                 match peer.rank.checked_sub(1).and_then(|index| others.get(index)) {
                     Some(None) => None,
+                    Some(Some(before)) if has_left(before) => None,
                     Some(Some(_)) => Some(format!("rank {} has come twice", peer.rank)),
                     None if peer.rank == 0 => Some("rank 0 has come twice".to_owned()),
                     None => Some(format!("there is no rank {}", peer.rank)),
@@ -327,8 +328,9 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpS
                 tell(others.iter().flatten().chain([&stream]), &wrong);
                 return Err(wrong);
             }
-            others[peer.rank - 1] = Some(stream);
-            missing -= 1;
+            if others[peer.rank - 1].replace(stream).is_none() {
+                missing -= 1;
+            }
         }
         if missing > 0 && Instant::now() > deadline {
             let missing = others.iter().enumerate().filter(|(_, other)| other.is_none());
@@ -346,6 +348,20 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpS
         }
     }
     Ok(others.into_iter().flatten().collect())
+}
+
+/// True if the other side has closed the connection and sent nothing before, as a rank does that was welcomed too late.
+fn has_left(stream: &TcpStream) -> bool {
+    let peek = || {
+        stream.set_nonblocking(true)?;
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        peeked
+    };
+    match peek() {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
 }
 
 /// Connects to rank 0, once it is up.
