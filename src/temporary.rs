@@ -1,5 +1,5 @@
-//! Temporary files and folders. They have the permissions of any new file. A list has all of this process, so that a program can remove
-//! them when a signal ends it.
+//! Temporary files and folders. They have the permissions of any new file. Those of this process are listed, so that a program can
+//! remove them when a signal ends it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -39,7 +39,7 @@ const REQUEST: u64 = 16 << 10;
 /// Maximum bytes of an announced body that count before they are read.
 const ANNOUNCED: u64 = 1 << 20;
 
-/// Why the server ends a connection.
+/// Reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Closed {
     /// It had no open request for a while.
@@ -164,10 +164,10 @@ impl Open {
     }
 }
 
-/// What the server knows of a connection. It is in the extensions of the connection's requests.
+/// State of a connection. It is in the extensions of the connection's requests.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The address at this side.
+    /// Local address.
     pub(super) local: Option<SocketAddr>,
     state: Mutex<State>,
     displaced: Notify,

@@ -41,10 +41,10 @@ const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 /// Responses of a stream that its client has not taken.
 const UNREAD: usize = 4;
 
-/// How many times an answer takes the memory of its outputs: as tensors, in the response, and in its message.
+/// Number of copies of its outputs that an answer takes: as tensors, in the response, and in its message.
 const COPIES: usize = 3;
 
-/// Why the library's methods for inference do nothing.
+/// Error of the library's methods for inference.
 const ROUTED: &str = "inferences have routes of their own";
 
 impl From<Failure> for Status {

@@ -50,7 +50,7 @@ const DECODED_CALL: usize = 128;
 /// Bytes that a stream takes beside its messages, for a received frame and its task.
 const STREAM_MEMORY: usize = 16 << 10;
 
-/// Paths of gRPC, whatever type the body is said to have.
+/// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
 
 /// The call with one request.

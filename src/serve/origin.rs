@@ -20,7 +20,7 @@ const SHOWN: usize = 100;
 
 /// Refuses a request that a web page of another site may have sent. `local` is the connection's address at this side.
 ///
-/// `Host` is checked where a web page reaches a server that others do not, which is loopback, and everywhere if `allowed` names hosts.
+/// `Host` is checked on loopback, where web pages reach a server that other clients cannot, and everywhere if `allowed` names hosts.
 pub(super) fn check<B>(
     request: &Request<B>,
     local: Option<IpAddr>,

@@ -33,7 +33,7 @@ fn length(header: [u8; HEADER], most: usize) -> Result<usize, Failure> {
 ///
 /// # Errors
 ///
-/// The body has less or more than one message, or [`length`] refuses it.
+/// [`Failure`] if the body has less or more than one message, and the errors of [`length`].
 pub(super) fn only_message(mut body: Bytes, most: usize) -> Result<Bytes, Failure> {
     let wrong = |what: &str| Failure::invalid(format!("the call needs one message, and its body {what}"));
     let header = *body.first_chunk().ok_or_else(|| wrong("has none"))?;

@@ -100,7 +100,7 @@ fn varints(packed: &[u8]) -> usize {
 ///
 /// # Errors
 ///
-/// The message is malformed, or has more tensors, dimensions or parameters than any request.
+/// [`Failure`] if the message is malformed, or has more tensors, dimensions or parameters than any request.
 pub(super) fn decoded_size(message: &[u8]) -> Result<usize, Failure> {
     let mut size = 0;
     let mut inputs = Count::new("inputs", MAX_TENSORS);

@@ -16,7 +16,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered when all lines before it have been written.
+    /// Asks for an answer when all lines before it have been written.
     End(SyncSender<()>),
 }
 

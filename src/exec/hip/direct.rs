@@ -28,7 +28,7 @@ fn limit(ranks: usize) -> usize {
     }
 }
 
-/// Why RCCL sums everything.
+/// Reason why RCCL computes all sums.
 #[derive(Clone, Debug)]
 pub(super) struct NoDirect {
     pub(super) reason: String,

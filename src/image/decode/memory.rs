@@ -186,7 +186,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether the image is still wanted.
+    /// Returns the cancellation of this image's decoding.
     pub(super) fn cancellation(&self) -> Cancellation<'a> {
         self.cancellation
     }

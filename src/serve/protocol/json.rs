@@ -17,7 +17,7 @@ use super::{
 };
 use crate::serve::failure::Failure;
 
-/// How many times an answer in JSON takes the memory of its outputs: as tensors, as their rows, and as text of four times their size.
+/// Number of copies of its outputs that an answer in JSON takes: tensors, their rows, and text of four times their size.
 pub(in crate::serve) const COPIES: usize = 6;
 
 /// Bytes that a number in JSON takes at most: in a list that grows, and as a part of an image.

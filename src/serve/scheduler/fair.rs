@@ -10,10 +10,10 @@ use std::time::Instant;
 use super::queue::Waiting;
 use crate::serve::client::Client;
 
-/// Where an image comes from and goes to.
+/// The client and the engine of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source {
-    /// `None` if it is not known.
+    /// `None` if it is unknown.
     pub(super) client: Option<Client>,
     /// Identifies the engine.
     pub(super) engine: usize,

@@ -16,25 +16,25 @@ const MAX_PANICS: usize = 5;
 /// The time in which panics are counted.
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// How long to wait for the last user of a lost device before leaving its memory to that user.
+/// Time to wait for the last user of a lost device. After it the memory is left to that user.
 const RELEASE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) struct Instance {
     /// `None` after the device was lost. A thread that uses the backend holds the lock.
     pub(super) backend: RwLock<Option<Arc<dyn Backend>>>,
     pub(super) device: String,
-    /// How many batches it computes at once.
+    /// Number of batches that it computes at once.
     pub(super) computes: usize,
     alive: AtomicBool,
     activity: Mutex<Activity>,
-    /// When its threads panicked.
+    /// Times at which its threads panicked.
     panics: Mutex<VecDeque<Instant>>,
 }
 
 struct Activity {
     /// Batches that run.
     running: usize,
-    /// When the last batch ended, or the first one began after none had run.
+    /// Time at which the last batch ended, or the first one began after none had run.
     progressed: Instant,
 }
 

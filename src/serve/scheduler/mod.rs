@@ -46,7 +46,7 @@ use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
 use crate::hip;
 
-/// Why an engine without instances runs nothing.
+/// Reason why an engine without instances runs nothing.
 const NO_DEVICE: &str = "has no device left that works; load it again";
 
 /// How an engine forms batches and how much it admits.
@@ -57,7 +57,7 @@ pub(crate) struct EngineOptions {
     pub(crate) capacity: usize,
     /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
     pub(crate) backlog: usize,
-    /// An instance is stalled if it runs batches and none has ended for so long.
+    /// Time without the end of a batch after which an instance that runs batches is stalled.
     pub(crate) stall: Duration,
 }
 
