@@ -264,7 +264,7 @@ impl Engine {
         // A client that fills the backlog does not take the share of another one, which then waits behind it.
         let held = state.by_client.get(&client).copied().unwrap_or(0);
         let clients = state.by_client.len() + usize::from(held == 0);
-        let is_full = admitted >= backlog && held >= backlog / clients;
+        let is_full = admitted >= backlog && held >= (backlog / clients).max(1);
         if is_full || admitted + images > capacity {
             drop(state);
             shared.metrics.shed(priority, images);
