@@ -375,9 +375,12 @@ impl Args {
                 );
             }
         }
+        // A signal during the start removes temporary files, and ends the process.
+        let loading = super::interrupt::start()?;
         let server = Server::start(options)?;
         // Catch signals before the address is logged: whatever reads it may stop the server.
         let signals = server.catch_signals()?;
+        drop(loading);
         for address in server.addresses() {
             tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
