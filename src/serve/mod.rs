@@ -17,8 +17,8 @@
 //!
 //! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
 //! gives the images and texts to its `scheduler`. `listen`, `connections`, `guard`, `origin`, `limits`, `memory`, `stream` and
-//! `access_log` come before all of them, and `answer` after. `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
-//! asynchronous: decoding and running are threads of their own.
+//! `access_log` come before all of them, and `answer` after. `health`, `openai` and `triton` answer what the clients of those protocols
+//! ask beside inference. Only connections are asynchronous: decoding and running are threads of their own.
 
 mod access_log;
 mod answer;
