@@ -140,7 +140,8 @@ impl hyper::body::Body for Answer {
                 other => return Poll::Ready(other),
             }
         }
-        Limit::set(Some(Instant::now() + self.time));
+        // A time that cannot be added is no limit.
+        Limit::set(Instant::now().checked_add(self.time));
         Poll::Ready(Some(Ok(Frame::data(self.part()))))
     }
 

@@ -348,7 +348,8 @@ impl Repository {
 
     /// Ends unloaded models when their requests in flight have ended. Does not wait for a thread that hangs.
     fn end(&self, name: &str, versions: BTreeMap<u64, Arc<Model>>) {
-        let deadline = Instant::now() + self.options.drain_timeout;
+        // A year is as good as no limit, and can be added.
+        let deadline = Instant::now() + self.options.drain_timeout.min(Duration::from_secs(365 * 86400));
         versions.values().for_each(|model| model.close());
         let ended = versions.values().all(|model| model.join(deadline));
         if !ended {
