@@ -388,6 +388,7 @@ impl Args {
         tracing::info!("stopping: finishing the requests in flight");
         if !server.stop() {
             drop(log);
+            hipvit::temporary::remove_all();
             // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
             signal_hook::low_level::exit(0);
         }

@@ -294,7 +294,7 @@ impl Server {
         if ended {
             tracing::info!("stopped");
         } else {
-            tracing::warn!("stopped; a batch that does not end is left behind");
+            tracing::warn!("stopped; a batch or a load that does not end is left behind");
             // Freeing memory of a device that hangs may hang, too.
             std::mem::forget(service);
         }
