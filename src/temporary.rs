@@ -1,5 +1,5 @@
-//! Temporary files and folders. They have the permissions of any new file, and those of this process are listed, so that a program
-//! can remove them when a signal ends it.
+//! Temporary files and folders. They have the permissions of any new file. Those of this process are listed, so that a program can
+//! remove them when a signal ends it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,7 +62,7 @@ impl List {
         Self(Mutex::new(BTreeSet::new()))
     }
 
-    /// Removes what is listed. What has been renamed or removed meanwhile is not there any more.
+    /// Removes the listed files and folders. Ignores those that were renamed or removed meanwhile.
     fn remove_all(&self) {
         for path in self.0.lock().iter() {
             let _ = if path.is_dir() && !path.is_symlink() {

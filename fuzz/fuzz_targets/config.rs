@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use hipvit_fuzz::{Model, load};
 use libfuzzer_sys::fuzz_target;
 
-/// The golden models, each with what its configuration, and no other, contains.
+/// The golden models, each with a mark that only its configuration contains.
 static MODELS: LazyLock<Vec<(&[u8], Model)>> = LazyLock::new(|| {
     let models: [(&[u8], &str); 7] = [
         (b"dinov2_with_registers", "hf_dinov2_registers"),

@@ -6,7 +6,7 @@ use hipvit::image::{DecodeOptions, Limits, decode};
 use hipvit_fuzz::{check_error, within};
 use libfuzzer_sys::fuzz_target;
 
-/// What decoders take whatever the image's size: windows of decompressors, tables of codes, rows of a few KiB.
+/// Maximum bytes that decoders take for an image of any size: windows of decompressors, tables of codes, rows of a few KiB.
 const CONSTANT: u64 = 2 << 20;
 
 /// Writes the checksums of a PNG's chunks, which would hide most changes otherwise.

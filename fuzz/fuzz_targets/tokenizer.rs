@@ -1,4 +1,4 @@
-//! `tokenizer.json` of a text tower. What the crate `tokenizers` panics at is an error.
+//! `tokenizer.json` of a text tower. A panic of the crate `tokenizers` becomes an error.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What the fuzz targets share.
+//! Helpers of the fuzz targets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub fn folder() -> TempDir {
     made.expect("a temporary folder can be made")
 }
 
-/// A loaded dual encoder, one file of whose tokenizer changes.
+/// A loaded dual encoder whose tokenizer has one file that changes.
 pub struct Texts {
     folder: TempDir,
     session: Session,
@@ -107,7 +107,7 @@ impl Texts {
         Self { folder, session }
     }
 
-    /// Makes the tokenizer that of `spiece.model`.
+    /// Configures the tokenizer of `spiece.model`.
     pub fn with_sentence_piece(self) -> Self {
         let config = r#"{"tokenizer_class": "SiglipTokenizer", "pad_token": "</s>", "unk_token": "<unk>"}"#;
         fs::write(self.folder.path().join("tokenizer_config.json"), config).expect("the file can be written");

@@ -1,4 +1,4 @@
-//! What happens when a signal ends the process (Ctrl-C, `kill`, a terminal that is closed): results are kept, temporary files removed.
+//! Keeps results and removes temporary files when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

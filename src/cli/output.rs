@@ -131,7 +131,7 @@ pub fn named(error: io::Error) -> io::Error {
 pub enum Sink {
     /// Text, whose styles are removed where they are not enabled.
     Text(Stdout),
-    /// Values that are shown on a terminal as they are, such as those of CSV.
+    /// Values on a terminal, such as CSV, whose control characters are escaped.
     Terminal(Escaping<Stdout>),
     /// Bytes as they are.
     Binary(StdoutLock<'static>),

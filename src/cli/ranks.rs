@@ -124,7 +124,7 @@ impl Ranks {
                 output::leave_to_rank_0();
             } else if world.is_open() {
                 output::warning(
-                    "everybody who reaches rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters at all ranks",
+                    "any peer that reaches rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters at all ranks",
                 );
             }
             if divide {

@@ -36,7 +36,7 @@ pub struct Args {
     repository: Option<PathBuf>,
     /// Let clients load and unload models of --model and --repository by name
     ///
-    /// Beyond this machine it needs --token-file: whoever can unload models can stop the service.
+    /// Beyond this machine it needs --token-file, because a client that unloads models stops the service.
     #[arg(long)]
     model_control: bool,
     /// Allow --model-control beyond this machine without a token
@@ -93,7 +93,7 @@ pub struct Args {
     /// File with the bearer token that clients must send
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Name by which clients and web pages may address the server, beside IP addresses and localhost; repeatable
+    /// Host name of the server besides IP addresses and localhost; repeatable
     ///
     /// Requests to other names are refused: on loopback always, elsewhere if this option is given. A reverse proxy on this machine that
     /// forwards the public name needs it.
@@ -139,16 +139,16 @@ struct LimitArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
     max_pixels: u64,
-    /// Memory for images that are being decoded, as 800M or 4G [default: half of the machine's or container's memory]
+    /// Memory for decoding images, as 800M or 4G [default: half of the memory]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     max_decode_memory: Option<u64>,
     /// Maximum size of a request's body
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
     max_body: usize,
-    /// Maximum size of all bodies in memory
+    /// Maximum memory of all requests and answers
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes)]
     body_memory: usize,
-    /// Maximum number of connections [default: 1024, or fewer where the process may have few open files]
+    /// Maximum number of connections [default: 1024, or what open files allow]
     #[arg(long, value_name = "N", value_parser = positive)]
     max_connections: Option<usize>,
     /// Time in which a client must send the head of a request
@@ -271,10 +271,16 @@ fn mebibytes(text: &str) -> Result<usize, String> {
 /// A host of `--allow-host`, without scheme and port.
 fn host_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let text = text.trim_end_matches('.');
     if text.is_empty() || !text.chars().all(allowed) {
         return Err("must be a name without scheme and port, as vit.example.org".into());
     }
-    Ok(text.trim_end_matches('.').to_owned())
+    Ok(text.to_owned())
+}
+
+/// True if other machines can reach one of the addresses.
+fn is_open(listen: &[SocketAddr]) -> bool {
+    listen.iter().any(|address| !address.ip().is_loopback())
 }
 
 /// Maximum size of a file with a token.
@@ -296,7 +302,7 @@ pub(super) fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Open files that connections leave to models, logs and the sensors.
+/// Number of open files that connections leave to models, logs and sensors.
 const RESERVED_FILES: u64 = 256;
 
 /// Raises the number of files that this process may open as far as it may. Returns the number, if there is a limit.
@@ -314,7 +320,7 @@ fn open_files() -> Option<u64> {
     limit.current
 }
 
-/// The maximum number of connections: the one that is given, or what the limit of open files leaves of the default.
+/// Returns the maximum number of connections: the given one, or as much of the default as the limit of open files allows.
 fn connections(given: Option<usize>, files: Option<u64>) -> usize {
     let default = ServerLimits::default().connections;
     // Few files are shared in halves.
@@ -358,9 +364,9 @@ impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
         // Writes the last lines when it is dropped.
-        let _log = self.log();
+        let log = self.log();
         let options = self.options()?;
-        if options.listen.iter().any(|address| !address.ip().is_loopback()) {
+        if is_open(&options.listen) {
             if options.token.is_none() {
                 tracing::warn!("listening beyond this machine without --token-file: every client is served");
             } else if options.tls.is_none() {
@@ -369,15 +375,23 @@ impl Args {
                 );
             }
         }
+        // A signal during the start removes temporary files, and ends the process.
+        let loading = super::interrupt::start()?;
         let server = Server::start(options)?;
         // Catch signals before the address is logged: whatever reads it may stop the server.
         let signals = server.catch_signals()?;
+        drop(loading);
         for address in server.addresses() {
             tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
         server.wait_for(signals);
         tracing::info!("stopping: finishing the requests in flight");
-        server.stop();
+        if !server.stop() {
+            drop(log);
+            hipvit::temporary::remove_all();
+            // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
+            signal_hook::low_level::exit(0);
+        }
         Ok(Outcome::Complete)
     }
 
@@ -400,15 +414,20 @@ impl Args {
             }
             LogFormat::Json => log.with(layer.json().flatten_event(true)).init(),
         }
+        // The default hook would wait for a standard error that is not read.
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         flush
     }
 
-    /// Refuses to let everybody on the network unload models.
+    /// Refuses model control beyond loopback without a token.
     fn check_model_control(&self) -> Result<()> {
-        let is_open = self.listen.iter().any(|address| !address.ip().is_loopback());
-        if self.model_control && is_open && self.token_file.is_none() && !self.insecure_model_control {
-            let reason = "--model-control beyond this machine needs --token-file, so that not everybody can unload models. \
-                --insecure-model-control allows it without a token";
+        if self.model_control
+            && is_open(&self.listen)
+            && self.token_file.is_none()
+            && !self.insecure_model_control
+        {
+            let reason = "--model-control beyond this machine needs --token-file: without a token any client can unload models. \
+                Name a token file, or allow it by --insecure-model-control";
             return Err(Usage(reason).into());
         }
         Ok(())
@@ -493,7 +512,7 @@ mod tests {
     fn a_host_has_neither_scheme_nor_port() {
         assert_eq!(host_name("vit.example.org").unwrap(), "vit.example.org");
         assert_eq!(host_name("localhost.").unwrap(), "localhost");
-        for wrong in ["", "http://vit", "vit:8000", "*", "a b"] {
+        for wrong in ["", ".", "http://vit", "vit:8000", "*", "a b"] {
             assert!(host_name(wrong).is_err(), "{wrong}");
         }
     }

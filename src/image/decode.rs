@@ -287,7 +287,7 @@ pub(crate) fn decode_in(
     decode_unless(name, bytes, options, memory, Cancellation::never())
 }
 
-/// As [`decode_in`], until it is cancelled: then decoding ends soon, with an error that means nothing.
+/// Decodes as [`decode_in`] does, until it is cancelled. Then decoding ends soon, and its error says nothing of the image.
 pub(crate) fn decode_unless(
     name: &str,
     bytes: &[u8],

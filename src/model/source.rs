@@ -18,7 +18,7 @@ use crate::foreign;
 use crate::hip::regular_file;
 use crate::json;
 
-/// Maximum length of a JSON document in bytes, of which parsing makes some 25 times as many.
+/// Maximum length of a JSON document in bytes. Parsing takes some 25 times as much memory.
 const LONGEST_JSON: u64 = 16 << 20;
 
 pub(super) const CONFIG: &str = "config.json";

@@ -1,7 +1,7 @@
 //! The bodies of answers: they count for their memory until the client has read them, and the client has a time to take each part.
 //!
 //! The library of HTTP/2 asks a body for its next part as soon as the window of the stream has a byte for it. A part is therefore
-//! short, and its last byte comes by itself: it is taken when everything before it was sent. While a part waits, the library does not
+//! short, and its last byte comes by itself, after everything before it was sent. While a part waits, the library does not
 //! ask the body for anything, so the task of the stream keeps the time.
 
 use std::pin::{Pin, pin};
@@ -24,7 +24,7 @@ use super::memory::Charge;
 const PART: usize = 64 << 10;
 
 tokio::task_local! {
-    /// When the task's stream has waited too long for its client.
+    /// Deadline of the task's stream for the part that its client takes.
     static LIMIT: Limit;
 }
 
@@ -38,7 +38,7 @@ impl Limit {
     }
 }
 
-/// Runs the streams of HTTP/2 connections, each until its client has not taken a part of its answer in time. Then it is reset.
+/// Runs the streams of HTTP/2 connections. A stream is reset if its client does not take a part of its answer in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamExecutor;
 
@@ -74,19 +74,19 @@ async fn limited<F: Future>(stream: F) {
 /// The body of an answer.
 struct Answer {
     body: Body,
-    /// What has come from `body` and was not offered.
+    /// Bytes of `body` that the connection has not taken.
     rest: Bytes,
-    /// Whether the last byte of a part comes by itself.
+    /// True if the last byte of a part comes by itself.
     splits: bool,
     time: Duration,
     _charge: Charge,
 }
 
-/// Counts an answer whose length is known as that length. What it took to make it is free.
+/// Sets the charge of an answer to its length, if that is known. The memory that making it took is free then.
 ///
 /// # Errors
 ///
-/// There is no memory for it.
+/// Errors of [`Charge::resize`].
 pub(super) fn count(response: &Response, charge: &Charge) -> Result<(), Failure> {
     match response.body().size_hint().exact() {
         Some(bytes) => charge.resize(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -94,7 +94,7 @@ pub(super) fn count(response: &Response, charge: &Charge) -> Result<(), Failure>
     }
 }
 
-/// Lets an answer count as `charge` until it is read, and gives its client `time` for each part.
+/// Keeps `charge` until an answer is read, and gives its client `time` for each part.
 pub(super) fn limit(response: Response, version: Version, charge: Charge, time: Duration) -> Response {
     response.map(|body| {
         if body.is_end_stream() {
@@ -140,7 +140,8 @@ impl hyper::body::Body for Answer {
                 other => return Poll::Ready(other),
             }
         }
-        Limit::set(Some(Instant::now() + self.time));
+        // A time that cannot be added is no limit.
+        Limit::set(Instant::now().checked_add(self.time));
         Poll::Ready(Some(Ok(Frame::data(self.part()))))
     }
 

@@ -1,4 +1,4 @@
-//! Who shares the server: clients by their address.
+//! The clients that share the server, told apart by their addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,7 +1,11 @@
 //! The table of open connections: every client's share of it, and when a connection must end.
 //!
-//! A connection ends if it brings no authorised request in time, is idle, costs more than its requests account for, or its client holds
-//! the most connections of a full table.
+//! A connection ends if one of these is true:
+//!
+//! - it brings no authorised request in time,
+//! - it is idle,
+//! - it receives more than its requests account for,
+//! - the table is full, and its client holds the most connections.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -35,7 +39,7 @@ const REQUEST: u64 = 16 << 10;
 /// Maximum bytes of an announced body that count before they are read.
 const ANNOUNCED: u64 = 1 << 20;
 
-/// Why the server ends a connection.
+/// Reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Closed {
     /// It had no open request for a while.
@@ -135,8 +139,10 @@ impl Open {
         Some(removed)
     }
 
-    /// The connection that makes room for `client`: an idle one of the client with the most connections, which are not fewer than those of
-    /// `client`. One with requests only if its client has more than half of the table, and `client` less.
+    /// Returns the connection that gives way to `client`.
+    ///
+    /// That is the longest idle connection of the client with the most connections, if that client has no fewer than `client`. Without an
+    /// idle one it is the latest of a client with more than half of the table, if `client` has less than half.
     fn displaced_by(&self, client: Client, most: usize) -> Option<u64> {
         let count = |client: &Client| self.by_client.get(client).copied().unwrap_or(0);
         let own = count(&client);
@@ -158,10 +164,10 @@ impl Open {
     }
 }
 
-/// What the server knows of a connection. It is in the extensions of the connection's requests.
+/// State of a connection. It is in the extensions of the connection's requests.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The address at this side.
+    /// Local address.
     pub(super) local: Option<SocketAddr>,
     state: Mutex<State>,
     displaced: Notify,
@@ -171,7 +177,7 @@ pub(super) struct Connection {
 struct State {
     begin: Instant,
     is_authorized: bool,
-    /// Requests that are not answered to their end.
+    /// Number of requests whose answers have not ended.
     open: usize,
     idle_since: Instant,
     allowance: Allowance,
@@ -236,7 +242,7 @@ impl Connection {
         self.displaced.notified().await;
     }
 
-    /// Since when the connection has no open request.
+    /// Returns since when the connection has had no open request. `None` if it has one.
     fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         (state.open == 0).then_some(state.idle_since)
@@ -294,7 +300,7 @@ impl Connection {
     }
 }
 
-/// A request that is not answered to its end.
+/// A request whose answer has not ended.
 #[derive(Debug)]
 pub(super) struct OpenRequest(Arc<Connection>);
 
@@ -306,7 +312,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A body whose data count for its connection: a request's, or with `request` an answer's, until which the request is open.
+/// A body whose data add to the allowance of its connection. The body of an answer has its `request`, which is open until both are dropped.
 #[derive(Debug)]
 pub(super) struct Counted<B> {
     body: B,

@@ -40,7 +40,7 @@ pub fn embeddings(body: &[u8]) {
     }
 }
 
-/// Reads the tensors as those of a model that takes every input.
+/// Reads the tensors as a model does that takes every input.
 fn check(request: InferRequest) {
     let inputs = Inputs {
         image_size: [32, 32],

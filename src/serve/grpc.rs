@@ -22,6 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tower::ServiceExt as _;
 
 use super::failure::{Failure, Kind};
+use super::http::at_length;
 use super::memory::Charge;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
@@ -40,13 +41,10 @@ const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 /// Responses of a stream that its client has not taken.
 const UNREAD: usize = 4;
 
-/// Bytes of messages above which decoding or writing them would hold up other connections.
-const LONG_MESSAGE: usize = 64 << 10;
-
-/// How many times an answer takes the memory of its outputs: as tensors, in the response, and in its message.
+/// Number of copies of its outputs that an answer takes: as tensors, in the response, and in its message.
 const COPIES: usize = 3;
 
-/// Why the library's methods for inference do nothing.
+/// Error of the library's methods for inference.
 const ROUTED: &str = "inferences have routes of their own";
 
 impl From<Failure> for Status {
@@ -262,15 +260,6 @@ fn check_repository(name: &str) -> Result<(), Failure> {
     Err(Failure::new(Kind::Unsupported, reason))
 }
 
-/// Parses or writes what may be long without holding up other connections.
-fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes > LONG_MESSAGE {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
-    }
-}
-
 /// Decodes the message of a request within the memory that there is for it.
 fn decode(message: Bytes, memory: &Charge) -> Result<proto::ModelInferRequest, Failure> {
     memory.grow(wire::decoded_size(&message)?)?;
@@ -394,7 +383,17 @@ async fn model_stream_infer(
                 let message = match messages.next(&memory).await {
                     Ok(Some(message)) => message,
                     Ok(None) => return Status::ok(""),
-                    Err(failure) => return failure.into(),
+                    Err(failure) => {
+                        // A stream that cannot be read is one that its client has left.
+                        if failure.kind() != Kind::InvalidArgument {
+                            let refused = Call {
+                                protocol: "grpc",
+                                ..call.clone()
+                            };
+                            service.refused(&refused, "", &failure);
+                        }
+                        return failure.into();
+                    }
                 };
                 let trace = service.traces.request(STREAM_SPAN.into(), &headers);
                 trace.describe("rpc.system", "grpc");
@@ -571,67 +570,4 @@ fn write(response: &InferResponse) -> proto::ModelInferResponse {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tensor(datatype: &str, contents: Option<InferTensorContents>) -> InferInputTensor {
-        InferInputTensor {
-            name: "x".into(),
-            datatype: datatype.into(),
-            shape: vec![1],
-            contents,
-            ..InferInputTensor::default()
-        }
-    }
-
-    fn read_one(tensor: InferInputTensor, raw: &[&'static [u8]]) -> Result<Data, Failure> {
-        let request = proto::ModelInferRequest {
-            inputs: vec![tensor],
-            raw_input_contents: raw.iter().map(|&bytes| Bytes::from_static(bytes)).collect(),
-            ..proto::ModelInferRequest::default()
-        };
-        Ok(read(request)?.inputs.remove(0).data)
-    }
-
-    #[test]
-    fn elements_are_raw_or_in_their_field() {
-        let contents = InferTensorContents {
-            uint_contents: vec![7, 255],
-            fp32_contents: vec![0.5],
-            bytes_contents: vec![Bytes::from_static(b"a")],
-            ..InferTensorContents::default()
-        };
-        let of = |datatype| read_one(tensor(datatype, Some(contents.clone())), &[]);
-        assert_eq!(of("UINT8"), Ok(Data::Numbers(vec![7.0, 255.0])));
-        assert_eq!(of("FP32"), Ok(Data::Numbers(vec![0.5])));
-        assert_eq!(of("BYTES"), Ok(Data::Bytes(vec!["a".into()])));
-        for datatype in ["FP16", "BF16"] {
-            let expected = format!("input `x`: {datatype} can only be sent in `raw_input_contents`");
-            assert_eq!(of(datatype).unwrap_err().message(), expected);
-            let raw = read_one(tensor(datatype, None), &[b"ab"]);
-            assert_eq!(raw, Ok(Data::Raw("ab".into())));
-        }
-        let both = read_one(tensor("FP32", Some(contents)), &[b"abcd"]).unwrap_err();
-        assert_eq!(
-            both.message(),
-            "input `x`: has `contents` and `raw_input_contents`"
-        );
-        let two = read_one(tensor("FP32", None), &[b"abcd", b"efgh"]).unwrap_err();
-        assert_eq!(two.message(), "`raw_input_contents` has 2 tensors for 1 inputs");
-    }
-
-    #[test]
-    fn a_calls_timeout_is_read() {
-        let of = |text: &'static str| {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            timeout(&metadata)
-        };
-        assert_eq!(timeout(&MetadataMap::new()), Ok(None));
-        assert_eq!(of("1500m"), Ok(Some(Duration::from_millis(1500))));
-        assert_eq!(of("2H"), Ok(Some(Duration::from_secs(7200))));
-        for wrong in ["", "5", "m", "5x", "-5m", "123456789n"] {
-            assert!(of(wrong).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -45,13 +45,13 @@ const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 /// Maximum size of the body of a call of gRPC other than inference: names and parameters.
 const CALL_BODY: usize = 1 << 20;
 
-/// How many times its body such a call takes when it is decoded: an entry of a map has two bytes at least.
+/// Maximum number of decoded bytes for each byte of such a body. An entry of a map has two bytes at least.
 const DECODED_CALL: usize = 128;
 
-/// What a stream takes beside its messages: a frame that has come, and its task.
+/// Bytes that a stream takes beside its messages, for a received frame and its task.
 const STREAM_MEMORY: usize = 16 << 10;
 
-/// Paths of gRPC, whatever type the body is said to have.
+/// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
 
 /// The call with one request.
@@ -144,13 +144,16 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     };
     let read = async {
         if is_open && !is_small_call {
-            // Health needs no body, so nobody waits for one.
+            // Health needs no body, so the server does not wait for one.
             return Ok(Bytes::new());
         }
         if is_open {
+            let limit = service.options.limits.header_time;
             let read = service.bodies.read(body, length, most, &memory);
-            let read = tokio::time::timeout(service.options.limits.header_time, read).await;
-            return read.unwrap_or_else(|_| Err(service.bodies.too_slow()));
+            return tokio::time::timeout(limit, read).await.unwrap_or_else(|_| {
+                let reason = format!("the body took more than {limit:?}");
+                Err(Failure::new(Kind::SlowClient, reason))
+            });
         }
         let bytes = service.bodies.read(body, length, most, &memory).await?;
         if is_small_call {
@@ -197,7 +200,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     }
 }
 
-/// The length of a body that the client says.
+/// Returns the length that the client announces for its body.
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -120,10 +120,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 }
 
 /// Parses or writes what may be long without holding up other connections.
-fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    match bytes > LONG_BODY {
-        true => tokio::task::block_in_place(work),
-        false => work(),
+pub(super) fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > LONG_BODY {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 
@@ -142,7 +143,9 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let path = Path::from_request_parts(parts, state).await;
         path.map(|Path(path)| path).map_err(|_| {
-            let failure = Failure::invalid("the path is not UTF-8 after its percent-encoding is removed");
+            let failure = Failure::invalid(
+                "the path is not UTF-8 after its percent-encoding is removed. Encode names as UTF-8",
+            );
             openai::error_at(parts.uri.path(), failure)
         })
     }

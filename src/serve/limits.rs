@@ -1,5 +1,5 @@
-//! What bounds the memory and the time that clients can take. A body is read whole before anything looks at it: within a size, a
-//! time, and the memory of its client.
+//! Limits of the memory and the time that clients can take. A body is read whole before it is parsed: within a size, a time, and the
+//! memory of its client.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -97,7 +97,7 @@ impl Acceptor {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Of the one connection, or there are no file descriptors now.
+                    // This connection failed, or no file descriptor is free.
                     self.metrics.accept_errors.inc();
                     failures.warn(&error);
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -149,7 +149,7 @@ impl Acceptor {
         }
     }
 
-    /// What a client sends first, in the time that it has for it; `None`: it took longer, or the server stops.
+    /// Waits for what a client sends first. Returns `None` if it takes longer than a head may, or if the server stops.
     async fn begin<T>(&self, begin: impl Future<Output = T>, mut stop: watch::Receiver<bool>) -> Option<T> {
         tokio::select! {
             begin = tokio::time::timeout(self.header_time, begin) => begin.ok(),
@@ -248,7 +248,7 @@ impl Acceptor {
     }
 }
 
-/// Failures to accept a connection, of which one in a while is logged.
+/// Failures to accept a connection. At most one per [`WARNING_INTERVAL`] is logged.
 #[derive(Debug, Default)]
 struct Failures {
     warned: Option<Instant>,

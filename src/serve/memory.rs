@@ -1,7 +1,7 @@
 //! The account of memory: what requests and answers take, from the first byte of a request until its client has read the answer.
 //!
-//! Each client has a share: it may take more only while it holds no more than what is left free. So one client gets at most half of
-//! the account, two that take all they can get a third each, and the request of another one still finds memory.
+//! Each client has a share: it may take more only while it holds no more than what is left free. One client gets at most half of the
+//! account, and two clients that take all they can get a third each. The request of another client still finds memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Account {
         self.0.share()
     }
 
-    /// Begins to count for a client. All clients that are not known are one.
+    /// Begins a charge of a client. All unknown clients are one client.
     pub(super) fn charge(&self, client: Option<Client>) -> Charge {
         Charge(Some(Arc::new(Held {
             shared: self.0.clone(),
@@ -70,7 +70,7 @@ impl Shared {
         let held = state.clients.get(&client).copied().unwrap_or_default();
         let (held, used) = (held.saturating_add(bytes), state.used.saturating_add(bytes));
         if held > self.total.saturating_sub(used) {
-            let reason = "the server has no memory for the request now: its clients share --body-memory";
+            let reason = "the server has no memory for the request now: its clients share --body-memory. Try again later";
             return Err(Failure::new(Kind::Overloaded(Duration::from_secs(1)), reason));
         }
         state.used = used;
@@ -125,7 +125,7 @@ impl Charge {
             return Err(Failure::new(
                 Kind::TooLarge,
                 format!(
-                    "the request takes {grown} bytes of memory, and {share} are the most, half of --body-memory. Send less at once"
+                    "the request takes {grown} bytes of memory, which exceeds {share}, half of --body-memory. Send less at once"
                 ),
             ));
         }
@@ -143,11 +143,11 @@ impl Charge {
         }
     }
 
-    /// Takes more memory or gives some back, so that this is `bytes`.
+    /// Takes more memory or gives some back, until the charge has `bytes`.
     ///
     /// # Errors
     ///
-    /// Those of [`grow`](Self::grow).
+    /// Errors of [`grow`](Self::grow).
     pub(super) fn resize(&self, bytes: usize) -> Result<(), Failure> {
         self.shrink_to(bytes);
         let sum = self.0.as_ref().map_or(bytes, |held| *held.bytes.lock());
@@ -225,7 +225,7 @@ impl Buffer {
             self.charge.grow(grown - capacity)?;
             let more = self.bytes.try_reserve_exact(grown - self.bytes.len());
             more.map_err(|_| {
-                let reason = "the system has no memory for the request now";
+                let reason = "the system has no memory for the request now. Try again later";
                 Failure::new(Kind::Overloaded(Duration::from_secs(1)), reason)
             })?;
         }

@@ -266,7 +266,7 @@ impl Metrics {
         );
         let accept_errors = register!(
             "accept_errors",
-            "Connections that could not be accepted, as for want of file descriptors",
+            "Connections that could not be accepted, such as without a free file descriptor",
             Counter::default()
         );
         let refused_requests = register!(
@@ -276,12 +276,12 @@ impl Metrics {
         );
         let body_bytes = register!(
             "request_body_bytes",
-            "Bytes of request bodies in memory",
+            "Bytes that requests and answers take in memory",
             Gauge::default()
         );
         let body_limit = register!(
             "request_body_limit_bytes",
-            "Maximum bytes of request bodies in memory",
+            "Maximum bytes that requests and answers take in memory",
             Gauge::default()
         );
         let decode_bytes = register!(

@@ -16,9 +16,9 @@
 //! ```
 //!
 //! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
-//! gives the images and texts to its `scheduler`. `listen`, `connections`, `guard`, `origin`, `limits`, `stream` and `access_log` come before all of them.
-//! `health`, `openai` and `triton` answer what the clients of those protocols ask beside inference. Only connections are
-//! asynchronous: decoding and running are threads of their own.
+//! gives the images and texts to its `scheduler`. `listen`, `connections`, `guard`, `origin`, `limits`, `memory`, `stream` and
+//! `access_log` come before all of them, and `answer` after. `health`, `openai` and `triton` answer what the clients of those protocols
+//! ask beside inference. Only connections are asynchronous: decoding and running are threads of their own.
 
 mod access_log;
 mod answer;
@@ -296,7 +296,7 @@ impl Server {
         if ended {
             tracing::info!("stopped");
         } else {
-            tracing::warn!("stopped; a batch that does not end is left behind");
+            tracing::warn!("stopped; a batch or a load that does not end is left behind");
             // Freeing memory of a device that hangs may hang, too.
             std::mem::forget(service);
         }

@@ -1,10 +1,10 @@
-//! Web pages cannot drive the server: what a browser says about where a request goes to and comes from.
+//! Checks that keep foreign web pages from driving the server, by what a browser says of a request's target and origin.
 //!
 //! A page of any site can send requests to every address that its browser reaches. Two checks refuse them:
 //!
 //! - `Host` (`:authority` on HTTP/2) must name this server. A page that points a DNS name of its own at 127.0.0.1 (DNS rebinding) sends
 //!   that name. IP addresses and `localhost` cannot be pointed elsewhere.
-//! - `Origin` and `Sec-Fetch-Site`, which pages cannot change, must be those of this server. Reading requests need no check: without
+//! - `Origin` and `Sec-Fetch-Site`, which pages cannot change, must name this server. Reading requests need no check: without
 //!   CORS headers a page cannot read the answer.
 
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const SHOWN: usize = 100;
 
 /// Refuses a request that a web page of another site may have sent. `local` is the connection's address at this side.
 ///
-/// `Host` is checked where a web page reaches a server that others do not, which is loopback, and everywhere if `allowed` names hosts.
+/// `Host` is checked on loopback, where web pages reach a server that other clients cannot, and everywhere if `allowed` names hosts.
 pub(super) fn check<B>(
     request: &Request<B>,
     local: Option<IpAddr>,
@@ -76,7 +76,7 @@ fn check_origin(headers: &HeaderMap, hosts: &[Authority], allowed: &[String]) ->
     let site = headers.get("sec-fetch-site");
     if !headers.contains_key(ORIGIN) && site.is_some_and(|site| site != "same-origin" && site != "none") {
         return Err(forbidden(
-            "the request comes from a web page of another site".into(),
+            "the request comes from a web page of another site. Send it from the server's own origin".into(),
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Counts every request that is answered with an error, of every path and whoever refused it.
+//! Counts the requests that are answered with an error, for every path and every layer that refuses.
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, StatusCode};
@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::metrics::Metrics;
 
-/// What is known of a request before it is handled.
+/// The protocol of a request, and true if it asks for health. Read before the request is handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestKind {
     is_grpc: bool,
@@ -63,7 +63,7 @@ fn http_reason(status: StatusCode, is_health: bool) -> Option<&'static str> {
     })
 }
 
-/// The reason in the headers of an answer without messages, which is what an error is.
+/// Returns the reason of an error, whose status is in the headers because it has no message. `None` for other answers.
 fn grpc_reason(headers: &HeaderMap) -> Option<&'static str> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     Some(match code {

@@ -89,7 +89,7 @@ impl Model {
         self.engines().all(Engine::is_ready)
     }
 
-    /// Why the model runs nothing; `None` if it does.
+    /// Returns why the model runs nothing. `None` if it runs.
     fn fault(&self) -> Option<String> {
         self.engines().find_map(Engine::fault)
     }
@@ -346,9 +346,10 @@ impl Repository {
         Ok(())
     }
 
-    /// Ends models that are no longer found when the requests in flight have ended. A thread that hangs is left.
+    /// Ends unloaded models when their requests in flight have ended. Does not wait for a thread that hangs.
     fn end(&self, name: &str, versions: BTreeMap<u64, Arc<Model>>) {
-        let deadline = Instant::now() + self.options.drain_timeout;
+        // A year is as good as no limit, and can be added.
+        let deadline = Instant::now() + self.options.drain_timeout.min(Duration::from_secs(365 * 86400));
         versions.values().for_each(|model| model.close());
         let ended = versions.values().all(|model| model.join(deadline));
         if !ended {
@@ -363,15 +364,17 @@ impl Repository {
 
     /// Ends every model when the requests in flight have ended. Returns false if something still runs at `deadline`.
     pub(super) fn close(&self, deadline: Instant) -> bool {
-        // A model that is being loaded is not waited for any longer either.
+        // First, so that their threads have ended when a load that takes long has used up the time.
+        self.loaded().iter().for_each(|model| model.close());
         let changes = self.changes.try_lock_until(deadline);
+        // With what was loaded meanwhile.
         let loaded = self.loaded();
         loaded.iter().for_each(|model| model.close());
         let ended = loaded.iter().all(|model| model.join(deadline));
         ended && changes.is_some()
     }
 
-    /// The caller holds `changes`, or nobody else has the repository yet.
+    /// Loads a model. The caller holds `changes`, or has the repository for itself.
     fn load_now(&self, name: &str) -> Result<()> {
         let (directory, versions) = match self.entries.read().get(name) {
             Some(entry) => (entry.directory.clone(), entry.versions.clone()),

@@ -53,7 +53,7 @@ pub(super) struct Call {
     pub(super) protocol: &'static str,
     /// The time limit of the transport, if it has one.
     pub(super) limit: Option<Duration>,
-    /// Who asks, for its share of the decoders.
+    /// Client that asks, for its share of the decoders.
     pub(super) client: Option<Client>,
     pub(super) trace: Trace,
     /// Facts of the request for the access log.
@@ -62,7 +62,7 @@ pub(super) struct Call {
     pub(super) memory: Charge,
     /// Memory that its answer takes.
     pub(super) answer: Charge,
-    /// How many times the answer takes the memory of its outputs while it is made.
+    /// Number of copies of its outputs that the answer takes while it is made.
     pub(super) copies: usize,
 }
 

@@ -9,7 +9,7 @@ use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
 use super::memory::{Buffer, Charge};
 
-/// What stands before a message: whether it is compressed, and its length in four bytes.
+/// Length of a message's header in bytes: one that says if the message is compressed, and four of its length.
 const HEADER: usize = 5;
 
 /// Reads the length of a message from its header.
@@ -33,7 +33,7 @@ fn length(header: [u8; HEADER], most: usize) -> Result<usize, Failure> {
 ///
 /// # Errors
 ///
-/// The body has less or more than one message, or [`length`] refuses it.
+/// [`Failure`] if the body has less or more than one message, and the errors of [`length`].
 pub(super) fn only_message(mut body: Bytes, most: usize) -> Result<Bytes, Failure> {
     let wrong = |what: &str| Failure::invalid(format!("the call needs one message, and its body {what}"));
     let header = *body.first_chunk().ok_or_else(|| wrong("has none"))?;
@@ -62,7 +62,7 @@ pub(super) fn frame(message: &impl prost::Message) -> Bytes {
 #[derive(Debug)]
 pub(super) struct Messages {
     body: Body,
-    /// What has come of the next messages.
+    /// Received bytes of the next messages.
     rest: Bytes,
     limits: BodyMemory,
 }
@@ -76,7 +76,7 @@ impl Messages {
         }
     }
 
-    /// Waits for bytes; false at the end of the body.
+    /// Waits for bytes. Returns false at the end of the body.
     async fn has_more(&mut self) -> Result<bool, Failure> {
         while self.rest.is_empty() {
             let Some(frame) = self.body.frame().await else {
@@ -90,11 +90,11 @@ impl Messages {
         Ok(true)
     }
 
-    /// Waits for the next message, which `charge` counts for; `None` at the end of the body.
+    /// Waits for the next message, whose bytes `charge` takes. Returns `None` at the end of the body.
     ///
     /// # Errors
     ///
-    /// The message is too large, too slow, incomplete or compressed, or there is no memory for it.
+    /// [`Failure`] if the message is too large, too slow, incomplete or compressed, or there is no memory for it.
     pub(super) async fn next(&mut self, charge: &Charge) -> Result<Option<Bytes>, Failure> {
         // Between messages a client may be silent.
         if !self.has_more().await? {
@@ -207,7 +207,7 @@ mod tests {
             let held = charge();
             held.grow(9 << 10).unwrap();
             assert!(matches!(kind(&message(4990)).await, Kind::Overloaded(_)));
-            // That of a message that is only announced is not taken.
+            // A message that is only announced takes no memory.
             drop(held);
             assert_eq!(memory.account().used(), 0);
         });

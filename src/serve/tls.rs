@@ -45,7 +45,7 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Why clients will refuse a certificate at `now`, as far as its dates tell.
+/// Returns why clients will refuse a certificate at `now`, judged by its dates.
 fn invalidity(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<&'static str> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     // Without trust anchors the dates are all that is looked at: a valid certificate has an unknown issuer.

@@ -1,5 +1,5 @@
 //! Bounds the memory that a gRPC request is decoded to: its message is walked before anything is allocated for it. Two bytes of a message
-//! can be a tensor of hundreds.
+//! can become a tensor of hundreds of bytes.
 
 use super::failure::Failure;
 use super::proto::InferParameter;
@@ -67,7 +67,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// Counts what there may be a number of.
+/// A count with a limit.
 struct Count {
     what: &'static str,
     most: usize,
@@ -100,7 +100,7 @@ fn varints(packed: &[u8]) -> usize {
 ///
 /// # Errors
 ///
-/// The message is malformed, or has more tensors, dimensions or parameters than any request.
+/// [`Failure`] if the message is malformed, or has more tensors, dimensions or parameters than any request.
 pub(super) fn decoded_size(message: &[u8]) -> Result<usize, Failure> {
     let mut size = 0;
     let mut inputs = Count::new("inputs", MAX_TENSORS);
@@ -231,7 +231,7 @@ mod tests {
             let failure = decoded_size(&message).unwrap_err();
             assert!(failure.message().contains(expected), "{failure}, not {expected}");
         }
-        // Those of which there may be many count for what they become.
+        // Elements, which may be many, count with their decoded size.
         let count = 10_000;
         for (message, each) in [
             (in_contents(&many(&field(8, b""), count)), 256),

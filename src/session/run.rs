@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// As [`run_with`](Self::run_with). Results may be NaN or infinite also in a [strict](crate::SessionBuilder::strict) session: the
+    /// Runs as [`run_with`](Self::run_with) does. Results may be NaN or infinite also in a [strict](crate::SessionBuilder::strict) session: the
     /// caller checks each image's.
     #[cfg(feature = "serve")]
     pub(crate) fn run_unchecked<'a>(
@@ -501,7 +501,7 @@ fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
     Ok(())
 }
 
-/// To the host, whether the results are finite or not.
+/// Collects results on the host, finite or not.
 #[cfg(feature = "serve")]
 struct Unchecked(Option<Outputs>);
 

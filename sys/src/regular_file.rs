@@ -37,7 +37,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Reads the regular file at `path`, which may have up to `longest` bytes.
 ///
 /// # Errors
-/// As [`open`], if it cannot be read, and [`io::ErrorKind::FileTooLarge`] if it is longer.
+/// Errors of [`open`] and of reading, and [`io::ErrorKind::FileTooLarge`] if the file is longer.
 pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let file = open(path)?;
@@ -60,7 +60,7 @@ pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// A number of bytes in MiB or KiB, if it is a multiple of these.
+/// Returns a number of bytes as text, in MiB or KiB if it is a multiple of one.
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 bytes".to_owned(),

@@ -1,5 +1,5 @@
-//! What is not a regular file where one is expected: an error that names it, at once. A FIFO would be waited for, and a device
-//! never ends.
+//! FIFOs, devices and directories where a regular file is expected give an error at once, which names them. Otherwise a FIFO would be
+//! waited for, and a device never ends.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -140,7 +140,7 @@ pub(super) fn receive<T: DeserializeOwned>(
     receive_from(stream, longest)
 }
 
-/// Receives the next message, of at most `longest` bytes, which must arrive whole before `deadline`.
+/// Receives the next message, of at most `longest` bytes. All of it must arrive before `deadline`.
 pub(super) fn receive_before<T: DeserializeOwned>(
     stream: &TcpStream,
     deadline: Instant,

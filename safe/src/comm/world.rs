@@ -30,7 +30,7 @@ const MAX_RANKS: usize = 1 << 16;
 /// Variable of the secret that all ranks of a run have.
 const SECRET: &str = "HIPVIT_RENDEZVOUS_SECRET";
 
-/// Minimum length of the secret in bytes: who records a handshake can try shorter ones.
+/// Minimum length of the secret in bytes. Shorter secrets can be found by trying them on a recorded handshake.
 const MIN_SECRET: usize = 16;
 
 /// How many ports are tried, one after the other: another run of the same host may have the first.
@@ -93,7 +93,7 @@ const LAUNCHERS: [Launcher; 5] = [
 impl World {
     /// Of this process's environment; `None` if no launcher has set a rank.
     ///
-    /// `HIPVIT_RENDEZVOUS_SECRET` may have a secret of at least 16 bytes, the same at all ranks, by which these recognise each other.
+    /// `HIPVIT_RENDEZVOUS_SECRET` may have a secret of at least 16 bytes, the same at all ranks, by which they recognise each other.
     ///
     /// # Errors
     ///
@@ -229,8 +229,9 @@ impl World {
         &self.ports
     }
 
-    /// True if everybody who reaches rank 0's port can join the run: `MASTER_ADDR` is not a loopback address,
-    /// `HIPVIT_RENDEZVOUS_SECRET` is not set, and the launcher gives the run no name.
+    /// True if any peer that reaches rank 0's port can join the run.
+    ///
+    /// Such a run has a `MASTER_ADDR` that is not a loopback address, no `HIPVIT_RENDEZVOUS_SECRET`, and no name from its launcher.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.is_open

@@ -75,8 +75,8 @@ impl KernelCache {
         &self.folder
     }
 
-    /// How many files it holds, and their bytes. Writes a kernel's worth of bytes for a moment, since what cannot be kept is
-    /// compiled at every start.
+    /// Returns the number of files and their bytes. Writes a kernel's worth of bytes for a moment to find a full disk: kernels that cannot
+    /// be kept are compiled at every start.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The log on standard error. A thread writes, so that a full disk, a closed pipe or one that is not read holds up no request: lines that
-//! find the queue full, or that cannot be written, are lost.
+//! The log on standard error. A thread writes the lines, so that a full disk, a closed pipe or an unread pipe delays no request. Lines are
+//! lost if the queue is full, or if they cannot be written.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -16,7 +16,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered when all lines before it have been written.
+    /// Asks for an answer when all lines before it have been written.
     End(SyncSender<()>),
 }
 

@@ -28,7 +28,7 @@ fn limit(ranks: usize) -> usize {
     }
 }
 
-/// Why RCCL sums everything.
+/// Reason why RCCL computes all sums.
 #[derive(Clone, Debug)]
 pub(super) struct NoDirect {
     pub(super) reason: String,
@@ -37,7 +37,7 @@ pub(super) struct NoDirect {
 }
 
 impl NoDirect {
-    /// Nothing failed.
+    /// Returns a reason that is a choice, not a failure.
     pub(super) fn chosen(reason: &str) -> Self {
         Self {
             reason: reason.to_owned(),

@@ -65,7 +65,7 @@ pub struct Replays {
     /// With tensor parallelism, what sums over the GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<String>,
-    /// Why the library sums although the GPUs can access each other's memory, if setting that up failed.
+    /// Reason why RCCL sums although the GPUs can access each other's memory. Set if that access could not be set up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_direct: Option<String>,
 }

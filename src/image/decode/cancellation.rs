@@ -1,12 +1,12 @@
-//! Decoding that its caller may end before its end.
+//! Cancellation of decoding by its caller.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use super::Failure;
 
-/// Bytes of a file that a decoder may take between two questions whether it is cancelled. A deflated byte is up to a thousand pixels'
-/// bytes.
+/// Maximum bytes of a file that a decoder takes between two checks for cancellation. A deflated byte becomes up to a thousand bytes of
+/// pixels.
 const INTERVAL: usize = 4 << 10;
 
 /// Says whether the pixels of an image are still wanted. Decoders ask once per row of blocks, strip or tile, or some KiB of the file.
@@ -58,7 +58,7 @@ impl fmt::Debug for Cancellation<'_> {
 pub(super) struct Interruptible<'a, R> {
     inner: R,
     cancellation: Cancellation<'a>,
-    /// Bytes up to the next question.
+    /// Bytes until the next check.
     left: usize,
 }
 

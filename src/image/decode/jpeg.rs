@@ -343,7 +343,7 @@ impl<'a> Visits<'a> {
         }
         if self.blocks > self.limit {
             return Err(Failure::too_large(format!(
-                "a JPEG whose scans pass over its pixels more than {MAX_VISITS} times (a decompression bomb?). Save it with fewer scans"
+                "the scans pass over its pixels more than {MAX_VISITS} times (a decompression bomb?). Save it with fewer scans"
             )));
         }
         Ok(())

@@ -30,7 +30,7 @@ const SMALL_PART: u64 = 32;
 /// What may be allocated before the process's limit, beside the image, while it is decoded.
 const RESERVE: u64 = 8 << 20;
 
-/// Interval between looks whether an image that waits for memory is still wanted.
+/// Interval between checks whether an image that waits for memory is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes that resizing takes at most for each pixel of a side: weights, and what the passes make of them.
@@ -230,7 +230,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether the image is still wanted.
+    /// Returns the cancellation of this image's decoding.
     pub(super) fn cancellation(&self) -> Cancellation<'a> {
         self.cancellation
     }

@@ -356,7 +356,7 @@ fn cancelled_decoding_ends() {
     };
     let mut cancelled = 0;
     for golden in goldens() {
-        // Those of BMP take no time.
+        // BMP files take no time.
         if !golden.file.ends_with(".bmp") && !golden.file.ends_with(".dib") {
             let bytes = std::fs::read(samples().join(&golden.file)).unwrap();
             assert!(!bytes.starts_with(b"BM"), "{}", golden.file);

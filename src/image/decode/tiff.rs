@@ -311,7 +311,7 @@ impl Layout {
     }
 }
 
-/// What strips or tiles are read with that the `tiff` crate does not read.
+/// Readers of the strips or tiles that the `tiff` crate does not read, and the cancellation of all.
 struct Chunks<'a> {
     jpegs: Option<&'a Jpegs<'a>>,
     raw: Option<&'a Raw<'a>>,

@@ -433,7 +433,7 @@ impl Download<'_> {
     }
 }
 
-/// Fails for what is not a regular file, such as a FIFO, which would wait for a reader.
+/// Fails if there is something else than a regular file, such as a FIFO, which would wait for a reader.
 fn check_absent_or_regular(path: &Path) -> io::Result<()> {
     match regular_file::check(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -86,7 +86,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
             })?;
     if growth > MAX_GROWTH {
         return Err(format!(
-            "has a `normalizer` or `pre_tokenizer` by which a byte of a text may become more than {MAX_GROWTH}"
+            "has a `normalizer` or `pre_tokenizer` by which a byte of a text may become more than {MAX_GROWTH} bytes"
         ));
     }
     check_templates(&steps.post_processor, MAX_DEPTH)

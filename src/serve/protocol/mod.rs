@@ -111,7 +111,7 @@ impl InferRequest {
     ///
     /// # Errors
     ///
-    /// The id is too long.
+    /// [`Failure`] if the id is too long.
     pub(super) fn check_id(id: &str) -> Result<(), Failure> {
         if id.len() <= MAX_ID_BYTES {
             return Ok(());

@@ -19,7 +19,7 @@ const TEXT_EMBEDDING: &str = "text_embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
 const EXPLANATION: &str = "explanation";
 
-/// Bytes of a model's label that answers are counted with.
+/// Bytes that an answer is charged for each of a model's labels.
 const MODEL_LABEL_BYTES: usize = 128;
 
 /// The number of classes in `top`, unless the request says.
@@ -54,7 +54,7 @@ pub(in crate::serve) struct Results<'a> {
     pub(in crate::serve) has_templates: bool,
 }
 
-/// Numbers of what outputs have rows for.
+/// Numbers of a request's images and texts, for which outputs have rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::serve) struct Rows<'a> {
     pub(in crate::serve) images: usize,

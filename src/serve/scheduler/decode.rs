@@ -20,7 +20,7 @@ use crate::serve::metrics::Stage as Measured;
 /// Time for the threads to end after the last image was abandoned.
 const END_TIME: Duration = Duration::from_secs(5);
 
-/// Decodes images one by one, interactive ones first, and those of each client in turn.
+/// Decodes images one by one, interactive ones first. Clients take turns.
 #[derive(Debug)]
 pub(crate) struct Decoders {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ struct State {
     closed: bool,
 }
 
-/// A source of which an image is being decoded, until this is dropped.
+/// The source of an image that is being decoded. It counts until this is dropped.
 struct Decoding<'a> {
     shared: &'a Shared,
     source: Source,

@@ -1,4 +1,4 @@
-//! Whose image is decoded next. A client that sends many images, or ones that take long, must not keep others waiting.
+//! The order in which images are decoded. A client that sends many images, or slow ones, must not keep others waiting.
 //!
 //! Interactive images go first. Within a priority clients take turns, each with an image of its own. `threads` images are decoded
 //! at once; one more if its client, or its model, has none among them. So a client that holds all threads delays others by at most
@@ -10,10 +10,10 @@ use std::time::Instant;
 use super::queue::Waiting;
 use crate::serve::client::Client;
 
-/// Where an image comes from and goes to.
+/// The client and the engine of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source {
-    /// `None` if it is not known.
+    /// `None` if it is unknown.
     pub(super) client: Option<Client>,
     /// Identifies the engine.
     pub(super) engine: usize,
@@ -24,7 +24,7 @@ pub(super) trait Sourced: Waiting {
     fn source(&self) -> Source;
 }
 
-/// Images that wait for their decoding, and the sources of those that are being decoded.
+/// Images that wait for their decoding, and the sources of images that are being decoded.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     threads: usize,

@@ -16,25 +16,25 @@ const MAX_PANICS: usize = 5;
 /// The time in which panics are counted.
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// How long to wait for the last user of a lost device before leaving its memory to that user.
+/// Time to wait for the last user of a lost device. After it the memory is left to that user.
 const RELEASE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) struct Instance {
-    /// Until its device is lost. Whoever uses it has the lock meanwhile.
+    /// `None` after the device was lost. A thread that uses the backend holds the lock.
     pub(super) backend: RwLock<Option<Arc<dyn Backend>>>,
     pub(super) device: String,
-    /// How many batches it computes at once.
+    /// Number of batches that it computes at once.
     pub(super) computes: usize,
     alive: AtomicBool,
     activity: Mutex<Activity>,
-    /// When its threads panicked.
+    /// Times at which its threads panicked.
     panics: Mutex<VecDeque<Instant>>,
 }
 
 struct Activity {
     /// Batches that run.
     running: usize,
-    /// When the last batch ended, or the first one began after none had run.
+    /// Time at which the last batch ended, or the first one began after none had run.
     progressed: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Instance {
         activity.running > 0 && now.saturating_duration_since(activity.progressed) > limit
     }
 
-    /// Notes a panic of one of its threads. Returns true if there were so many lately that the instance is of no use.
+    /// Notes a panic of one of the threads. Returns true after [`MAX_PANICS`] within [`PANIC_WINDOW`].
     pub(super) fn panicked(&self, now: Instant) -> bool {
         let mut panics = self.panics.lock();
         panics.push_back(now);
@@ -104,7 +104,7 @@ impl Instance {
         }
     }
 
-    /// Drops what it has on a lost device. Returns when that is done, whoever does it, or when a thread that hangs there keeps it.
+    /// Drops the backend of a lost device. Returns when any thread has dropped it, or after [`RELEASE_TIME`] if a thread that hangs keeps it.
     pub(super) fn release_if_lost(&self) {
         if self.is_alive() {
             return;
@@ -122,8 +122,8 @@ impl Instance {
         let gpus = backend.gpus();
         drop(backend);
         for gpu in gpus {
-            // The next call on a GPU tells what a drop has failed with: not one of another session, on a GPU that only shared a model
-            // with the lost one.
+            // The next call on a GPU reports that a drop failed. This call takes the error, so that no session gets it whose GPU only
+            // shared a model with the lost one.
             let _ = gpu.memory();
         }
     }

@@ -46,7 +46,7 @@ use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
 use crate::hip;
 
-/// Why an engine without instances runs nothing.
+/// Reason why an engine without instances runs nothing.
 const NO_DEVICE: &str = "has no device left that works; load it again";
 
 /// How an engine forms batches and how much it admits.
@@ -57,7 +57,7 @@ pub(crate) struct EngineOptions {
     pub(crate) capacity: usize,
     /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
     pub(crate) backlog: usize,
-    /// An instance is stalled if it runs batches and none has ended for so long.
+    /// Time without the end of a batch after which an instance that runs batches is stalled.
     pub(crate) stall: Duration,
 }
 
@@ -264,7 +264,7 @@ impl Engine {
         // A client that fills the backlog does not take the share of another one, which then waits behind it.
         let held = state.by_client.get(&client).copied().unwrap_or(0);
         let clients = state.by_client.len() + usize::from(held == 0);
-        let share = backlog / clients;
+        let share = (backlog / clients).max(1);
         let is_full = admitted >= backlog && held >= share;
         let has_place = admitted + images <= capacity
             // A request that takes the whole queue does not take the others' share either.
@@ -301,12 +301,12 @@ impl Engine {
         Ok(std::iter::repeat_with(slot).take(images).collect())
     }
 
-    /// Whether an instance is left to run on, and makes progress.
+    /// True if an instance is left to run on, and makes progress.
     pub(crate) fn is_ready(&self) -> bool {
         self.fault().is_none()
     }
 
-    /// Why the engine runs nothing; `None` if it does.
+    /// Returns why the engine runs nothing. `None` if it runs.
     pub(crate) fn fault(&self) -> Option<String> {
         let shared = &self.shared;
         let state = shared.state.lock();
@@ -322,7 +322,7 @@ impl Engine {
         let mut working = shared.instances.iter().filter(|instance| instance.is_alive());
         working
             .all(|instance| instance.is_stalled(now, stall))
-            .then(|| format!("runs batches of which none has ended for {stall:?}: a device may hang"))
+            .then(|| format!("runs batches, and none has ended for {stall:?}: a device may hang"))
     }
 
     /// Images that were admitted and are not finished.

@@ -31,7 +31,7 @@ pub(crate) trait Waiting {
     fn priority(&self) -> Priority;
     /// Whether nobody wants the result any more at `now`: the client has left, the deadline has passed.
     fn is_abandoned(&self, now: Instant) -> bool;
-    /// Whether it is in a batch of its own, because a batch that it was in has failed.
+    /// True if the image runs alone, because a batch that it was in failed.
     fn runs_alone(&self) -> bool {
         false
     }

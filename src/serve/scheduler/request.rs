@@ -154,7 +154,7 @@ pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
 pub(crate) struct Terms {
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
-    /// Who waits for the answer; `None` if it is not known.
+    /// Client that waits for the answer. `None` if it is unknown.
     pub(crate) client: Option<Client>,
     pub(crate) trace: Trace,
     /// Memory of the request, which counts until its last image is done.
@@ -231,7 +231,7 @@ pub(super) struct Item {
     request: Arc<Request>,
     index: usize,
     finished: bool,
-    /// Whether its batch has failed before.
+    /// True if its batch failed before.
     pub(super) retried: bool,
     /// When it began to wait: for its decoding, then for its batch.
     pub(super) since: Instant,

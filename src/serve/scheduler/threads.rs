@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Interval between looks at threads that are to end.
+/// Interval between checks whether threads have ended.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Joins threads until `deadline`. Returns true if all have ended; those that have not stay in `threads`.

@@ -118,8 +118,8 @@ impl Shared {
         }
     }
 
-    /// Takes an instance out if its device is lost, and gives each image of the failed batch a second chance: alone, so that one
-    /// that fails whatever batch it is in fails no other.
+    /// Takes an instance out if its device is lost. Queues each image of the failed batch again, to run alone, so that an image that
+    /// fails in every batch fails no other.
     fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
         let (model, device) = (&self.name, &instance.device);
         let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));

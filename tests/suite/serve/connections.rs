@@ -56,7 +56,8 @@ fn closed(running: &Running, reason: &str) -> f64 {
 #[test]
 fn an_http2_connection_that_asks_for_nothing_is_closed() {
     let mut options = options();
-    options.limits.header_time = Duration::from_millis(100);
+    // The request for the metrics must be faster.
+    options.limits.header_time = Duration::from_secs(1);
     let running = Running::new(options);
     // It is told to go away, and cut off since it does not answer that.
     let kinds = frames(http2(running.address));
@@ -83,7 +84,8 @@ fn without_the_token_no_request_keeps_a_connection() {
 #[test]
 fn an_idle_connection_is_closed_after_its_requests() {
     let mut options = options();
-    options.limits.idle_time = Duration::from_millis(100);
+    // The second request must come sooner.
+    options.limits.idle_time = Duration::from_secs(1);
     let running = Running::new(options);
     block_on(async {
         let stream = tokio::net::TcpStream::connect(running.address).await.unwrap();

@@ -201,7 +201,7 @@ impl Group {
         made.map_err(|error| error.to_string())
     }
 
-    /// Why GPUs that can access each other's memory sum by RCCL all the same.
+    /// Returns why GPUs that can access each other's memory sum by RCCL.
     pub(super) fn no_direct(&self) -> Option<String> {
         let reasons = self.first.iter().filter_map(|streams| streams.no_direct.as_ref());
         let mut failed = reasons.filter(|no_direct| no_direct.failed);

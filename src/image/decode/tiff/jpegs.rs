@@ -135,7 +135,7 @@ impl<'a> Jpegs<'a> {
         let bytes = lengths.sum::<u64>().saturating_add(chunks.saturating_mul(tables));
         if bytes > (file as u64).saturating_mul(MAX_PASSES).max(FREE_BYTES) {
             return Err(Failure::too_large(format!(
-                "a TIFF whose JPEGs have {bytes} bytes with their tables, in a file of {file} bytes"
+                "the JPEGs in the TIFF have {bytes} bytes with their tables, in a file of {file} bytes. Save it with another compression"
             )));
         }
         Ok(())

@@ -81,14 +81,16 @@ fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
         .into();
     shed(steered.submit_of(2, 9.0));
     shed(steered.submit_of(3, 9.0));
-    // The queue has an end for all of them.
-    let last = steered.submit_of(4, 9.0).unwrap();
-    shed(steered.submit_of(5, 10.0));
+    // The queue and one more backlog is the end for all of them.
+    let last: Vec<Pending> = (4..9)
+        .map(|host| steered.submit_of(host, host as f32 + 5.0).unwrap())
+        .collect();
+    shed(steered.submit_of(9, 14.0));
     running.go.send(Ok(())).unwrap();
-    for image in [2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0] {
+    for image in [2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0] {
         steered.runs(&[image]);
     }
-    for pending in [first, last].into_iter().chain(waiting).chain(others) {
+    for pending in [first].into_iter().chain(waiting).chain(others).chain(last) {
         answer(pending).unwrap();
     }
     // The shares are free again.
