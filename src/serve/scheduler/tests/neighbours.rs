@@ -83,7 +83,7 @@ fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
     shed(steered.submit_of(3, 9.0));
     // The queue and one more backlog is the end for all of them.
     let last: Vec<Pending> = (4..9)
-        .map(|host| steered.submit_of(host, host as f32 + 5.0).unwrap())
+        .map(|host| steered.submit_of(host, f32::from(host) + 5.0).unwrap())
         .collect();
     shed(steered.submit_of(9, 14.0));
     running.go.send(Ok(())).unwrap();
