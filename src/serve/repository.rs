@@ -1,5 +1,7 @@
 //! The models of a server: which there are, which are loaded, in which versions.
 
+mod model;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+pub(super) use self::model::{Model, Texts};
 use super::failure::{Failure, Kind};
 use super::metrics::{Metrics, Runs};
 use super::options::ServerOptions;
@@ -23,89 +26,9 @@ use crate::error::{Error, Result};
 use crate::explain::Explainer;
 use crate::model::InputKind;
 use crate::session::{ResizeOn, Session, SessionBuilder};
-use crate::zero_shot::Similarity;
 
 /// Maximum time that a load or unload waits for others.
 const CHANGE_TIME: Duration = Duration::from_secs(120);
-
-/// A loaded version of a model.
-#[derive(Debug)]
-pub(super) struct Model {
-    pub(super) name: String,
-    pub(super) version: u64,
-    /// The library that wrote it.
-    pub(super) platform: String,
-    pub(super) inputs: Inputs,
-    pub(super) outputs: Outputs,
-    /// When it was loaded.
-    pub(super) loaded: SystemTime,
-    pub(super) statistics: Arc<Statistics>,
-    images: Engine,
-    values: Option<Engine>,
-    explanations: Option<Engine>,
-    texts: Option<Texts>,
-}
-
-/// A model's text tower.
-#[derive(Debug)]
-pub(super) struct Texts {
-    pub(super) engine: Engine,
-    pub(super) similarity: Similarity,
-    /// Maximum number of tokens of a text.
-    pub(super) context: usize,
-}
-
-impl Model {
-    /// The engine for images, or the one for normalised values.
-    pub(super) fn engine(&self, values: bool) -> &Engine {
-        match &self.values {
-            Some(engine) if values => engine,
-            _ => &self.images,
-        }
-    }
-
-    /// The engine that explains, if the server offers it.
-    pub(super) fn explanations(&self) -> Option<&Engine> {
-        self.explanations.as_ref()
-    }
-
-    /// The text tower, if the model has one.
-    pub(super) fn texts(&self) -> Option<&Texts> {
-        self.texts.as_ref()
-    }
-
-    /// The engines that run the model.
-    pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
-        let texts = self.texts.as_ref().map(|texts| &texts.engine);
-        std::iter::once(&self.images).chain(&self.values).chain(texts)
-    }
-
-    /// The device of each instance.
-    pub(super) fn devices(&self) -> impl Iterator<Item = String> {
-        self.images.instances().map(|(device, _)| device.to_owned())
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.engines().all(Engine::is_ready)
-    }
-
-    /// Returns why the model runs nothing. `None` if it runs.
-    fn fault(&self) -> Option<String> {
-        self.engines().find_map(Engine::fault)
-    }
-
-    /// Admits nothing more.
-    fn close(&self) {
-        let engines = self.engines().chain(&self.explanations);
-        engines.for_each(Engine::close);
-    }
-
-    /// Waits until what was admitted has run, after [`close`](Self::close). Returns false if something still runs at `deadline`.
-    fn join(&self, deadline: Instant) -> bool {
-        let mut engines = self.engines().chain(&self.explanations);
-        engines.all(|engine| engine.join(deadline))
-    }
-}
 
 /// A model in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]

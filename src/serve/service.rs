@@ -1,5 +1,7 @@
 //! What both protocols ask for: an inference, metadata, readiness, the repository, metrics.
 
+mod record;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use parking_lot::Mutex;
 
+use self::record::Record;
 use super::access_log::{AccessLogger, Note};
 use super::client::Client;
 use super::failure::{Failure, Kind};
@@ -573,39 +576,4 @@ fn submit_images(
         Some(model.engine(values).submit(of(contents), terms.clone())?)
     };
     Ok((running, explaining))
-}
-
-/// Counts a request when it has ended: with its result, or when its future is dropped because the client left.
-struct Record<'a> {
-    metrics: &'a Metrics,
-    /// Only names that exist become labels: a client can send any.
-    model: Option<Arc<Model>>,
-    protocol: &'static str,
-    priority: Priority,
-    begin: Instant,
-    parts: Parts,
-    failed: Option<Kind>,
-    ended: bool,
-    trace: Trace,
-}
-
-impl Drop for Record<'_> {
-    fn drop(&mut self) {
-        let model = self.model.as_deref();
-        let labels = (model.map_or("", |model| &model.name), self.protocol);
-        let time = self.begin.elapsed();
-        if let Some(model) = model {
-            if self.ended && self.failed.is_none() {
-                model.statistics.success(time, self.parts);
-            } else {
-                model.statistics.fail(time);
-            }
-        }
-        if self.ended {
-            self.metrics.request(labels, self.priority, self.failed, time);
-        } else {
-            self.trace.describe("error.type", "cancelled");
-            self.metrics.cancelled(labels);
-        }
-    }
 }

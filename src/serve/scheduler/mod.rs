@@ -271,6 +271,7 @@ impl Engine {
             || held + images <= share && admitted + images <= capacity + backlog;
         if is_full || !has_place {
             drop(state);
+            shared.give_up_abandoned();
             shared.metrics.shed(priority, images);
             let failure = if is_full {
                 format!(
@@ -320,9 +321,13 @@ impl Engine {
         }
         let (now, stall) = (Instant::now(), shared.options.stall);
         let mut working = shared.instances.iter().filter(|instance| instance.is_alive());
-        working
-            .all(|instance| instance.is_stalled(now, stall))
-            .then(|| format!("runs batches, and none has ended for {stall:?}: a device may hang"))
+        if !working.all(|instance| instance.is_stalled(now, stall)) {
+            return None;
+        }
+        shared.give_up_abandoned();
+        Some(format!(
+            "runs batches, and none has ended for {stall:?}: a device may hang"
+        ))
     }
 
     /// Images that were admitted and are not finished.
@@ -371,6 +376,14 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// Gives up images that no client waits for. Instances do that when they take a batch, unless their devices hang.
+    fn give_up_abandoned(&self) {
+        let (now, mut dropped) = (Instant::now(), Vec::new());
+        self.state.lock().ready.remove_abandoned(now, &mut dropped);
+        self.metrics.dropped(dropped.len());
+        dropped.into_iter().for_each(|item| item.give_up(now));
+    }
+
     /// How many batches the instances that are left compute at once.
     fn computes(&self) -> usize {
         let working = self.instances.iter().filter(|instance| instance.is_alive());

@@ -135,6 +135,16 @@ impl<T: Waiting> Queue<T> {
         Taken::Batch(batch)
     }
 
+    /// Removes all abandoned images to `dropped`.
+    pub(crate) fn remove_abandoned(&mut self, now: Instant, dropped: &mut Vec<T>) {
+        for class in &mut self.classes {
+            let (gone, kept) = class.drain(..).partition(|entry| entry.item.is_abandoned(now));
+            *class = kept;
+            let gone: VecDeque<Entry<T>> = gone;
+            dropped.extend(gone.into_iter().map(|entry| entry.item));
+        }
+    }
+
     /// All that waits, abandoned or not.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let classes = self.classes.iter_mut();
@@ -288,6 +298,15 @@ mod tests {
         assert_eq!(taken, Taken::Batch(vec![interactive(0), interactive(2)]));
         assert_eq!(dropped.iter().map(|image| image.name).collect::<Vec<_>>(), [1]);
         assert_eq!(batch(&mut queue, us(50)), [3]);
+        // Also those behind what a batch takes, where no batch is taken.
+        let mut others = Vec::new();
+        queue.push(interactive(5), us(50));
+        let mut behind = bulk(6);
+        behind.deadline = Some(us(50));
+        queue.push(behind, us(50));
+        queue.remove_abandoned(us(50), &mut others);
+        assert_eq!(others.iter().map(|image| image.name).collect::<Vec<_>>(), [6]);
+        assert_eq!(batch(&mut queue, us(50)), [5]);
         // Nothing is left of a queue of abandoned ones, and nobody waits for them.
         let mut late = bulk(4);
         late.deadline = Some(us(50));

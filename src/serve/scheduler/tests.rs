@@ -198,6 +198,14 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
+fn becomes_ready(steered: &Steered, ready: bool) {
+    let end = soon();
+    while steered.engine.is_ready() != ready {
+        assert!(Instant::now() < end, "still not so: ready {ready}");
+        thread::yield_now();
+    }
+}
+
 /// Later than any test.
 fn terms(priority: Priority) -> Terms {
     Terms {
@@ -538,23 +546,17 @@ fn an_engine_that_makes_no_progress_is_not_ready() {
     let steered = Steered::with_options(2, options);
     let pending = [steered.submit(&[1.0]), steered.submit(&[2.0])];
     let [one, two] = [steered.next(), steered.next()];
-    while steered.engine.is_ready() {
-        std::thread::yield_now();
-    }
+    becomes_ready(&steered, false);
     let fault = steered.engine.fault().unwrap();
     assert!(fault.contains("none has ended for 0ns"), "{fault}");
     // One instance that works is enough.
     one.go.send(Ok(())).unwrap();
-    while !steered.engine.is_ready() {
-        std::thread::yield_now();
-    }
+    becomes_ready(&steered, true);
     two.go.send(Ok(())).unwrap();
     for pending in pending {
         answer(pending).unwrap();
     }
-    while !steered.engine.is_ready() {
-        std::thread::yield_now();
-    }
+    becomes_ready(&steered, true);
 }
 
 #[test]
