@@ -155,7 +155,7 @@ impl AccessLogger {
         Entry {
             logger: self.clone(),
             client: request.extensions().get().map(|Peer(address)| *address),
-            method: request.method().to_string(),
+            method: shortened(request.method().as_str()),
             // Without the query, which may have a token.
             path: shortened(request.uri().path()),
             begin: Instant::now(),

@@ -141,26 +141,29 @@ impl Open {
 
     /// Returns the connection that gives way to `client`.
     ///
-    /// That is the longest idle connection of the client with the most connections, if that client has no fewer than `client`. Without an
-    /// idle one it is the latest of a client with more than half of the table, if `client` has less than half.
+    /// If a client has more than its share of the table, and `client` less, that is the longest idle connection of the client with the
+    /// most, or without an idle one its latest. Else it is the longest idle connection of a client that has no fewer than `client`.
     fn displaced_by(&self, client: Client, most: usize) -> Option<u64> {
         let count = |client: &Client| self.by_client.get(client).copied().unwrap_or(0);
         let own = count(&client);
+        let clients = self.by_client.len() + usize::from(own == 0);
+        let share = (most / clients).max(1);
+        if let Some((largest, count)) = self.by_client.iter().max_by_key(|(_, count)| **count)
+            && *count > share
+            && own < share
+        {
+            let of_largest = self.connections.iter().filter(|(_, (owner, _))| owner == largest);
+            let ids = of_largest.clone().map(|(id, _)| *id);
+            let idle = of_largest.filter_map(|(id, (_, connection))| Some((connection.idle_since()?, *id)));
+            // Without an idle one, the latest has done the least.
+            return idle.min().map(|(_, id)| id).or(ids.max());
+        }
         let idle = self.connections.iter().filter_map(|(id, (owner, connection))| {
             let count = count(owner);
             let since = connection.idle_since().filter(|_| count >= own)?;
             Some((Reverse(count), since, *id))
         });
-        if let Some((_, _, longest)) = idle.min() {
-            return Some(longest);
-        }
-        let (largest, count) = self.by_client.iter().max_by_key(|(_, count)| **count)?;
-        if 2 * count <= most || 2 * own >= most || own + 1 >= *count {
-            return None;
-        }
-        // The latest has done the least.
-        let of_largest = self.connections.iter().filter(|(_, (owner, _))| owner == largest);
-        of_largest.map(|(id, _)| *id).max()
+        idle.min().map(|(_, _, longest)| longest)
     }
 }
 
@@ -463,6 +466,20 @@ mod tests {
         assert!(table.admit(address(3), None).is_none());
         drop(open);
         assert!(table.admit(address(2), None).is_some());
+    }
+
+    #[test]
+    fn idle_connections_of_others_do_not_give_way_before_a_hoarders() {
+        let table = table(6);
+        let kept = table.admit(address(9), None).unwrap();
+        let busy: Vec<Place> = (0..5).map(|_| table.admit(address(1), None).unwrap()).collect();
+        let _open: Vec<OpenRequest> = busy
+            .iter()
+            .map(|place| place.connection.begin_request())
+            .collect();
+        // Of three clients each has a share of two.
+        let newcomer = table.admit(address(2), None).unwrap();
+        assert!(!is_displaced(&kept) && !is_displaced(&newcomer) && is_displaced(&busy[4]));
     }
 
     #[test]

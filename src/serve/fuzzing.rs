@@ -46,6 +46,7 @@ fn check(request: InferRequest) {
         image_size: [32, 32],
         values: true,
         max_pixels: 1 << 20,
+        max_images: 256,
         no_texts: None,
     };
     let _ = inputs.read(request.inputs);

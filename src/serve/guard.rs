@@ -42,7 +42,7 @@ pub(super) struct Authorized(pub(super) bool);
 /// The call whose body is a stream of requests; each message is checked as it comes.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// Maximum size of the body of a call of gRPC other than inference: names and parameters.
+/// Maximum size of a body that is not of an inference: names and parameters.
 const CALL_BODY: usize = 1 << 20;
 
 /// Maximum number of decoded bytes for each byte of such a body. An entry of a map has two bytes at least.
@@ -53,6 +53,9 @@ const STREAM_MEMORY: usize = 16 << 10;
 
 /// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
+
+/// OpenAI's form of an inference.
+const EMBEDDINGS: &str = "/v1/embeddings";
 
 /// The call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -136,14 +139,14 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let length = announced_length(&head.headers);
     let limit = service.options.limits.body;
     // A client without a token sends no more than a name. Calls of gRPC other than inference are small, too.
-    let is_small_call = path != INFER && is_call(path);
-    let most = match (is_open, is_small_call) {
+    let is_small = path != INFER && !path.ends_with("/infer") && path != EMBEDDINGS;
+    let most = match (is_open, is_small) {
         (true, _) => OPEN_BODY,
         (false, true) => limit.min(CALL_BODY),
         (false, false) => limit,
     };
     let read = async {
-        if is_open && !is_small_call {
+        if is_open && !is_call(path) {
             // Health needs no body, so the server does not wait for one.
             return Ok(Bytes::new());
         }
@@ -156,7 +159,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             });
         }
         let bytes = service.bodies.read(body, length, most, &memory).await?;
-        if is_small_call {
+        if is_small {
             memory.grow(bytes.len().saturating_mul(DECODED_CALL))?;
         }
         Ok(bytes)
@@ -230,7 +233,7 @@ fn begin_trace(service: &Service, request: &Request) -> Trace {
     }
     // By its pattern, which has no names of models.
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    match route.filter(|route| route.ends_with("/infer") || *route == "/v1/embeddings") {
+    match route.filter(|route| route.ends_with("/infer") || *route == EMBEDDINGS) {
         Some(route) => {
             let trace = service
                 .traces

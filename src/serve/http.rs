@@ -462,7 +462,9 @@ async fn repository_unload(State(service): State<Arc<Service>>, path: ModelPath,
 }
 
 async fn encode_metrics(State(service): State<Arc<Service>>) -> Result {
-    // Sensors take milliseconds.
+    // Sensors take milliseconds. One at a time, so that scrapers take one thread.
+    let _turn = service.metrics_turn.lock().await;
+    let service = service.clone();
     let text = blocking(move || Ok(service.encode_metrics())).await?;
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE))];
     Ok((headers, text).into_response())

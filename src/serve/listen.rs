@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 
 use super::access_log::Peer;
 use super::answer::StreamExecutor;
-use super::connections::{Connection, Counted, Received, Table};
+use super::connections::{Closed, Connection, Counted, Received, Table};
 use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::{refusals, tls};
@@ -64,6 +64,7 @@ pub(super) struct Acceptor {
     header_time: Duration,
     idle_time: Duration,
     write_time: Duration,
+    request_time: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -77,6 +78,7 @@ impl Acceptor {
             header_time: limits.header_time,
             idle_time: limits.idle_time,
             write_time: limits.body_time,
+            request_time: limits.request_time,
             metrics,
         })
     }
@@ -241,9 +243,16 @@ impl Acceptor {
             self.metrics.closed_connection(reason);
         }
         serving.as_mut().graceful_shutdown();
+        // A peer that goes on with requests does not put off the end. When the server stops, that is the drain time-out.
+        let end = match reason {
+            Some(Closed::Unauthorized) => CLOSING_TIME,
+            Some(_) => CLOSING_TIME.saturating_add(self.request_time),
+            None => Duration::MAX,
+        };
         tokio::select! {
             _ = serving.as_mut() => {}
             () = connection.quiet(CLOSING_TIME.min(self.header_time)) => {}
+            () = tokio::time::sleep(end) => {}
         }
     }
 }

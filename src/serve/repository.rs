@@ -539,6 +539,7 @@ fn facts(
         image_size: info.image_size,
         values: options.pixel_values,
         max_pixels: options.limits.image.max_pixels,
+        max_images: options.queue,
         no_texts,
     };
     let outputs = Outputs {

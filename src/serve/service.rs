@@ -14,6 +14,7 @@ use self::record::Record;
 use super::access_log::{AccessLogger, Note};
 use super::client::Client;
 use super::failure::{Failure, Kind};
+use super::http::at_length;
 use super::limits::BodyMemory;
 use super::memory::Charge;
 use super::metrics::Metrics;
@@ -79,6 +80,8 @@ pub(super) struct Service {
     repository: Repository,
     draining: AtomicBool,
     sensors: Mutex<Sensors>,
+    /// Held while the metrics are encoded.
+    pub(super) metrics_turn: tokio::sync::Mutex<()>,
 }
 
 /// The GPUs' sensors, by device, and their energy when they were first read.
@@ -100,6 +103,7 @@ impl Service {
             options,
             draining: AtomicBool::new(false),
             sensors: Mutex::default(),
+            metrics_turn: tokio::sync::Mutex::default(),
         };
         // So that energy counts from the start.
         service.read_sensors();
@@ -158,8 +162,9 @@ impl Service {
         parameters.check_request()?;
         let given = Given::of(&request.inputs);
         let selected = model.outputs.select(&request.outputs, parameters, given)?;
-        call.memory.grow(decoded_size(&request.inputs))?;
-        let Sent { images, texts } = model.inputs.read(request.inputs)?;
+        let size = decoded_size(&request.inputs);
+        call.memory.grow(size)?;
+        let Sent { images, texts } = at_length(size, || model.inputs.read(request.inputs))?;
         let terms = Terms {
             priority,
             // So late that it is never.

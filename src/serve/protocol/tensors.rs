@@ -26,6 +26,8 @@ pub(in crate::serve) struct Inputs {
     pub(in crate::serve) values: bool,
     /// The maximum number of pixels of a decoded image.
     pub(in crate::serve) max_pixels: u64,
+    /// Maximum number of images of a request: what the queue takes.
+    pub(in crate::serve) max_images: usize,
     /// Why it takes no texts; `None` if it takes them.
     pub(in crate::serve) no_texts: Option<String>,
 }
@@ -168,12 +170,24 @@ impl Inputs {
         })
     }
 
+    /// Refuses more images than the queue takes, before each of them takes memory of its own.
+    fn check_images(&self, images: usize) -> Result<(), String> {
+        let most = self.max_images;
+        if images > most {
+            return Err(format!(
+                "has {images} images, and the queue (--queue) takes {most}. Send at most {most} at once"
+            ));
+        }
+        Ok(())
+    }
+
     fn pixels(&self, input: InputTensor) -> Result<Images, String> {
         datatype(&input, &[Datatype::Uint8])?;
         let shape = dimensions(&input.shape)?;
         let &[images, height, width, 3] = &shape[..] else {
             return Err(format!("shape {shape:?} is not [n, height, width, 3]"));
         };
+        self.check_images(images)?;
         let pixels = (height as u64).saturating_mul(width as u64);
         if pixels > self.max_pixels {
             let most = self.max_pixels;
@@ -212,6 +226,7 @@ impl Inputs {
         if shape.len() != 4 || shape[1..] != [3, height, width] {
             return Err(format!("shape {shape:?} is not [n, 3, {height}, {width}]"));
         }
+        self.check_images(shape[0])?;
         let values = floats(input.data, datatype)?;
         let each = check_length(values.len(), &shape)? / shape[0].max(1);
         Ok(Images {

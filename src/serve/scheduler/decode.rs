@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::backend::{Preparation, PrepareTimes};
-use super::fair::{FairQueue, Source, Sourced as _};
+use super::fair::{EXTRA_THREADS, FairQueue, Source, Sourced as _};
 use super::queue::Waiting as _;
 use super::request::{Content, Item, Stage};
 use super::threads::join_until;
@@ -59,7 +59,7 @@ impl Drop for Decoding<'_> {
 }
 
 impl Decoders {
-    /// Decodes `threads` images at once, and [one more](FairQueue) where a client would have to wait for another.
+    /// Decodes `threads` images at once, and [some more](FairQueue) of clients that would have to wait for others.
     pub(crate) fn new(threads: usize, limits: Limits) -> Result<Self> {
         let shared = Arc::new(Shared {
             limits,
@@ -71,9 +71,9 @@ impl Decoders {
         });
         let mut decoders = Self {
             shared,
-            threads: Vec::with_capacity(threads + 1),
+            threads: Vec::new(),
         };
-        for index in 0..=threads {
+        for index in 0..threads.saturating_add(EXTRA_THREADS) {
             let shared = decoders.shared.clone();
             let spawned = thread::Builder::new()
                 .name(format!("hipvit-decode-{index}"))

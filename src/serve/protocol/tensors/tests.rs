@@ -7,6 +7,7 @@ const INPUTS: Inputs = Inputs {
     image_size: [2, 4],
     values: true,
     max_pixels: 100,
+    max_images: 256,
     no_texts: None,
 };
 
