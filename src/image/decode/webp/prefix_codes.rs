@@ -26,6 +26,9 @@ const CODE_LENGTH_ORDER: [usize; 19] = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9
 mod allocated {
     use super::LONGEST;
 
+    /// What it takes whatever the frame: lengths of codes, buffers.
+    pub(super) const SCRATCH: u64 = 16 << 10;
+
     /// Codes up to this length are entries of a table.
     const TABLE_BITS: usize = 10;
 
@@ -129,7 +132,7 @@ struct Reader<'a> {
     cancellation: Cancellation<'a>,
     /// Groups of codes for the frame's own pixels.
     groups: u32,
-    /// Bytes that the decoder allocates.
+    /// Bytes that the decoder allocates for what was read.
     memory: u64,
 }
 
@@ -144,7 +147,7 @@ impl<'a> Reader<'a> {
             count: 0,
             cancellation,
             groups: 1,
-            memory: 0,
+            memory: allocated::SCRATCH,
         }
     }
 
