@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     /// Takes up to 32 bits.
     fn take(&mut self, count: u32) -> Option<u32> {
         while self.count < count {
-            if self.bytes.len() % Self::INTERVAL == 0 && self.cancellation.is_cancelled() {
+            if self.bytes.len().is_multiple_of(Self::INTERVAL) && self.cancellation.is_cancelled() {
                 return None;
             }
             self.bits |= u64::from(*self.bytes.next()?) << self.count;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     /// Reads a simple file up to its pixels.
-    fn read<'a>(file: &'a [u8]) -> (Option<()>, Reader<'a>) {
+    fn read(file: &[u8]) -> (Option<()>, Reader<'_>) {
         let (_, content) = Chunks(&file[12..]).next().unwrap();
         let size = Picture::find(file).unwrap().frame.size;
         let mut reader = Reader::new(content, Cancellation::never());
