@@ -242,6 +242,158 @@ fn a_large_webp_frame_is_refused_before_it_is_copied() {
     assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
 }
 
+/// Writes the bits of a lossless WebP, the first one lowest.
+#[derive(Default)]
+struct Bits {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Bits {
+    fn put(&mut self, value: u32, count: u32) {
+        for bit in 0..count {
+            if self.count.is_multiple_of(8) {
+                self.bytes.push(0);
+            }
+            *self.bytes.last_mut().unwrap() |= ((value >> bit & 1) as u8) << (self.count % 8);
+            self.count += 1;
+        }
+    }
+
+    /// A prefix code of one symbol.
+    fn single(&mut self, symbol: u32) {
+        self.put(0b101, 3);
+        self.put(symbol, 8);
+    }
+
+    /// A prefix code of two symbols.
+    fn pair(&mut self) {
+        self.put(0b0011, 4);
+        self.put(1, 8);
+    }
+
+    /// The lengths of the code of a prefix code's lengths.
+    fn lengths(&mut self, of: impl Fn(u32) -> u32) {
+        self.put(0, 1);
+        self.put(15, 4);
+        for length in [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15] {
+            self.put(of(length), 3);
+        }
+    }
+
+    /// A prefix code of 11 symbols, the longest of 10 bits.
+    fn deep(&mut self) {
+        self.lengths(|length| match length {
+            1..=6 => 3,
+            7..=10 => 4,
+            _ => 0,
+        });
+        self.put(1 | 1 << 1, 4);
+        self.put(11 - 2, 4);
+        for length in (1..=10_u32).chain([10]) {
+            if length <= 6 {
+                self.put((length - 1).reverse_bits() >> 29, 3);
+            } else {
+                self.put((length + 5).reverse_bits() >> 28, 4);
+            }
+        }
+    }
+
+    /// A prefix code of 2,048 symbols, all of 11 bits. The lengths themselves take none.
+    fn wide(&mut self) {
+        self.lengths(|length| u32::from(length == 11));
+        self.put(1 | 5 << 1, 4);
+        self.put(2048 - 2, 12);
+    }
+}
+
+/// A lossless WebP of one pixel. Its entropy image says that there are so many groups of prefix codes.
+fn webp_of_groups(groups: u32, group: impl Fn(&mut Bits)) -> Vec<u8> {
+    let mut bits = Bits::default();
+    bits.put(0x2F, 8);
+    bits.put(0, 14 + 14 + 1 + 3);
+    // No transform, a colour cache of 2^11, and an entropy image without one.
+    bits.put(1 << 1 | 11 << 2, 6);
+    bits.put(1, 1 + 3 + 1);
+    let last = groups - 1;
+    for symbol in [last & 0xFF, last >> 8, 0, 0, 0] {
+        bits.single(symbol);
+    }
+    (0..groups).for_each(|_| group(&mut bits));
+    // The pixel.
+    bits.put(0, 32);
+    bits.put(0, 32);
+    let mut content = bits.bytes;
+    content.resize(content.len().next_multiple_of(2), 0);
+    let length = content.len() as u32;
+    let mut file = b"RIFF".to_vec();
+    file.extend((12 + length).to_le_bytes());
+    file.extend(b"WEBPVP8L");
+    file.extend(length.to_le_bytes());
+    file.extend(content);
+    file
+}
+
+/// The result under a limit on memory, and the most bytes that were allocated.
+fn decode_within(max_memory: u64, file: &[u8]) -> (Result<hipvit::image::RgbImage, Error>, u64) {
+    let limits = Limits {
+        max_memory,
+        ..Limits::default()
+    };
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(decode("a.webp", file, limits)));
+    (result.unwrap(), info.bytes_max)
+}
+
+/// The decoder builds all groups, though the pixel uses one.
+#[test]
+fn the_prefix_codes_of_a_webp_count_as_memory() {
+    let tables = webp_of_groups(700, |bits| (0..5).for_each(|_| bits.deep()));
+    let trees = webp_of_groups(300, |bits| {
+        bits.wide();
+        (0..4).for_each(|_| bits.single(0));
+    });
+    let pairs = webp_of_groups(5000, |bits| (0..5).for_each(|_| bits.pair()));
+    for (name, file, factor) in [
+        ("tables", tables, 300),
+        ("trees", trees, 2000),
+        ("pairs", pairs, 50),
+    ] {
+        let (result, needed) = decode_within(Limits::default().max_memory, &file);
+        assert_eq!(result.unwrap().data.len(), 3, "{name}");
+        assert!(
+            needed > factor * file.len() as u64,
+            "{name}: {needed} of {}",
+            file.len()
+        );
+        let (result, allocated) = decode_within(needed, &file);
+        let (kind, text) = reason(result);
+        assert_eq!(kind, ImageErrorKind::TooLarge, "{name}: {text}");
+        assert!(allocated < 64 << 10, "{name}: {allocated}");
+        // Not much more either.
+        decode_within(3 * needed, &file).0.unwrap();
+    }
+}
+
+#[test]
+fn lossless_webps_take_no_more_than_what_they_count_as() {
+    let samples = at("tests/data/image/samples");
+    let mut lossless = 0;
+    for entry in fs::read_dir(samples).unwrap() {
+        let path = entry.unwrap().path();
+        let file = fs::read(&path).unwrap();
+        if path.extension() != Some(OsStr::new("webp")) || !file.windows(4).any(|kind| kind == b"VP8L") {
+            continue;
+        }
+        let (result, needed) = decode_within(Limits::default().max_memory, &file);
+        result.unwrap();
+        let (kind, text) = reason(decode_within(needed, &file).0);
+        assert_eq!(kind, ImageErrorKind::TooLarge, "{}: {text}", path.display());
+        lossless += 1;
+    }
+    assert!(lossless > 8, "{lossless}");
+}
+
 /// A list of the chunks would take several times the file.
 #[test]
 fn many_empty_png_chunks_take_no_memory() {

@@ -5,6 +5,7 @@
 //! placed on a transparent black canvas, unblended.
 
 mod partitions;
+mod prefix_codes;
 
 use std::borrow::Cow;
 use std::io::{Cursor, ErrorKind};
@@ -13,10 +14,11 @@ use image_webp::WebPDecoder;
 
 use super::memory::Claim;
 use super::orientation::Metadata;
-use super::{Failure, color};
+use super::{Cancellation, Failure, color};
 use crate::image::RgbImage;
 
 const INVALID: &str = "damaged or truncated WebP";
+const DAMAGED_PIXELS: &str = "damaged or truncated WebP: its compressed pixel data is damaged";
 const CUT: Failure = Failure::truncated("the WebP is truncated: its frame is cut short");
 
 /// Flags of a `VP8X` header.
@@ -50,7 +52,12 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     };
     // The copy of the frame, and the canvas.
     let beside = (picture.frame.file_bytes() as u64).saturating_add(canvas);
-    claim.reserve(picture.frame.memory().saturating_add(beside))?;
+    let codes = picture.frame.code_memory(claim.cancellation())?;
+    let memory = picture.frame.memory().saturating_add(codes.unwrap_or(0));
+    claim.reserve(memory.saturating_add(beside))?;
+    if codes.is_none() {
+        return Err(DAMAGED_PIXELS.into());
+    }
     let image = still(&picture.frame.file(), claim)?;
     if fills_canvas {
         return Ok(image);
@@ -79,7 +86,7 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
             Failure::truncated("the WebP is truncated")
         }
         // Its messages have bytes in Rust's Debug form.
-        _ => format!("{INVALID}: its compressed pixel data is damaged").into(),
+        _ => DAMAGED_PIXELS.into(),
     };
     let mut decoder = WebPDecoder::new(claim.cancellation().reader(Cursor::new(bytes))).map_err(reason)?;
     let (width, height) = decoder.dimensions();
@@ -238,7 +245,15 @@ impl<'a> Frame<'a> {
         RIFF_HEADER + 8 + self.content.len().next_multiple_of(2)
     }
 
-    /// Bytes that the decoder takes, and the pixels.
+    /// Bytes that the decoder takes for prefix codes and colour caches. `None` if the codes are damaged.
+    fn code_memory(&self, cancellation: Cancellation<'_>) -> Result<Option<u64>, Failure> {
+        if self.lossy {
+            return Ok(Some(0));
+        }
+        prefix_codes::memory(self.content, self.size, cancellation)
+    }
+
+    /// Bytes that the decoder takes beside the codes, and the pixels.
     fn memory(&self) -> u64 {
         let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
         let pixels = width * height;
@@ -247,10 +262,10 @@ impl<'a> Frame<'a> {
         let per_pixel = if self.lossy {
             3
         } else {
-            // RGB or RGBA, samples of 4 bytes, transforms and codes of blocks of at least 4×4.
+            // RGB or RGBA, samples of 4 bytes, transforms and the entropy image of blocks of at least 4×4.
             4 + 4 + 2
         };
-        // Chunks are copied. Codes have tables.
+        // Chunks are copied.
         planes + pixels * per_pixel + self.file_bytes() as u64
     }
 }

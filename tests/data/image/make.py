@@ -245,6 +245,29 @@ def exif_rotation():
 
 # --- WebP -------------------------------------------------------------------------------------------------------
 
+def regions(side):
+    """Quarters that have little in common: WebP gives them prefix codes of their own."""
+    rng, half = np.random.default_rng(0), side // 2
+    out = np.zeros((side, side, 3), np.uint8)
+    out[:half, :half] = rng.integers(0, 256, (half, half, 1))
+    out[:half, half:] = rng.integers(0, 8, (half, half, 3)) * 4
+    out[half:, :half] = np.arange(half)[:, None, None] * 2 + rng.integers(0, 3, (half, half, 3))
+    out[half:, half:] = rng.choice([7, 200], (half, half, 1))
+    return Image.fromarray(out)
+
+
+def palette_regions(side):
+    """Quarters with colours of their own, of a palette of 200."""
+    rng, half = np.random.default_rng(1), side // 2
+    palette = rng.integers(0, 256, (200, 3)).astype(np.uint8)
+    out = np.zeros((side, side), int)
+    out[:half, :half] = rng.integers(0, 50, (half, half))
+    out[:half, half:] = 50 + np.arange(half) // 2 + rng.integers(0, 2, (half, half))
+    out[half:, :half] = 100 + rng.integers(0, 2, (half, half))
+    out[half:, half:] = 150 + rng.integers(0, 50, (half, half))
+    return Image.fromarray(palette[out])
+
+
 def make_webp():
     rgb, rgba = Image.fromarray(smooth(61, 45)), Image.fromarray(smooth(61, 45, 4))
     holes = smooth(61, 45, 4)
@@ -256,6 +279,10 @@ def make_webp():
     save("holes-exact.webp", holes, lossless=True, exact=True)
     save("low-quality.webp", rgb, quality=5)
     save("one-pixel.webp", Image.new("RGB", (1, 1), (9, 99, 199)))
+    # Several groups of prefix codes: with a colour cache, with three transforms, and with a palette.
+    save("groups-lossless.webp", regions(32), lossless=True, quality=100, method=4)
+    save("groups-transforms-lossless.webp", regions(64), lossless=True, quality=100, method=6)
+    save("groups-palette-lossless.webp", palette_regions(48), lossless=True, quality=100, method=6)
     frames = [Image.fromarray(smooth(40, 30)) for _ in range(3)]
     save("animated-lossy.webp", frames[0], save_all=True, append_images=frames[1:], quality=70)
     save("animated-lossless.webp", frames[0], save_all=True, append_images=frames[1:], lossless=True)
