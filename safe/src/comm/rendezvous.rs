@@ -2,9 +2,10 @@
 //!
 //! Rank 0 listens at `MASTER_ADDR`. The others connect, again and again until it is up, and keep the connection once both sides have
 //! proved that they belong to the run (`handshake`). A peer that cannot is dropped: it is never an error, and nobody waits for it.
-//! A rank that meets another run's rank 0 tries the next port.
+//! A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come leaves its
+//! place open.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -34,6 +35,9 @@ const LONGEST_PART: u32 = 1 << 20;
 
 /// Maximum length of a rank's part of an exchange: MessagePack may take two bytes for one.
 const MAX_PART: usize = (LONGEST_PART as usize - 8) / 2;
+
+/// Reason of a failure where rank 0 sends another message than the one that is due.
+const OUT_OF_TURN: &str = "rank 0 has sent a message out of turn";
 
 /// Interval between attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
@@ -65,6 +69,8 @@ enum Streams {
 /// Rank 0's answer to each exchange.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
+    /// All ranks have come, and their places are taken from now on.
+    Agreed,
     Parts(Vec<Vec<u8>>),
     Failed(String),
 }
@@ -72,24 +78,24 @@ enum Answer {
 impl Rendezvous {
     /// Waits until all processes of the run have come, `timeout` at most.
     ///
+    /// Until then a rank that loses its connection comes again. Of two connections of one rank the newer one counts.
+    ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`], at every rank that has come: a rank is missing, has come twice, or was told another number of
-    /// ranks; rank 0 is not to be reached.
+    /// [`Error::Rendezvous`], at every rank that has come: a rank is missing or was told another number of ranks; rank 0 is not
+    /// to be reached. Also at a process whose rank another process has taken.
     pub fn new(world: World, timeout: Duration) -> Result<Self> {
         let deadline = Instant::now() + timeout;
         let streams = match world.rank() {
             0 => serve(&world, deadline, timeout).map(Streams::Root),
-            _ => reach(&world, deadline, timeout).map(Streams::Leaf),
+            _ => join(&world, deadline, timeout).map(Streams::Leaf),
         };
         let streams = streams.map_err(|reason| world.error(reason))?;
-        let mut made = Self {
+        Ok(Self {
             world,
             timeout,
             streams,
-        };
-        made.gather(&[])?;
-        Ok(made)
+        })
     }
 
     /// The processes.
@@ -163,6 +169,7 @@ fn gather_at_root(others: &[TcpStream], own: &[u8], timeout: Duration) -> Result
     match answer {
         Answer::Parts(parts) => Ok(parts),
         Answer::Failed(reason) => Err(reason),
+        Answer::Agreed => Err(OUT_OF_TURN.to_owned()),
     }
 }
 
@@ -176,12 +183,14 @@ fn gather_at_leaf(root: &TcpStream, own: &[u8], timeout: Duration) -> Result<Vec
     match receive(root, timeout + HANDSHAKE, u32::MAX) {
         Ok(Answer::Parts(parts)) => Ok(parts),
         Ok(Answer::Failed(reason)) => Err(reason),
-        Err(error) if is_timeout(&error) => Err(format!(
-            "rank 0 has not answered within {} s",
-            timeout.as_secs_f64()
-        )),
+        Ok(Answer::Agreed) => Err(OUT_OF_TURN.to_owned()),
+        Err(error) if is_timeout(&error) => Err(silent(timeout)),
         Err(error) => Err(lost(error)),
     }
+}
+
+fn silent(timeout: Duration) -> String {
+    format!("rank 0 has not answered within {} s", timeout.as_secs_f64())
 }
 
 /// Tells the ranks why the run fails.
@@ -258,7 +267,8 @@ impl<'a> Handshakes<'a> {
         (handshakes, arrivals)
     }
 
-    fn begin(&mut self, stream: TcpStream) {
+    /// Begins the handshake of a connection to the listener at `listener`.
+    fn begin(&mut self, stream: TcpStream, listener: SocketAddr) {
         if self.pending.len() >= self.limit {
             self.pending.retain(|stream| stream.strong_count() > 0);
         }
@@ -275,7 +285,8 @@ impl<'a> Handshakes<'a> {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(HANDSHAKE))?;
             keep_alive(&stream)?;
-            let peer = handshake::identify(&stream, &world, Instant::now() + HANDSHAKE)?;
+            let peer = handshake::identify(&stream, &world, listener, Instant::now() + HANDSHAKE)?;
+            handshake::welcome(&stream, &world, &peer, Instant::now() + HANDSHAKE)?;
             stream.set_write_timeout(None)?;
             // Not if it was dropped for a new one.
             if let Some(stream) = Arc::into_inner(stream) {
@@ -289,63 +300,159 @@ impl<'a> Handshakes<'a> {
     }
 }
 
+/// The other ranks that have come, before all have.
+struct Places<'a> {
+    world: &'a World,
+    /// Connections from rank 1 on, which do not block.
+    streams: Vec<Option<TcpStream>>,
+    missing: usize,
+    /// Ranks whose connection was replaced while it was open.
+    replaced: BTreeSet<usize>,
+}
+
+impl<'a> Places<'a> {
+    fn new(world: &'a World) -> Self {
+        let streams: Vec<_> = (1..world.size()).map(|_| None).collect();
+        Self {
+            world,
+            missing: streams.len(),
+            streams,
+            replaced: BTreeSet::new(),
+        }
+    }
+
+    /// Gives an identified peer its place. A connection that has the place already is closed for the newer one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the run fails, if the peer has another view of the run.
+    fn take(&mut self, peer: Peer, stream: TcpStream) -> Result<(), String> {
+        let (rank, size) = (peer.rank, self.world.size());
+        let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
+        let wrong = match place {
+            _ if peer.size != size => {
+                format!("rank {rank} was told of {} ranks, rank 0 of {size}", peer.size)
+            }
+            Some(place) => {
+                // A connection that cannot be watched counts as one that has ended.
+                if stream.set_nonblocking(true).is_err() {
+                    return Ok(());
+                }
+                match place.replace(stream) {
+                    None => self.missing -= 1,
+                    Some(older) => {
+                        if is_open(&older) {
+                            self.replaced.insert(rank);
+                        }
+                        tell([&older], &format!("rank {rank} has come twice"));
+                    }
+                }
+                return Ok(());
+            }
+            None if rank == 0 => "rank 0 has come twice".to_owned(),
+            None => format!("there is no rank {rank}"),
+        };
+        tell(self.streams.iter().flatten().chain([&stream]), &wrong);
+        Err(wrong)
+    }
+
+    /// Opens the places of ranks that have left. Returns true if all ranks are there.
+    fn are_taken(&mut self) -> bool {
+        for place in &mut self.streams {
+            if place.as_ref().is_some_and(|stream| !is_open(stream)) {
+                *place = None;
+                self.missing += 1;
+            }
+        }
+        self.missing == 0
+    }
+
+    /// Tells all ranks that they are complete, and returns their connections.
+    fn agree(self) -> Result<Vec<TcpStream>, String> {
+        let streams: Vec<_> = self.streams.into_iter().flatten().collect();
+        for (index, stream) in streams.iter().enumerate() {
+            stream
+                .set_nonblocking(false)
+                .map_err(|error| lost(index + 1, &error))?;
+            // A rank that has ended meanwhile is found by the first exchange.
+            let _ = send(stream, &Answer::Agreed);
+        }
+        Ok(streams)
+    }
+
+    /// Tells the ranks that have come which ones have not, and returns that.
+    fn fail(&self, timeout: Duration) -> String {
+        let missing = self.streams.iter().enumerate();
+        let missing = missing.filter(|(_, place)| place.is_none());
+        let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
+        let mut reason = format!(
+            "rank {} has not come within {} s",
+            missing.join(", "),
+            timeout.as_secs_f64()
+        );
+        if !self.replaced.is_empty() {
+            let replaced: Vec<_> = self.replaced.iter().map(usize::to_string).collect();
+            reason += &format!("; rank {} has come twice", replaced.join(", "));
+        }
+        tell(self.streams.iter().flatten(), &reason);
+        reason
+    }
+}
+
+/// Returns true if the other side of a connection that does not block has not closed it. A rank sends nothing before all agree.
+fn is_open(stream: &TcpStream) -> bool {
+    let read = stream.peek(&mut [0]);
+    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
 /// Waits for all other ranks, and returns their connections from rank 1 on.
 fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpStream>, String> {
-    let listeners = listen(world)?;
+    let mut listeners = Vec::new();
+    for listener in listen(world)? {
+        let address = listener.local_addr();
+        let address = address.map_err(|error| format!("cannot tell where rank 0 listens: {error}"))?;
+        listeners.push((listener, address));
+    }
     let (mut handshakes, arrivals) = Handshakes::new(world);
-    let mut others: Vec<Option<TcpStream>> = (1..world.size()).map(|_| None).collect();
-    let mut missing = others.len();
-    while missing > 0 {
-        for listener in &listeners {
+    let mut places = Places::new(world);
+    loop {
+        for (listener, address) in &listeners {
             // Not all of a flood of connections at once, so that ranks that have come are seen.
             for _ in 0..HANDSHAKES {
                 match listener.accept() {
-                    Ok((stream, _)) => handshakes.begin(stream),
+                    Ok((stream, _)) => handshakes.begin(stream, *address),
                     Err(_) => break,
                 }
             }
         }
         for (peer, stream) in arrivals.try_iter() {
-            // A peer that has left meanwhile counts as come, and is found by the first exchange.
-            let _ = handshake::welcome(&stream, world, &peer);
-            let wrong = if peer.size == world.size() {
-                match peer.rank.checked_sub(1).and_then(|index| others.get(index)) {
-                    Some(None) => None,
-                    Some(Some(_)) => Some(format!("rank {} has come twice", peer.rank)),
-                    None if peer.rank == 0 => Some("rank 0 has come twice".to_owned()),
-                    None => Some(format!("there is no rank {}", peer.rank)),
-                }
-            } else {
-                Some(format!(
-                    "rank {} was told of {} ranks, rank 0 of {}",
-                    peer.rank,
-                    peer.size,
-                    world.size()
-                ))
-            };
-            if let Some(wrong) = wrong {
-                tell(others.iter().flatten().chain([&stream]), &wrong);
-                return Err(wrong);
-            }
-            others[peer.rank - 1] = Some(stream);
-            missing -= 1;
+            places.take(peer, stream)?;
         }
-        if missing > 0 && Instant::now() > deadline {
-            let missing = others.iter().enumerate().filter(|(_, other)| other.is_none());
-            let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
-            let reason = format!(
-                "rank {} has not come within {} s",
-                missing.join(", "),
-                timeout.as_secs_f64()
-            );
-            tell(others.iter().flatten(), &reason);
-            return Err(reason);
+        if places.missing == 0 && places.are_taken() {
+            return places.agree();
         }
-        if missing > 0 {
-            thread::sleep(POLL);
+        if Instant::now() > deadline && !places.are_taken() {
+            return Err(places.fail(timeout));
         }
+        thread::sleep(POLL);
     }
-    Ok(others.into_iter().flatten().collect())
+}
+
+/// Connects to rank 0, and waits until all ranks have come. Comes again if the connection is lost before that.
+fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream, String> {
+    let mut before = String::new();
+    loop {
+        let root = reach(world, deadline, timeout).map_err(|reason| format!("{before}{reason}"))?;
+        // Longer than rank 0 waits, whose answer says who is missing.
+        match receive(&root, timeout + HANDSHAKE, LONGEST_PART) {
+            Ok(Answer::Agreed) => return Ok(root),
+            Ok(Answer::Failed(reason)) => return Err(reason),
+            Ok(Answer::Parts(_)) => return Err(OUT_OF_TURN.to_owned()),
+            Err(error) if is_timeout(&error) => return Err(silent(timeout)),
+            Err(error) => before = format!("{}; ", lost(0, &error)),
+        }
+        thread::sleep(RETRY);
+    }
 }
 
 /// Connects to rank 0, once it is up.
@@ -387,361 +494,4 @@ fn greet(world: &World, port: u16) -> io::Result<TcpStream> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-
-    use super::*;
-
-    /// Rank `rank` of `size` at a port that is free now.
-    fn world(rank: usize, size: usize, port: u16, run: &str) -> World {
-        let find = |name: &str| match name {
-            "RANK" => Some(rank.to_string()),
-            "WORLD_SIZE" => Some(size.to_string()),
-            "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
-            "MASTER_PORT" => Some(port.to_string()),
-            // No test meets another one at a neighbouring port.
-            "TORCHELASTIC_RUN_ID" => Some(format!("{run}{port}")),
-            _ => None,
-        };
-        World::from_variables(find).unwrap().unwrap()
-    }
-
-    fn free_port() -> u16 {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        listener.local_addr().unwrap().port()
-    }
-
-    /// Runs these ranks, each on a thread; what each gathered, or its error.
-    fn run(worlds: Vec<World>, timeout: Duration) -> Vec<Result<Vec<Vec<u8>>, String>> {
-        let threads: Vec<_> = worlds
-            .into_iter()
-            .map(|world| {
-                thread::spawn(move || {
-                    let own = [world.rank() as u8; 3];
-                    let mut rendezvous = Rendezvous::new(world, timeout)?;
-                    rendezvous.gather(&own)
-                })
-            })
-            .collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-        joined
-            .map(|result| result.map_err(|error| error.to_string()))
-            .collect()
-    }
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn all_ranks_get_what_each_gave() {
-        let port = free_port();
-        // Rank 0 comes last: the others try again.
-        let worlds = [3, 2, 1, 0].map(|rank| world(rank, 4, port, "a")).into();
-        let expected: Vec<Vec<u8>> = (0..4).map(|rank| vec![rank; 3]).collect();
-        for gathered in run(worlds, LONG) {
-            assert_eq!(gathered, Ok(expected.clone()));
-        }
-    }
-
-    #[test]
-    fn connections_go_from_rank_0_to_each_other_rank() {
-        let port = free_port();
-        let threads = [0, 1, 2].map(|rank| {
-            thread::spawn(move || {
-                let mut rendezvous = Rendezvous::new(world(rank, 3, port, "a"), LONG).unwrap();
-                rendezvous.gather(&[1]).unwrap();
-                match rendezvous.into_connections() {
-                    Connections::Leaf(mut root) => {
-                        root.send(&(rank, vec![0.5f32; 1000])).unwrap();
-                        vec![(root.peer(), root.receive::<usize>(LONG).unwrap())]
-                    }
-                    Connections::Root(others) => {
-                        let answer = |mut other: Connection| {
-                            let (rank, values): (usize, Vec<f32>) = other.receive(LONG).unwrap();
-                            assert_eq!(values, [0.5; 1000]);
-                            other.send(&(10 * rank)).unwrap();
-                            (other.peer(), rank)
-                        };
-                        others.into_iter().map(answer).collect()
-                    }
-                }
-            })
-        });
-        let results = threads.map(|thread| thread.join().unwrap());
-        assert_eq!(results, [vec![(1, 1), (2, 2)], vec![(0, 10)], vec![(0, 20)]]);
-    }
-
-    #[test]
-    fn two_runs_with_one_port_do_not_disturb_each_other() {
-        let port = free_port();
-        let worlds = |run: &'static str| [0, 1].map(|rank| world(rank, 2, port, run));
-        let worlds = [worlds("a"), worlds("b")].concat();
-        for gathered in run(worlds, LONG) {
-            assert_eq!(gathered.map(|parts| parts.len()), Ok(2));
-        }
-    }
-
-    #[test]
-    fn stray_connections_are_ignored() {
-        let port = free_port();
-        let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));
-        let strays: Vec<TcpStream> = ["", "GET / HTTP/1.1\r\n\r\n"]
-            .iter()
-            .map(|text| {
-                loop {
-                    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-                        stream.write_all(text.as_bytes()).unwrap();
-                        break stream;
-                    }
-                    thread::sleep(RETRY);
-                }
-            })
-            .collect();
-        let other = run(vec![world(1, 2, port, "a")], LONG).remove(0);
-        assert_eq!(other.map(|parts| parts.len()), Ok(2));
-        assert_eq!(root.join().unwrap().map(|parts| parts.len()), Ok(2));
-        drop(strays);
-    }
-
-    #[test]
-    fn a_missing_rank_is_named_at_all_ranks() {
-        let port = free_port();
-        let worlds = [0, 2].map(|rank| world(rank, 4, port, "a")).into();
-        for (index, failed) in run(worlds, Duration::from_secs(1)).into_iter().enumerate() {
-            let rank = 2 * index;
-            assert_eq!(
-                failed,
-                Err(format!(
-                    "rank {rank} of 4: rendezvous at 127.0.0.1:{port}: rank 1, 3 has not come within 1 s"
-                ))
-            );
-        }
-    }
-
-    #[test]
-    fn without_rank_0_the_others_say_so() {
-        let port = free_port();
-        let failed = run(vec![world(1, 2, port, "a")], Duration::from_millis(200)).remove(0);
-        let text = failed.unwrap_err();
-        assert!(text.contains("rank 0 was not reached within 0.2 s"), "{text}");
-    }
-
-    #[test]
-    fn a_rank_that_comes_twice_is_an_error_of_all_ranks() {
-        let port = free_port();
-        let worlds = [0, 1, 1].map(|rank| world(rank, 3, port, "a")).into();
-        for failed in run(worlds, LONG) {
-            let text = failed.unwrap_err();
-            assert!(text.ends_with("rank 1 has come twice"), "{text}");
-        }
-    }
-
-    #[test]
-    fn different_numbers_of_ranks_are_an_error_of_all_ranks() {
-        let port = free_port();
-        let worlds = vec![world(0, 2, port, "a"), world(1, 3, port, "a")];
-        for failed in run(worlds, LONG) {
-            let text = failed.unwrap_err();
-            assert!(
-                text.ends_with("rank 1 was told of 3 ranks, rank 0 of 2"),
-                "{text}"
-            );
-        }
-    }
-
-    /// Rank 0 of two ranks, with what strangers at its port get before rank 1 comes; returns what rank 0 says.
-    fn among_strangers(act: impl FnOnce(u16)) -> Result<Vec<Vec<u8>>, String> {
-        let port = free_port();
-        let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));
-        drop(connected(port));
-        act(port);
-        let other = run(vec![world(1, 2, port, "a")], LONG).remove(0);
-        assert_eq!(other.map(|parts| parts.len()), Ok(2));
-        root.join().unwrap()
-    }
-
-    fn connected(port: u16) -> TcpStream {
-        loop {
-            match TcpStream::connect(("127.0.0.1", port)) {
-                Ok(stream) => return stream,
-                Err(_) => thread::sleep(RETRY),
-            }
-        }
-    }
-
-    /// Reads until rank 0 closes the connection.
-    fn answer(mut stream: TcpStream) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        let _ = stream.read_to_end(&mut bytes);
-        bytes
-    }
-
-    #[test]
-    fn a_stranger_neither_ends_the_run_nor_takes_a_rank_nor_learns_of_it() {
-        let gathered = among_strangers(|port| {
-            // The hello of a rank, of another protocol's version, and with another number of ranks.
-            for hello in [
-                ("", 1, 2),
-                ("a", 1, 2),
-                ("", 7, 2),
-                ("", 1, 3),
-                ("", usize::MAX, 0),
-            ] {
-                let stream = connected(port);
-                send(&stream, &hello).unwrap();
-                let answer = answer(stream);
-                assert!(answer.len() < 200, "{answer:?}");
-                assert!(!answer.windows(5).any(|part| part == b"Parts"));
-            }
-            // The right form with a false code.
-            for (rank, size) in [(1, 2), (1, 3), (0, 2), (7, 2)] {
-                let stream = connected(port);
-                send(&stream, &(rank, size, [7_u8; 32], [7_u8; 32])).unwrap();
-                assert!(answer(stream).ends_with(b"Refused"));
-            }
-            // Ranks of another run.
-            for size in [2, 3] {
-                let failed = run(vec![world(1, size, port, "other")], Duration::from_millis(200));
-                let text = failed[0].clone().unwrap_err();
-                assert!(text.contains("rank 0 of another run"), "{text}");
-            }
-        });
-        assert_eq!(gathered, Ok(vec![vec![0; 3], vec![1; 3]]));
-    }
-
-    #[test]
-    fn what_a_stranger_announces_is_not_waited_for() {
-        let gathered = among_strangers(|port| {
-            let mut streams: Vec<_> = (0..20).map(|_| connected(port)).collect();
-            for stream in &mut streams {
-                stream.write_all(b"hipsafe1\xff\xff\xff\xff").unwrap();
-            }
-            for stream in streams {
-                answer(stream);
-            }
-        });
-        assert!(gathered.is_ok());
-    }
-
-    #[test]
-    fn silent_strangers_make_way_for_ranks() {
-        let mut held = Vec::new();
-        let started = Instant::now();
-        let gathered = among_strangers(|port| {
-            held.extend((0..HANDSHAKES + 50).map(|_| connected(port)));
-        });
-        assert!(gathered.is_ok());
-        assert!(started.elapsed() < Duration::from_secs(20));
-    }
-
-    #[test]
-    fn a_handshake_ends_however_slowly_bytes_come() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        let drips = thread::spawn(move || {
-            // Ends when the other side has closed the connection.
-            while stranger.write_all(b"h").is_ok() {
-                thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let deadline = Instant::now() + Duration::from_millis(100);
-        let error = handshake::identify(&stream, &world(0, 2, 1, "a"), deadline).unwrap_err();
-        assert!(
-            is_timeout(&error) || error.to_string().contains("protocol"),
-            "{error}"
-        );
-        drop(stream);
-        drips.join().unwrap();
-    }
-
-    #[test]
-    fn a_false_rank_0_learns_no_more_than_a_hello() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let leaf = thread::spawn(move || {
-            let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            handshake::introduce(&stream, &world(1, 2, port, "a"), Instant::now() + LONG)
-        });
-        let (stream, _) = listener.accept().unwrap();
-        // Another run's, which takes any code.
-        let other = world(0, 2, port, "b");
-        let error = handshake::identify(&stream, &other, Instant::now() + LONG).unwrap_err();
-        assert_eq!(error.to_string(), "belongs to another run");
-        let error = leaf.join().unwrap().unwrap_err();
-        assert!(error.to_string().contains("rank 0 of another run"), "{error}");
-    }
-
-    #[test]
-    fn a_rank_is_told_apart_from_one_with_another_secret() {
-        let port = free_port();
-        let with_secret = |rank: usize, secret: &'static str| {
-            let find = move |name: &str| match name {
-                "RANK" => Some(rank.to_string()),
-                "WORLD_SIZE" => Some("2".to_owned()),
-                "MASTER_PORT" => Some(port.to_string()),
-                "TORCHELASTIC_RUN_ID" => Some(format!("secret{port}")),
-                "HIPVIT_RENDEZVOUS_SECRET" => Some(secret.to_owned()),
-                _ => None,
-            };
-            World::from_variables(find).unwrap().unwrap()
-        };
-        let root = thread::spawn({
-            let root = with_secret(0, "0123456789abcdef");
-            move || run(vec![root], LONG).remove(0)
-        });
-        let failed = run(
-            vec![with_secret(1, "0123456789abcdeF")],
-            Duration::from_millis(200),
-        )
-        .remove(0);
-        assert!(failed.unwrap_err().contains("HIPVIT_RENDEZVOUS_SECRET"));
-        let other = run(vec![with_secret(1, "0123456789abcdef")], LONG).remove(0);
-        assert!(other.is_ok() && root.join().unwrap().is_ok());
-    }
-
-    #[test]
-    fn a_long_message_to_rank_0_is_refused() {
-        let port = free_port();
-        let ranks = [0, 1].map(|rank| {
-            thread::spawn(move || {
-                let mut rendezvous = Rendezvous::new(world(rank, 2, port, "a"), LONG).unwrap();
-                // Rank 0's own message may be long: the others trust it.
-                let own = vec![200; if rank == 0 { 3 << 20 } else { MAX_PART }];
-                let gathered = rendezvous.gather(&own).unwrap();
-                assert_eq!(
-                    gathered.iter().map(Vec::len).collect::<Vec<_>>(),
-                    [3 << 20, MAX_PART]
-                );
-                rendezvous
-                    .gather(&vec![0; MAX_PART + 1])
-                    .map_err(|error| error.to_string())
-            })
-        });
-        let [root, leaf] = ranks.map(|rank| rank.join().unwrap());
-        assert!(leaf.unwrap_err().contains("exceeds"));
-        assert!(root.unwrap_err().contains("rank 1 has ended"));
-    }
-
-    #[test]
-    fn rank_0_listens_where_the_others_look_for_it() {
-        let bound = |host: &str| {
-            let listeners = listen_at(host, free_port()).unwrap();
-            let addresses = listeners
-                .iter()
-                .map(|listener| listener.local_addr().unwrap().ip());
-            addresses.collect::<Vec<_>>()
-        };
-        assert_eq!(bound("127.0.0.1"), [std::net::Ipv4Addr::LOCALHOST]);
-        assert_eq!(bound("127.0.0.2"), [std::net::Ipv4Addr::new(127, 0, 0, 2)]);
-        assert!(bound("localhost").iter().all(std::net::IpAddr::is_loopback));
-        // Not an address of this host (TEST-NET-1), and a name that is not known here.
-        for host in ["192.0.2.1", "name.invalid"] {
-            let addresses = bound(host);
-            assert!(
-                addresses.len() == 1 && addresses[0].is_unspecified(),
-                "{addresses:?}"
-            );
-        }
-    }
-}
+mod tests;
