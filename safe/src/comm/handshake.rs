@@ -1,14 +1,17 @@
 //! How rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
-//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, a random number, and a code over all of these.
+//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, where it has connected to, a random number, and a code over
+//!    all of these.
 //! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
+//! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
 //!
-//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one.
+//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that has
+//! connected to another port than the one that rank 0 listens at, or to another address: a process in between relays the exchange.
 
 use std::fmt;
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -22,8 +25,9 @@ use super::world::World;
 const LONGEST: u32 = 1 << 10;
 
 /// The labels keep one side's code from being sent back as the other side's.
-const ROOT: &[u8] = b"hip-safe rendezvous 1, rank 0";
-const LEAF: &[u8] = b"hip-safe rendezvous 1, other rank";
+const ROOT: &[u8] = b"hip-safe rendezvous 2, rank 0";
+const LEAF: &[u8] = b"hip-safe rendezvous 2, other rank";
+const CONFIRMATION: &[u8] = b"hip-safe rendezvous 2, confirmation";
 
 type Number = [u8; 32];
 
@@ -60,8 +64,34 @@ struct Challenge(Number);
 struct Hello {
     rank: usize,
     size: usize,
+    place: Place,
     number: Number,
     code: Number,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Confirmation(Number);
+
+/// Where rank 0 is, as one side of a connection sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// IPv6 address, or IPv4 address mapped to one.
+    host: [u8; 16],
+    /// Number of ports after `MASTER_PORT`, which a translation of ports does not change.
+    step: u16,
+}
+
+impl Place {
+    fn new(address: SocketAddr, world: &World) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(host) => host.to_ipv6_mapped(),
+            IpAddr::V6(host) => host,
+        };
+        Self {
+            host: host.octets(),
+            step: address.port().wrapping_sub(world.port()),
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,36 +106,59 @@ pub(super) struct Peer {
     pub(super) rank: usize,
     /// Number of ranks that the peer was told.
     pub(super) size: usize,
+    place: Place,
     challenge: Number,
     number: Number,
 }
 
-/// Receives the hello of a connection at rank 0. A peer without the run's key is refused.
+/// Receives the hello of a connection to the listener at `listener`. A peer without the run's key is refused, and one that has
+/// connected to another place: to another port, or to another address unless rank 0 listens at all addresses.
 ///
 /// # Errors
 ///
-/// [`io::Error`] if the peer sends nothing before `deadline`, speaks another protocol, or lacks the key.
-pub(super) fn identify(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<Peer> {
+/// [`io::Error`] if the peer sends nothing before `deadline`, speaks another protocol, lacks the key, or is relayed.
+pub(super) fn identify(
+    stream: &TcpStream,
+    world: &World,
+    listener: SocketAddr,
+    deadline: Instant,
+) -> io::Result<Peer> {
     let challenge = random()?;
     send(stream, &Challenge(challenge))?;
     let hello: Hello = receive_before(stream, deadline, LONGEST)?;
     let peer = Peer {
         rank: hello.rank,
         size: hello.size,
+        place: hello.place,
         challenge,
         number: hello.number,
     };
-    if peer.code(world.key(), LEAF).verify_slice(&hello.code).is_err() {
-        send(stream, &Answer::Refused)?;
-        return Err(io::Error::other("belongs to another run"));
-    }
-    Ok(peer)
+    let own = Place::new(stream.local_addr()?, world);
+    let refused = if !peer.has_sent(&hello.code, world, LEAF) {
+        "belongs to another run"
+    } else if peer.place.step != own.step {
+        "has connected to another port"
+    } else if peer.place.host != own.host && !listener.ip().is_unspecified() {
+        "has connected to another address"
+    } else {
+        return Ok(peer);
+    };
+    send(stream, &Answer::Refused)?;
+    Err(io::Error::other(refused))
 }
 
-/// Tells an identified peer that it has reached the rank 0 of its run.
-pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer) -> io::Result<()> {
-    let code = peer.code(world.key(), ROOT).finalize().into_bytes();
-    send(stream, &Answer::Welcome(code.into()))
+/// Tells an identified peer that it has reached the rank 0 of its run, and waits until it confirms that.
+///
+/// # Errors
+///
+/// [`io::Error`] if the peer does not confirm before `deadline`.
+pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: Instant) -> io::Result<()> {
+    send(stream, &Answer::Welcome(peer.code(world, ROOT)))?;
+    let Confirmation(code) = receive_before(stream, deadline, LONGEST)?;
+    if !peer.has_sent(&code, world, CONFIRMATION) {
+        return Err(io::Error::other("does not confirm"));
+    }
+    Ok(())
 }
 
 /// Introduces this rank to what listens at rank 0's address.
@@ -114,40 +167,60 @@ pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer) -> io::Res
 ///
 /// [`io::Error`] if the other side sends nothing before `deadline`, speaks another protocol, or lacks the run's key.
 pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<()> {
+    let own = greet(stream, world, deadline)?;
+    let welcomed = match receive_before(stream, deadline, LONGEST)? {
+        Answer::Welcome(code) => own.has_sent(&code, world, ROOT),
+        Answer::Refused => false,
+    };
+    if !welcomed {
+        let reason =
+            "rank 0 of another run, one with another HIPVIT_RENDEZVOUS_SECRET, or a relay listens there";
+        return Err(io::Error::other(reason));
+    }
+    send(stream, &Confirmation(own.code(world, CONFIRMATION)))
+}
+
+/// Answers the challenge of what listens at rank 0's address.
+pub(super) fn greet(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<Peer> {
     let Challenge(challenge) = receive_before(stream, deadline, LONGEST)?;
     let own = Peer {
         rank: world.rank(),
         size: world.size(),
+        place: Place::new(stream.peer_addr()?, world),
         challenge,
         number: random()?,
     };
     let hello = Hello {
         rank: own.rank,
         size: own.size,
+        place: own.place,
         number: own.number,
-        code: own.code(world.key(), LEAF).finalize().into_bytes().into(),
+        code: own.code(world, LEAF),
     };
     send(stream, &hello)?;
-    let welcomed = match receive_before(stream, deadline, LONGEST)? {
-        Answer::Welcome(code) => own.code(world.key(), ROOT).verify_slice(&code).is_ok(),
-        Answer::Refused => false,
-    };
-    if !welcomed {
-        let reason = "rank 0 of another run, or one with another HIPVIT_RENDEZVOUS_SECRET, listens there";
-        return Err(io::Error::other(reason));
-    }
-    Ok(())
+    Ok(own)
 }
 
 impl Peer {
-    /// Starts the code that the side with this label sends.
-    fn code(&self, key: &Key, label: &[u8]) -> Hmac<Sha256> {
+    /// Returns the code that the side with this label sends.
+    fn code(&self, world: &World, label: &[u8]) -> Number {
+        self.hash(world.key(), label).finalize().into_bytes().into()
+    }
+
+    /// Returns true if `code` is that of the side with this label.
+    fn has_sent(&self, code: &Number, world: &World, label: &[u8]) -> bool {
+        self.hash(world.key(), label).verify_slice(code).is_ok()
+    }
+
+    fn hash(&self, key: &Key, label: &[u8]) -> Hmac<Sha256> {
         let mut code = Hmac::<Sha256>::new(&key.0.into());
         code.update(label);
         code.update(&self.challenge);
         code.update(&self.number);
         code.update(&(self.rank as u64).to_le_bytes());
         code.update(&(self.size as u64).to_le_bytes());
+        code.update(&self.place.host);
+        code.update(&self.place.step.to_le_bytes());
         code
     }
 }

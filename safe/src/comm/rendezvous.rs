@@ -1,10 +1,11 @@
 //! How the processes of a run find each other: by TCP at rank 0.
 //!
-//! Rank 0 listens at `MASTER_ADDR`. The others connect again and again until it is up. Then both sides prove that they belong to the
-//! run (`handshake`). A peer that does not prove it is dropped: it causes no error, and no rank waits for it. A rank that meets another
-//! run's rank 0 tries the next port.
+//! Rank 0 listens at `MASTER_ADDR`. The others connect, again and again until it is up, and keep the connection once both sides have
+//! proved that they belong to the run (`handshake`). A peer that cannot is dropped: it causes no error, and no rank waits for it.
+//! A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come leaves its
+//! place open.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -35,10 +36,13 @@ const LONGEST_PART: u32 = 1 << 20;
 /// Maximum length of a rank's part of an exchange: MessagePack may take two bytes for one.
 const MAX_PART: usize = (LONGEST_PART as usize - 8) / 2;
 
+/// Reason of a failure where rank 0 sends another message than the one that is due.
+const OUT_OF_TURN: &str = "rank 0 has sent a message out of turn";
+
 /// Interval between attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Interval between polls for new connections.
+/// Interval between looks for new connections.
 const POLL: Duration = Duration::from_millis(2);
 
 /// The connections of a run's processes. Made by all of them at once; then they can exchange small messages, such as
@@ -65,6 +69,8 @@ enum Streams {
 /// Rank 0's answer to each exchange.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
+    /// All ranks have come, and their places are taken from now on.
+    Agreed,
     Parts(Vec<Vec<u8>>),
     Failed(String),
 }
@@ -72,24 +78,24 @@ enum Answer {
 impl Rendezvous {
     /// Waits until all processes of the run have come, `timeout` at most.
     ///
+    /// Until then a rank that loses its connection comes again. Of two connections of one rank the newer one counts.
+    ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`], at every rank that has come: a rank is missing, has come twice, or was told another number of
-    /// ranks; rank 0 is not to be reached.
+    /// [`Error::Rendezvous`], at every rank that has come: a rank is missing or was told another number of ranks; rank 0 is not
+    /// to be reached. Also at a process whose rank another process has taken.
     pub fn new(world: World, timeout: Duration) -> Result<Self> {
         let deadline = Instant::now() + timeout;
         let streams = match world.rank() {
             0 => serve(&world, deadline, timeout).map(Streams::Root),
-            _ => reach(&world, deadline, timeout).map(Streams::Leaf),
+            _ => join(&world, deadline, timeout).map(Streams::Leaf),
         };
         let streams = streams.map_err(|reason| world.error(reason))?;
-        let mut made = Self {
+        Ok(Self {
             world,
             timeout,
             streams,
-        };
-        made.gather(&[])?;
-        Ok(made)
+        })
     }
 
     /// The processes.
@@ -98,7 +104,7 @@ impl Rendezvous {
         &self.world
     }
 
-    /// Returns what each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
+    /// What each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
     /// half a megabyte each.
     ///
     /// # Errors
@@ -163,6 +169,7 @@ fn gather_at_root(others: &[TcpStream], own: &[u8], timeout: Duration) -> Result
     match answer {
         Answer::Parts(parts) => Ok(parts),
         Answer::Failed(reason) => Err(reason),
+        Answer::Agreed => Err(OUT_OF_TURN.to_owned()),
     }
 }
 
@@ -176,12 +183,14 @@ fn gather_at_leaf(root: &TcpStream, own: &[u8], timeout: Duration) -> Result<Vec
     match receive(root, timeout + HANDSHAKE, u32::MAX) {
         Ok(Answer::Parts(parts)) => Ok(parts),
         Ok(Answer::Failed(reason)) => Err(reason),
-        Err(error) if is_timeout(&error) => Err(format!(
-            "rank 0 has not answered within {} s",
-            timeout.as_secs_f64()
-        )),
+        Ok(Answer::Agreed) => Err(OUT_OF_TURN.to_owned()),
+        Err(error) if is_timeout(&error) => Err(silent(timeout)),
         Err(error) => Err(lost(error)),
     }
+}
+
+fn silent(timeout: Duration) -> String {
+    format!("rank 0 has not answered within {} s", timeout.as_secs_f64())
 }
 
 /// Tells the ranks why the run fails.
@@ -205,7 +214,7 @@ fn listen(world: &World) -> Result<Vec<TcpListener>, String> {
     Err(last)
 }
 
-/// Listens at the addresses of `host` that this host has. If it has none of them, as behind a translated address, listens at all addresses.
+/// Listens at the addresses of `host` that this host has; at all addresses if it has none of them, as behind a translated one.
 fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
     let only_here = is_loopback(host);
     let addresses = (host, port).to_socket_addrs();
@@ -258,7 +267,8 @@ impl<'a> Handshakes<'a> {
         (handshakes, arrivals)
     }
 
-    fn begin(&mut self, stream: TcpStream) {
+    /// Begins the handshake of a connection to the listener at `listener`.
+    fn begin(&mut self, stream: TcpStream, listener: SocketAddr) {
         if self.pending.len() >= self.limit {
             self.pending.retain(|stream| stream.strong_count() > 0);
         }
@@ -275,7 +285,8 @@ impl<'a> Handshakes<'a> {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(HANDSHAKE))?;
             keep_alive(&stream)?;
-            let peer = handshake::identify(&stream, &world, Instant::now() + HANDSHAKE)?;
+            let peer = handshake::identify(&stream, &world, listener, Instant::now() + HANDSHAKE)?;
+            handshake::welcome(&stream, &world, &peer, Instant::now() + HANDSHAKE)?;
             stream.set_write_timeout(None)?;
             // Not if it was dropped for a new one.
             if let Some(stream) = Arc::into_inner(stream) {
@@ -289,78 +300,158 @@ impl<'a> Handshakes<'a> {
     }
 }
 
+/// The other ranks that have come, before all have.
+struct Places<'a> {
+    world: &'a World,
+    /// Connections from rank 1 on, which do not block.
+    streams: Vec<Option<TcpStream>>,
+    missing: usize,
+    /// Ranks whose connection was replaced while it was open.
+    replaced: BTreeSet<usize>,
+}
+
+impl<'a> Places<'a> {
+    fn new(world: &'a World) -> Self {
+        let streams: Vec<_> = (1..world.size()).map(|_| None).collect();
+        Self {
+            world,
+            missing: streams.len(),
+            streams,
+            replaced: BTreeSet::new(),
+        }
+    }
+
+    /// Gives an identified peer its place. A connection that has the place already is closed for the newer one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the run fails, if the peer has another view of the run.
+    fn take(&mut self, peer: Peer, stream: TcpStream) -> Result<(), String> {
+        let (rank, size) = (peer.rank, self.world.size());
+        let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
+        let wrong = match place {
+            _ if peer.size != size => {
+                format!("rank {rank} was told of {} ranks, rank 0 of {size}", peer.size)
+            }
+            Some(place) => {
+                // A connection that cannot be watched counts as one that has ended.
+                if stream.set_nonblocking(true).is_err() {
+                    return Ok(());
+                }
+                match place.replace(stream) {
+                    None => self.missing -= 1,
+                    Some(older) => {
+                        if is_open(&older) {
+                            self.replaced.insert(rank);
+                        }
+                        tell([&older], &format!("rank {rank} has come twice"));
+                    }
+                }
+                return Ok(());
+            }
+            None if rank == 0 => "rank 0 has come twice".to_owned(),
+            None => format!("there is no rank {rank}"),
+        };
+        tell(self.streams.iter().flatten().chain([&stream]), &wrong);
+        Err(wrong)
+    }
+
+    /// Opens the places of ranks that have left. Returns true if all ranks are there.
+    fn are_taken(&mut self) -> bool {
+        for place in &mut self.streams {
+            if place.as_ref().is_some_and(|stream| !is_open(stream)) {
+                *place = None;
+                self.missing += 1;
+            }
+        }
+        self.missing == 0
+    }
+
+    /// Tells all ranks that they are complete, and returns their connections.
+    fn agree(self) -> Result<Vec<TcpStream>, String> {
+        let streams: Vec<_> = self.streams.into_iter().flatten().collect();
+        for (index, stream) in streams.iter().enumerate() {
+            stream
+                .set_nonblocking(false)
+                .map_err(|error| lost(index + 1, &error))?;
+            // A rank that has ended meanwhile is found by the first exchange.
+            let _ = send(stream, &Answer::Agreed);
+        }
+        Ok(streams)
+    }
+
+    /// Tells the ranks that have come which ones have not, and returns that.
+    fn fail(&self, timeout: Duration) -> String {
+        let missing = self.streams.iter().enumerate();
+        let missing = missing.filter(|(_, place)| place.is_none());
+        let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
+        let mut reason = format!(
+            "rank {} has not come within {} s",
+            missing.join(", "),
+            timeout.as_secs_f64()
+        );
+        if !self.replaced.is_empty() {
+            let replaced: Vec<_> = self.replaced.iter().map(usize::to_string).collect();
+            reason += &format!("; rank {} has come twice", replaced.join(", "));
+        }
+        tell(self.streams.iter().flatten(), &reason);
+        reason
+    }
+}
+
+/// Returns true if the other side of a connection that does not block has not closed it. A rank sends nothing before all agree.
+fn is_open(stream: &TcpStream) -> bool {
+    let read = stream.peek(&mut [0]);
+    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
 /// Waits for all other ranks, and returns their connections from rank 1 on.
 fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpStream>, String> {
-    let listeners = listen(world)?;
+    let mut listeners = Vec::new();
+    for listener in listen(world)? {
+        let address = listener.local_addr();
+        let address = address.map_err(|error| format!("cannot tell where rank 0 listens: {error}"))?;
+        listeners.push((listener, address));
+    }
     let (mut handshakes, arrivals) = Handshakes::new(world);
-    let mut others: Vec<Option<TcpStream>> = (1..world.size()).map(|_| None).collect();
-    let mut missing = others.len();
-    while missing > 0 {
-        for listener in &listeners {
+    let mut places = Places::new(world);
+    loop {
+        for (listener, address) in &listeners {
             // Not all of a flood of connections at once, so that ranks that have come are seen.
             for _ in 0..HANDSHAKES {
                 match listener.accept() {
-                    Ok((stream, _)) => handshakes.begin(stream),
+                    Ok((stream, _)) => handshakes.begin(stream, *address),
                     Err(_) => break,
                 }
             }
         }
         for (peer, stream) in arrivals.try_iter() {
-            // A peer that has left meanwhile counts as come: it comes again, or the first exchange finds it.
-            let _ = handshake::welcome(&stream, world, &peer);
-            let wrong = if peer.size == world.size() {
-                match peer.rank.checked_sub(1).and_then(|index| others.get(index)) {
-                    Some(None) => None,
-                    Some(Some(before)) if has_left(before) => None,
-                    Some(Some(_)) => Some(format!("rank {} has come twice", peer.rank)),
-                    None if peer.rank == 0 => Some("rank 0 has come twice".to_owned()),
-                    None => Some(format!("there is no rank {}", peer.rank)),
-                }
-            } else {
-                Some(format!(
-                    "rank {} was told of {} ranks, rank 0 of {}",
-                    peer.rank,
-                    peer.size,
-                    world.size()
-                ))
-            };
-            if let Some(wrong) = wrong {
-                tell(others.iter().flatten().chain([&stream]), &wrong);
-                return Err(wrong);
-            }
-            if others[peer.rank - 1].replace(stream).is_none() {
-                missing -= 1;
-            }
+            places.take(peer, stream)?;
         }
-        if missing > 0 && Instant::now() > deadline {
-            let missing = others.iter().enumerate().filter(|(_, other)| other.is_none());
-            let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
-            let reason = format!(
-                "rank {} has not come within {} s",
-                missing.join(", "),
-                timeout.as_secs_f64()
-            );
-            tell(others.iter().flatten(), &reason);
-            return Err(reason);
+        if places.missing == 0 && places.are_taken() {
+            return places.agree();
         }
-        if missing > 0 {
-            thread::sleep(POLL);
+        if Instant::now() > deadline && !places.are_taken() {
+            return Err(places.fail(timeout));
         }
+        thread::sleep(POLL);
     }
-    Ok(others.into_iter().flatten().collect())
 }
 
-/// True if the other side has closed the connection and sent nothing before, as a rank does that was welcomed too late.
-fn has_left(stream: &TcpStream) -> bool {
-    let peek = || {
-        stream.set_nonblocking(true)?;
-        let peeked = stream.peek(&mut [0]);
-        stream.set_nonblocking(false)?;
-        peeked
-    };
-    match peek() {
-        Ok(count) => count == 0,
-        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+/// Connects to rank 0, and waits until all ranks have come. Comes again if the connection is lost before that.
+fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream, String> {
+    let mut before = String::new();
+    loop {
+        let root = reach(world, deadline, timeout).map_err(|reason| format!("{before}{reason}"))?;
+        // Longer than rank 0 waits, whose answer says who is missing.
+        match receive(&root, timeout + HANDSHAKE, LONGEST_PART) {
+            Ok(Answer::Agreed) => return Ok(root),
+            Ok(Answer::Failed(reason)) => return Err(reason),
+            Ok(Answer::Parts(_)) => return Err(OUT_OF_TURN.to_owned()),
+            Err(error) if is_timeout(&error) => return Err(silent(timeout)),
+            Err(error) => before = format!("{}; ", lost(0, &error)),
+        }
+        thread::sleep(RETRY);
     }
 }
 

@@ -16,6 +16,7 @@ pub struct World {
     size: usize,
     local_rank: usize,
     host: String,
+    port: u16,
     ports: Vec<u16>,
     key: Key,
     is_open: bool,
@@ -194,6 +195,7 @@ impl World {
             size,
             local_rank,
             host,
+            port,
             ports: ports.collect(),
             key: Key::new(&secret, &run.join(".")),
             is_open,
@@ -222,6 +224,11 @@ impl World {
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The launcher's port, from which those of rank 0 are counted.
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The ports of rank 0 that are tried, in this order.

@@ -1,5 +1,6 @@
 //! Limits of a tokenizer's files. The `tokenizers` crate has none: what a file repeats or multiplies, it allocates.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use base64::Engine as _;
@@ -17,6 +18,13 @@ pub(super) const MAX_FILE: u64 = 64 << 20;
 pub(super) const MAX_VOCABULARY_FILE: u64 = 16 << 20;
 /// Maximum number of JSON values in a vocabulary with its merges. Gemma's has 2 million.
 const MAX_VOCABULARY: usize = 4 << 20;
+/// Maximum length of a piece of a vocabulary in bytes. The crate goes down a Unigram model's pieces byte by byte, recursively.
+const MAX_PIECE: usize = 1 << 10;
+/// Maximum number of bytes of all pieces of a vocabulary. Gemma's have 2 million.
+const MAX_PIECES: usize = 8 << 20;
+/// Maximum number of different prefixes of a Unigram model's pieces: the crate makes a hash table of some 300 bytes for each one.
+/// Vocabularies of 250,000 pieces in many languages have about one million.
+const MAX_PREFIXES: usize = 2 << 20;
 /// Maximum number of JSON values in all other parts of a file.
 const MAX_VALUES: usize = 1 << 18;
 /// Maximum number of bytes of all added tokens.
@@ -43,11 +51,36 @@ struct Parts<T: Default> {
 /// The parts whose values matter.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Steps {
+struct Steps<'a> {
     added_tokens: Value,
     normalizer: Value,
     pre_tokenizer: Value,
     post_processor: Value,
+    #[serde(borrow)]
+    model: Model<'a>,
+}
+
+/// The vocabulary of a model.
+#[derive(Default)]
+struct Model<'a>(Vocabulary<'a>);
+
+/// The pieces of a vocabulary.
+#[derive(Default)]
+struct Vocabulary<'a> {
+    pieces: Vec<Cow<'a, str>>,
+    /// True for an array of pieces with scores, which only Unigram models have.
+    is_unigram: bool,
+}
+
+impl Vocabulary<'_> {
+    fn check(&self) -> Result<(), String> {
+        let pieces = self.pieces.iter().map(Cow::as_ref);
+        if self.is_unigram {
+            check_unigram(pieces)
+        } else {
+            check_pieces(pieces)
+        }
+    }
 }
 
 /// Checks a `tokenizer.json` before the `tokenizers` crate reads it.
@@ -72,7 +105,8 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     ];
     let count = others.into_iter().map(|count| count.0).sum();
     within("pipeline", count, MAX_VALUES, "values")?;
-    let steps: Steps = serde_json::from_str(text).map_err(|error| fault(&error))?;
+    let steps: Steps<'_> = serde_json::from_str(text).map_err(|error| fault(&error))?;
+    steps.model.0.check()?;
     if let Value::Array(tokens) = &steps.added_tokens {
         let contents = tokens.iter().filter_map(|token| token.get("content")?.as_str());
         within("added_tokens", contents.map(str::len).sum(), MAX_ADDED, "bytes")?;
@@ -92,15 +126,44 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     check_templates(&steps.post_processor, MAX_DEPTH)
 }
 
-/// Checks the number of JSON values of a `vocab.json`.
+/// Checks the number of JSON values and the pieces of a `vocab.json`.
 ///
 /// # Errors
 ///
 /// The reason why the file is refused.
 pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
-    let count: Count =
-        serde_json::from_slice(bytes).map_err(|error| format!("is not a vocabulary: {error}"))?;
-    within("vocabulary", count.0, MAX_VOCABULARY, "values")
+    let fault = |error| format!("is not a vocabulary: {error}");
+    let count: Count = serde_json::from_slice(bytes).map_err(fault)?;
+    within("vocabulary", count.0, MAX_VOCABULARY, "values")?;
+    let vocabulary: Vocabulary<'_> = serde_json::from_slice(bytes).map_err(fault)?;
+    vocabulary.check()
+}
+
+/// Checks the pieces of a Unigram model.
+///
+/// # Errors
+///
+/// The reason why they are refused.
+pub(super) fn check_unigram<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+    check_pieces(pieces.clone())?;
+    let mut sorted: Vec<&[u8]> = pieces.map(str::as_bytes).collect();
+    sorted.sort_unstable();
+    let mut prefixes = 0;
+    let mut last: &[u8] = &[];
+    for piece in sorted {
+        let shared = piece.iter().zip(last).take_while(|(a, b)| a == b).count();
+        prefixes += piece.len() - shared;
+        last = piece;
+    }
+    within("vocab", prefixes, MAX_PREFIXES, "prefixes of pieces")
+}
+
+/// Checks the lengths of a vocabulary's pieces.
+fn check_pieces<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+    let lengths = pieces.map(str::len);
+    let longest = lengths.clone().max().unwrap_or(0);
+    within("vocab", longest, MAX_PIECE, "bytes in a piece")?;
+    within("vocab", lengths.sum(), MAX_PIECES, "bytes in its pieces")
 }
 
 /// Checks the tokens that are added to a tokenizer.
@@ -269,6 +332,77 @@ impl<'de> Visitor<'de> for Counter {
     }
 }
 
+/// A string that is borrowed where JSON has it without escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Model<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ModelVisitor)
+    }
+}
+
+struct ModelVisitor;
+
+impl<'de> Visitor<'de> for ModelVisitor {
+    type Value = Model<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a model")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Model<'de>, A::Error> {
+        let mut model = Model::default();
+        while let Some(Text(key)) = values.next_key()? {
+            if key == "vocab" {
+                // The crate takes the last one, too.
+                model = Model(values.next_value()?);
+            } else {
+                values.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(model)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Vocabulary<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(VocabularyVisitor)
+    }
+}
+
+struct VocabularyVisitor;
+
+impl<'de> Visitor<'de> for VocabularyVisitor {
+    type Value = Vocabulary<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("pieces with their ids or scores")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Vocabulary<'de>, A::Error> {
+        let mut pieces = Vec::new();
+        while let Some((Text(piece), IgnoredAny)) = values.next_element()? {
+            pieces.push(piece);
+        }
+        Ok(Vocabulary {
+            pieces,
+            is_unigram: true,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<Vocabulary<'de>, A::Error> {
+        let mut pieces = Vec::new();
+        while let Some((Text(piece), IgnoredAny)) = values.next_entry()? {
+            pieces.push(piece);
+        }
+        Ok(Vocabulary {
+            pieces,
+            is_unigram: false,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -381,6 +515,59 @@ mod tests {
                 "{part}"
             );
         }
+    }
+
+    /// Pieces of these lengths that share no prefix but the number of the piece.
+    fn pieces(count: usize, length: usize) -> Vec<String> {
+        (0..count)
+            .map(|index| format!("{index:0>8}") + &"x".repeat(length - 8))
+            .collect()
+    }
+
+    #[test]
+    fn pieces_that_take_too_much_memory_are_refused() {
+        let unigram = |pieces: &[String]| {
+            let pieces: Vec<_> = pieces.iter().map(|piece| json!([piece, -5.0])).collect();
+            refused(&json!({"model": {"type": "Unigram", "vocab": pieces}}))
+        };
+        let map = |pieces: &[String]| {
+            let pieces = pieces.iter().enumerate();
+            let pieces: serde_json::Map<_, _> =
+                pieces.map(|(id, piece)| (piece.clone(), id.into())).collect();
+            let vocabulary = Value::from(pieces);
+            let alone = check_vocabulary(vocabulary.to_string().as_bytes());
+            let reason = refused(&json!({"model": {"vocab": vocabulary}}));
+            assert_eq!(alone.err().unwrap_or_default(), reason);
+            reason
+        };
+        for check in [&unigram as &dyn Fn(&[String]) -> String, &map] {
+            assert_eq!(check(&pieces(2, MAX_PIECE)), "");
+            assert_eq!(
+                check(&pieces(1, MAX_PIECE + 1)),
+                "`vocab` has 1025 bytes in a piece, which exceeds 1024"
+            );
+            let reason = check(&pieces(8193, MAX_PIECE));
+            assert_eq!(
+                reason,
+                "`vocab` has 8389632 bytes in its pieces, which exceeds 8388608"
+            );
+        }
+        let many = pieces(4096, MAX_PIECE);
+        assert_eq!(map(&many), "");
+        let reason = unigram(&many);
+        assert!(
+            reason.contains("prefixes of pieces, which exceeds 2097152"),
+            "{reason}"
+        );
+        // Pieces with the prefixes of others cost nothing.
+        assert_eq!(unigram(&vec!["x".repeat(MAX_PIECE); 4096]), "");
+    }
+
+    #[test]
+    fn the_last_vocabulary_of_a_model_counts() {
+        let long = format!(r#"{{"{}": 0}}"#, "x".repeat(MAX_PIECE + 1));
+        let model = format!(r#"{{"model": {{"vocab": {{}}, "\u0076ocab": {long}}}}}"#);
+        assert!(check(model.as_bytes()).unwrap_err().contains("bytes in a piece"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
+use super::guard::shortened;
 use super::limits;
 
 /// Field numbers of the file's messages.
@@ -37,7 +38,8 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
                 let (piece, score, kind) = piece(bytes).ok_or_else(damaged)?;
                 if !TYPES.contains(&kind) {
                     return Err(format!(
-                        "has the piece \"{piece}\" of type {kind}; user-defined, unused and byte pieces are not supported"
+                        "has the piece \"{}\" of type {kind}; user-defined, unused and byte pieces are not supported",
+                        shortened(&piece)
                     ));
                 }
                 if kind == UNKNOWN {
@@ -79,6 +81,7 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
             _ => {}
         }
     }
+    limits::check_unigram(pieces.iter().map(|(piece, _)| piece.as_str()))?;
     let text = |error: tokenizers::Error| error.to_string();
     let end_id = pieces.iter().position(|(piece, _)| piece == end);
     let end_id = end_id.ok_or_else(|| format!("lacks the end token {end}"))?;
@@ -189,4 +192,39 @@ fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), Stri
         }
     }
     Some(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tokenizer;
+
+    /// A field of bytes in a message.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = bytes.len();
+        let digits = [0, 7, 14].map(|shift| (length >> shift) as u8 & 0x7f);
+        let length = [digits[0] | 0x80, digits[1] | 0x80, digits[2]];
+        [&[number << 3 | 2], &length[..], bytes].concat()
+    }
+
+    /// Makes the tokenizer of a file with these pieces.
+    fn error<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<String> {
+        let pieces = pieces.chain(["</s>"]);
+        let file: Vec<u8> = pieces
+            .flat_map(|piece| field(1, &field(1, piece.as_bytes())))
+            .collect();
+        tokenizer(&file, "</s>").err()
+    }
+
+    #[test]
+    fn long_pieces_are_refused() {
+        let long = "x".repeat(200_000);
+        assert_eq!(error(["a", &long[..1024]].into_iter()), None);
+        let reason = error(["a", &long].into_iter()).unwrap();
+        assert_eq!(reason, "`vocab` has 200000 bytes in a piece, which exceeds 1024");
+        let many: Vec<_> = (0..4096)
+            .map(|index| format!("{index:0>8}") + &long[..1000])
+            .collect();
+        let reason = error(many.iter().map(String::as_str)).unwrap();
+        assert!(reason.contains("prefixes of pieces"), "{reason}");
+    }
 }

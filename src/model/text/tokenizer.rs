@@ -538,6 +538,22 @@ mod tests {
         refused_with("hf_clip", &json!({ "model": model }));
     }
 
+    /// The crate overflows the stack on the piece of 200,000 bytes, which nothing catches.
+    #[test]
+    fn long_pieces_are_errors_that_name_the_file() {
+        for base in ["hf_siglip", "hf_clip"] {
+            let mut model = file(base)["model"].clone();
+            let long = "x".repeat(200_000);
+            match &mut model["vocab"] {
+                Value::Array(pieces) => pieces.push(json!([long, -5.0])),
+                Value::Object(pieces) => drop(pieces.insert(long, 0.into())),
+                _ => panic!("no vocabulary"),
+            }
+            let error = refused_with(base, &json!({ "model": model }));
+            assert!(error.contains("`vocab` has 200000 bytes in a piece"), "{error}");
+        }
+    }
+
     fn file(base: &str) -> Value {
         let path = root().join("golden/zero_shot").join(base).join("tokenizer.json");
         serde_json::from_slice(&fs::read(path).unwrap()).unwrap()

@@ -147,15 +147,25 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     check(config, class)?;
     let special = Special::read(source, config, class.special_tokens())?;
     let (base, file) = files.base(class, kind, special.named("eos_token"))?;
+    let padding = base.get_padding().cloned();
+    let file_truncates_left = base
+        .get_truncation()
+        .map(|truncation| truncation.direction == TruncationDirection::Left);
+    let added = special.added(&base);
+    let cuts = if class == Class::Siglip {
+        added.iter().map(|token| token.content.clone()).collect()
+    } else {
+        Vec::new()
+    };
     let mut inner = match class {
-        Class::Backend | Class::Siglip => base.clone(),
+        // Not cloned: the vocabulary may take hundreds of megabytes.
+        Class::Backend | Class::Siglip => base,
         Class::Clip | Class::Gemma | Class::Siglip2 => {
             let unknown = special.named("unk_token");
             pipeline(class, &base, unknown).map_err(|reason| Error::config(&file, reason))?
         }
     };
     let unusable = |error: tokenizers::Error| Error::config(&file, error.to_string());
-    let added = special.added(&base);
     limits::check_added(&added).map_err(|reason| Error::config(&file, reason))?;
     inner.add_tokens(added).map_err(unusable)?;
     inner.set_encode_special_tokens(config.flag("split_special_tokens")?.unwrap_or(false));
@@ -169,8 +179,8 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
         inner.with_post_processor(Some(ends.trim_offsets(false).add_prefix_space(false)));
     }
     let id = |key: &str| special.named(key).and_then(|token| inner.token_to_id(token));
-    let padding = base.get_padding();
     let pad_of_file = padding
+        .as_ref()
         .filter(|_| class == Class::Backend)
         .map(|padding| padding.pad_token.clone());
     let pad = match (config.has("pad_token"), special.named("pad_token"), pad_of_file) {
@@ -179,23 +189,12 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     };
     let truncates_left = side(config, "truncation_side")?;
     let pads_left = side(config, "padding_side")?;
-    let file_truncates_left = base
-        .get_truncation()
-        .map(|truncation| truncation.direction == TruncationDirection::Left);
     let file_pads_left = padding.map(|padding| matches!(padding.direction, PaddingDirection::Left));
     let separator = id("sep_token");
     inner.with_padding(None);
     Ok(Loaded {
         sentence_piece: file.ends_with(SENTENCE_PIECE),
-        cuts: if class == Class::Siglip {
-            special
-                .added(&base)
-                .into_iter()
-                .map(|token| token.content)
-                .collect()
-        } else {
-            Vec::new()
-        },
+        cuts,
         canonicalize: if class == Class::Siglip {
             Some(config.flag("do_lower_case")?.unwrap_or(true))
         } else {

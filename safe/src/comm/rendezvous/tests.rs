@@ -1,4 +1,7 @@
+//! Tests of the rendezvous, with strangers at rank 0's port.
+
 use std::io::{Read as _, Write as _};
+use std::sync::Mutex;
 
 use super::*;
 
@@ -136,12 +139,150 @@ fn without_rank_0_the_others_say_so() {
 }
 
 #[test]
-fn a_rank_that_comes_twice_is_an_error_of_all_ranks() {
+fn a_rank_that_comes_twice_keeps_the_newer_connection() {
     let port = free_port();
-    let worlds = [0, 1, 1].map(|rank| world(rank, 3, port, "a")).into();
-    for failed in run(worlds, LONG) {
-        let text = failed.unwrap_err();
-        assert!(text.ends_with("rank 1 has come twice"), "{text}");
+    let start = move |rank| thread::spawn(move || run(vec![world(rank, 3, port, "a")], LONG).remove(0));
+    let root = start(0);
+    let mut twice = vec![start(1), start(1)];
+    let older = loop {
+        if let Some(index) = twice.iter().position(thread::JoinHandle::is_finished) {
+            break twice.remove(index).join().unwrap();
+        }
+        thread::sleep(RETRY);
+    };
+    let text = older.unwrap_err();
+    assert!(text.ends_with("rank 1 has come twice"), "{text}");
+    let expected: Vec<_> = (0..3).map(|rank| vec![rank; 3]).collect();
+    for rank in [start(2), twice.remove(0), root] {
+        assert_eq!(rank.join().unwrap(), Ok(expected.clone()));
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_before_all_have_come_leaves_its_place_open() {
+    let port = free_port();
+    let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], LONG).remove(0));
+    let leaf = || world(1, 3, port, "a");
+    // One that has not got the welcome, and one that has come.
+    let deadline = Instant::now() + LONG;
+    handshake::greet(&connected(port), &leaf(), deadline).unwrap();
+    handshake::introduce(&connected(port), &leaf(), deadline).unwrap();
+    let others = run(vec![leaf(), world(2, 3, port, "a")], LONG);
+    for gathered in [others, vec![root.join().unwrap()]].concat() {
+        assert_eq!(gathered.map(|parts| parts.len()), Ok(3));
+    }
+}
+
+#[test]
+fn ranks_that_left_are_missing() {
+    let port = free_port();
+    let timeout = Duration::from_secs(1);
+    let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], timeout).remove(0));
+    handshake::introduce(&connected(port), &world(1, 3, port, "a"), Instant::now() + LONG).unwrap();
+    let text = root.join().unwrap().unwrap_err();
+    assert!(text.ends_with("rank 1, 2 has not come within 1 s"), "{text}");
+}
+
+#[test]
+fn a_rank_that_loses_its_connection_before_all_have_come_comes_again() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let local = listener.local_addr().unwrap();
+    let leaf = thread::spawn(move || run(vec![world(1, 2, local.port(), "a")], LONG).remove(0));
+    let root = world(0, 2, local.port(), "a");
+    let accept = || {
+        let (stream, _) = listener.accept().unwrap();
+        let deadline = Instant::now() + LONG;
+        let peer = handshake::identify(&stream, &root, local, deadline).unwrap();
+        handshake::welcome(&stream, &root, &peer, deadline).unwrap();
+        stream
+    };
+    drop(accept());
+    let stream = accept();
+    send(&stream, &Answer::Agreed).unwrap();
+    let gathered = gather_at_root(&[stream], &[5], LONG);
+    assert_eq!(gathered, Ok(vec![vec![5], vec![1; 3]]));
+    assert_eq!(leaf.join().unwrap(), gathered);
+}
+
+/// Accepts connections at `listener`, and hands what comes on them to `target` and back. Returns all that has gone through.
+fn relay(listener: TcpListener, target: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let pump = |mut from: TcpStream, mut to: TcpStream, seen: Arc<Mutex<Vec<u8>>>| {
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                seen.lock().unwrap().extend_from_slice(&bytes[..count]);
+                if to.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        })
+    };
+    let log = seen.clone();
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            if let Ok(far) = TcpStream::connect(target) {
+                let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+                pump(near, far, log.clone());
+                pump(back.0, back.1, log.clone());
+            }
+        }
+    });
+    seen
+}
+
+#[test]
+fn a_relay_at_the_first_port_gets_no_message_of_the_ranks() {
+    // Two ports that are free, one after the other.
+    let (stranger, port) = loop {
+        let stranger = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = stranger.local_addr().unwrap().port();
+        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
+            break (stranger, port);
+        }
+    };
+    let seen = relay(stranger, (std::net::Ipv4Addr::LOCALHOST, port + 1).into());
+    let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));
+    drop(connected(port + 1));
+    let other = run(vec![world(1, 2, port, "a")], LONG).remove(0);
+    let expected = Ok(vec![vec![0; 3], vec![1; 3]]);
+    assert_eq!(other, expected);
+    assert_eq!(root.join().unwrap(), expected);
+    let seen = seen.lock().unwrap();
+    let has = |part: &[u8]| seen.windows(part.len()).any(|window| window == part);
+    assert!(has(b"Refused"));
+    assert!(!has(b"Welcome") && !has(b"Parts"));
+}
+
+/// What rank 0 makes of a rank that comes by a relay at another address, with the same port.
+#[cfg(target_os = "linux")]
+fn relayed(listens_at: &str) -> io::Result<usize> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = address.port();
+    relay(TcpListener::bind(("127.0.0.2", port)).unwrap(), address);
+    let leaf = thread::spawn(move || {
+        let stream = TcpStream::connect(("127.0.0.2", port)).unwrap();
+        handshake::introduce(&stream, &world(1, 2, port, "a"), Instant::now() + LONG)
+    });
+    let (stream, _) = listener.accept().unwrap();
+    let (root, deadline) = (world(0, 2, port, "a"), Instant::now() + LONG);
+    let listens_at = SocketAddr::new(listens_at.parse().unwrap(), port);
+    let peer = handshake::identify(&stream, &root, listens_at, deadline);
+    let peer = peer.and_then(|peer| handshake::welcome(&stream, &root, &peer, deadline).map(|()| peer.rank));
+    drop(stream);
+    assert_eq!(leaf.join().unwrap().is_ok(), peer.is_ok());
+    peer
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_relay_at_another_address_is_refused_unless_addresses_are_translated() {
+    let error = relayed("127.0.0.1").unwrap_err();
+    assert_eq!(error.to_string(), "has connected to another address");
+    for all in ["0.0.0.0", "::"] {
+        assert_eq!(relayed(all).unwrap(), 1);
     }
 }
 
@@ -158,7 +299,7 @@ fn different_numbers_of_ranks_are_an_error_of_all_ranks() {
     }
 }
 
-/// Lets strangers act at rank 0's port before rank 1 comes. Returns what rank 0 gathered.
+/// Rank 0 of two ranks, with what strangers at its port get before rank 1 comes; returns what rank 0 says.
 fn among_strangers(act: impl FnOnce(u16)) -> Result<Vec<Vec<u8>>, String> {
     let port = free_port();
     let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));
@@ -206,7 +347,8 @@ fn a_stranger_neither_ends_the_run_nor_takes_a_rank_nor_learns_of_it() {
         // The right form with a false code.
         for (rank, size) in [(1, 2), (1, 3), (0, 2), (7, 2)] {
             let stream = connected(port);
-            send(&stream, &(rank, size, [7_u8; 32], [7_u8; 32])).unwrap();
+            let place = ([0_u8; 16], 0_u16);
+            send(&stream, &(rank, size, place, [7_u8; 32], [7_u8; 32])).unwrap();
             assert!(answer(stream).ends_with(b"Refused"));
         }
         // Ranks of another run.
@@ -248,7 +390,7 @@ fn silent_strangers_make_way_for_ranks() {
 fn a_handshake_ends_however_slowly_bytes_come() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (stream, _) = listener.accept().unwrap();
+    let (stream, local) = (listener.accept().unwrap().0, listener.local_addr().unwrap());
     let drips = thread::spawn(move || {
         // Ends when the other side has closed the connection.
         while stranger.write_all(b"h").is_ok() {
@@ -256,7 +398,7 @@ fn a_handshake_ends_however_slowly_bytes_come() {
         }
     });
     let deadline = Instant::now() + Duration::from_millis(100);
-    let error = handshake::identify(&stream, &world(0, 2, 1, "a"), deadline).unwrap_err();
+    let error = handshake::identify(&stream, &world(0, 2, 1, "a"), local, deadline).unwrap_err();
     assert!(
         is_timeout(&error) || error.to_string().contains("protocol"),
         "{error}"
@@ -276,7 +418,8 @@ fn a_false_rank_0_learns_no_more_than_a_hello() {
     let (stream, _) = listener.accept().unwrap();
     // Another run's, which takes any code.
     let other = world(0, 2, port, "b");
-    let error = handshake::identify(&stream, &other, Instant::now() + LONG).unwrap_err();
+    let local = listener.local_addr().unwrap();
+    let error = handshake::identify(&stream, &other, local, Instant::now() + LONG).unwrap_err();
     assert_eq!(error.to_string(), "belongs to another run");
     let error = leaf.join().unwrap().unwrap_err();
     assert!(error.to_string().contains("rank 0 of another run"), "{error}");
