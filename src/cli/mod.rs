@@ -47,6 +47,7 @@ mod validate;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -420,6 +421,8 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
+    // A file that reaches its maximum size (`ulimit -f`) is an error of the write, where the signal would end the process.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let program = arguments.first().cloned();
     let cli = match environment::parse(arguments) {

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::client::Client;
 use super::metrics::Metrics;
@@ -29,6 +29,9 @@ use super::metrics::Metrics;
 ///
 /// It covers a window of HTTP/2 that a client had filled when its request was refused.
 const ALLOWANCE: u64 = 2 << 20;
+
+/// TLS handshakes of one client at once: each takes a millisecond of a thread that all connections share.
+const HANDSHAKES: usize = 4;
 
 /// Bytes per second by which a used allowance grows again: a thousand pings.
 const REFILL: u64 = 16 << 10;
@@ -76,7 +79,15 @@ pub(super) struct Table {
 struct Open {
     next: u64,
     connections: HashMap<u64, (Client, Arc<Connection>)>,
-    by_client: HashMap<Client, usize>,
+    by_client: HashMap<Client, OfClient>,
+}
+
+/// What the table has of a client.
+#[derive(Debug)]
+struct OfClient {
+    connections: usize,
+    /// Permits for TLS handshakes.
+    handshakes: Arc<Semaphore>,
 }
 
 /// A place in the table, which is free again when this is dropped.
@@ -115,9 +126,13 @@ impl Table {
         }
         let id = open.next;
         open.next += 1;
-        let connection = Arc::new(Connection::new(local));
+        let of_client = open.by_client.entry(client).or_insert_with(|| OfClient {
+            connections: 0,
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+        });
+        of_client.connections += 1;
+        let connection = Arc::new(Connection::new(local, of_client.handshakes.clone()));
         open.connections.insert(id, (client, connection.clone()));
-        *open.by_client.entry(client).or_default() += 1;
         self.metrics.connections.inc();
         Some(Place {
             table: self.clone(),
@@ -130,9 +145,9 @@ impl Table {
 impl Open {
     fn remove(&mut self, id: u64) -> Option<(Client, Arc<Connection>)> {
         let removed = self.connections.remove(&id)?;
-        if let Some(count) = self.by_client.get_mut(&removed.0) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_client) = self.by_client.get_mut(&removed.0) {
+            of_client.connections -= 1;
+            if of_client.connections == 0 {
                 self.by_client.remove(&removed.0);
             }
         }
@@ -144,12 +159,12 @@ impl Open {
     /// If a client has more than its share of the table, and `client` less, that is the longest idle connection of the client with the
     /// most, or without an idle one its latest. Else it is the longest idle connection of a client that has no fewer than `client`.
     fn displaced_by(&self, client: Client, most: usize) -> Option<u64> {
-        let count = |client: &Client| self.by_client.get(client).copied().unwrap_or(0);
+        let count = |client: &Client| self.by_client.get(client).map_or(0, |of| of.connections);
         let own = count(&client);
         let clients = self.by_client.len() + usize::from(own == 0);
         let share = (most / clients).max(1);
-        if let Some((largest, count)) = self.by_client.iter().max_by_key(|(_, count)| **count)
-            && *count > share
+        if let Some((largest, of_largest)) = self.by_client.iter().max_by_key(|(_, of)| of.connections)
+            && of_largest.connections > share
             && own < share
         {
             let of_largest = self.connections.iter().filter(|(_, (owner, _))| owner == largest);
@@ -172,6 +187,8 @@ impl Open {
 pub(super) struct Connection {
     /// Local address.
     pub(super) local: Option<SocketAddr>,
+    /// Permits for TLS handshakes of the client.
+    pub(super) handshakes: Arc<Semaphore>,
     state: Mutex<State>,
     displaced: Notify,
 }
@@ -221,10 +238,11 @@ impl Allowance {
 }
 
 impl Connection {
-    fn new(local: Option<SocketAddr>) -> Self {
+    fn new(local: Option<SocketAddr>, handshakes: Arc<Semaphore>) -> Self {
         let now = Instant::now();
         Self {
             local,
+            handshakes,
             state: Mutex::new(State {
                 begin: now,
                 is_authorized: false,
@@ -432,6 +450,9 @@ mod tests {
         let table = table(4);
         let hoarded: Vec<Place> = (0..3).map(|_| table.admit(address(1), None).unwrap()).collect();
         let other = table.admit(address(2), None).unwrap();
+        let handshakes = |place: &Place| place.connection.handshakes.clone();
+        assert!(Arc::ptr_eq(&handshakes(&hoarded[0]), &handshakes(&hoarded[1])));
+        assert!(!Arc::ptr_eq(&handshakes(&hoarded[0]), &handshakes(&other)));
         // The first has just been used, so the second has been idle for longest.
         drop(hoarded[0].connection.begin_request());
         let newcomer = table.admit(address(3), None).unwrap();
@@ -463,6 +484,9 @@ mod tests {
         let third = table.admit(address(2), None).unwrap();
         let _third = third.connection.begin_request();
         assert!(table.admit(address(2), None).is_none());
+        // Of three clients each has a share of one.
+        let fourth = table.admit(address(3), None).unwrap();
+        let _fourth = fourth.connection.begin_request();
         assert!(table.admit(address(3), None).is_none());
         drop(open);
         assert!(table.admit(address(2), None).is_some());
@@ -501,7 +525,7 @@ mod tests {
             .build();
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(600));
         runtime.unwrap().block_on(async {
-            let connection = Arc::new(Connection::new(None));
+            let connection = Arc::new(Connection::new(None, Arc::new(Semaphore::new(HANDSHAKES))));
             // Requests without the token keep it no longer.
             let request = connection.begin_request();
             assert_eq!(connection.expired(short, long).await, Closed::Unauthorized);

@@ -143,7 +143,11 @@ impl Acceptor {
                 self.serve_plain((reader, writer), peer, connection, stop).await;
             }
             Some(tls) => {
-                if let Some(Ok(stream)) = self.begin(tls.accept(stream), stop.clone()).await {
+                let accept = async {
+                    let _turn = connection.handshakes.acquire().await;
+                    tls.accept(stream).await
+                };
+                if let Some(Ok(stream)) = self.begin(accept, stop.clone()).await {
                     let (reader, writer) = tokio::io::split(stream);
                     self.serve_plain((reader, writer), peer, connection, stop).await;
                 }

@@ -448,3 +448,18 @@ fn what_others_read_has_the_permissions_of_the_umask() {
         assert!(written.len() == 1 && written[0].1 == mode, "{umask}: {written:?}");
     }
 }
+
+/// A file that may not grow (`ulimit -f`) is an error of the write, not the end by a signal.
+#[test]
+fn a_file_beyond_the_limit_of_its_size_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", r#"ulimit -f 0; exec "$0" embed "$1" -o e.npy"#])
+        .arg(env!("CARGO_BIN_EXE_hipvit"))
+        .arg(at("assets/samples/7.png"))
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("File too large"), "{}", stderr(&output));
+}
