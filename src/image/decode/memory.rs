@@ -526,10 +526,8 @@ mod tests {
             let small: Vec<Permit> = (0..4)
                 .map(|_| budget.acquire(3, 100, ANY, never()).unwrap())
                 .collect();
-            assert_eq!(
-                (budget.state.lock().used, budget.state.lock().overtaking),
-                (100, 12)
-            );
+            let held = |state: &State| (state.used, state.overtaking);
+            assert_eq!(held(&budget.state.lock()), (100, 12));
             // No more than their part: the next one waits for its turn.
             let next = scope.spawn(|| budget.acquire(3, 100, ANY, never()).unwrap().bytes());
             while budget.state.lock().next < 7 {
