@@ -452,7 +452,11 @@ mod tests {
             cancellation: Cancellation::never(),
         };
         let (image, permit) = decode_timed("x", file, how, &mut PrepareTimes::default()).unwrap();
-        assert_eq!(permit.as_ref().map(Permit::bytes), Some(image.data.len() as u64));
+        // Its pixels, and what resizing takes.
+        assert_eq!(
+            permit.as_ref().map(Permit::bytes),
+            Some(image.data.len() as u64 + 64 * (image.width + image.height) as u64)
+        );
         let prepared = Prepared::Image(image, permit.map(Arc::new));
         let Prepared::Image(_, Some(permit)) = &prepared else {
             panic!()

@@ -110,7 +110,7 @@ fn an_error_names_the_tensor_and_what_is_wrong() {
         ),
         (
             tensor(PIXELS, "UINT8", &[i64::MAX, 1, 1, 3], raw(3)),
-            "input `pixels`: shape [9223372036854775807, 1, 1, 3] is too large",
+            "input `pixels`: has 9223372036854775807 images, and the queue (--queue) takes 256. Send at most 256 at once",
         ),
         (
             tensor(

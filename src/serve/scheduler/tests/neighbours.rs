@@ -83,11 +83,11 @@ fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
     shed(steered.submit_of(3, 9.0));
     // The queue and one more backlog is the end for all of them.
     let last: Vec<Pending> = (4..9)
-        .map(|host| steered.submit_of(host, f32::from(host) + 5.0).unwrap())
+        .map(|host| steered.submit_of(host, f32::from(host) + 16.0).unwrap())
         .collect();
     shed(steered.submit_of(9, 14.0));
     running.go.send(Ok(())).unwrap();
-    for image in [2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0] {
+    for image in [2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 20.0, 21.0, 22.0, 23.0, 24.0] {
         steered.runs(&[image]);
     }
     for pending in [first].into_iter().chain(waiting).chain(others).chain(last) {
