@@ -489,7 +489,7 @@ mod tests {
         let _fourth = fourth.connection.begin_request();
         assert!(table.admit(address(3), None).is_none());
         drop(open);
-        assert!(table.admit(address(2), None).is_some());
+        assert!(table.admit(address(4), None).is_some());
     }
 
     #[test]
