@@ -131,16 +131,20 @@ fn watches_are_bounded() {
     let running = Running::digits();
     block_on(async {
         let mut open = Vec::new();
-        // A connection has so many streams at once.
-        let (mut first, mut second) = (client(running.address).await, client(running.address).await);
+        // A connection has at most 128 streams at once.
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(client(running.address).await);
+        }
         for watch in 0..256 {
-            let client = if watch < 200 { &mut first } else { &mut second };
+            let client = &mut clients[watch / 100];
             open.push(client.watch(of("")).await.unwrap().into_inner());
         }
-        let status = second.watch(of("")).await.unwrap_err();
+        let last = &mut clients[2];
+        let status = last.watch(of("")).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
         drop(open);
-        while second.watch(of("")).await.is_err() {
+        while last.watch(of("")).await.is_err() {
             tokio::task::yield_now().await;
         }
     });
