@@ -373,6 +373,8 @@ fn an_interrupted_run_leaves_no_temporary_file() {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
+            // Waiting for the child would close it.
+            let _input = child.stdin.take();
             // Until the results' file is there, named or not.
             let begun = Instant::now();
             let opened = || {

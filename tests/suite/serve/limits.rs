@@ -33,7 +33,7 @@ fn streams_beyond_the_memory_for_bodies_are_refused() {
     let mut options = options();
     options.limits.body = 64 << 10;
     // Half of it for this client: six streams of 16 KiB and their heads of about 10, and a small request.
-    options.limits.all_bodies = 358 << 10;
+    options.limits.all_bodies = 332 << 10;
     let running = Running::new(options);
     block_on(async {
         let mut client = client(running.address).await;
