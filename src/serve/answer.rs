@@ -166,15 +166,9 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+    use crate::serve::block_on;
     use crate::serve::memory::Account;
     use crate::serve::metrics::Metrics;
-
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
-        runtime.unwrap().block_on(future)
-    }
 
     #[test]
     fn an_answer_counts_until_it_is_read_and_comes_in_parts() {

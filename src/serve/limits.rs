@@ -142,6 +142,7 @@ mod tests {
     use hyper::body::Frame;
 
     use super::*;
+    use crate::serve::block_on;
 
     const KIB: usize = 1024;
 
@@ -156,13 +157,6 @@ mod tests {
 
     fn body(bytes: usize) -> Body {
         Body::new(Full::new(Bytes::from(vec![7; bytes])))
-    }
-
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
-        runtime.unwrap().block_on(future)
     }
 
     /// Sends nothing and does not end.

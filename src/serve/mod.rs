@@ -304,6 +304,15 @@ impl Server {
     }
 }
 
+/// Runs a future of a test to its end.
+#[cfg(test)]
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    runtime.unwrap().block_on(future)
+}
+
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")

@@ -138,6 +138,7 @@ mod tests {
     use tonic::codegen::tokio_stream::{self, StreamExt as _};
 
     use super::*;
+    use crate::serve::block_on;
     use crate::serve::limits::ServerLimits;
     use crate::serve::metrics::Metrics;
 
@@ -164,13 +165,6 @@ mod tests {
         let frames = tokio_stream::iter(pieces).map(|piece| Ok::<_, Status>(Frame::data(piece)));
         let frames = frames.chain(tokio_stream::pending());
         Messages::new(Body::new(Frames::new(frames)), memory.clone())
-    }
-
-    fn block_on<F: Future>(future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
-        runtime.unwrap().block_on(future)
     }
 
     #[test]

@@ -218,10 +218,7 @@ fn terms(priority: Priority) -> Terms {
 }
 
 fn answer(pending: Pending) -> Result<Vec<f32>, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build();
-    let reply = runtime.unwrap().block_on(pending.wait())?;
+    let reply = crate::serve::block_on(pending.wait())?;
     Ok(reply
         .iter()
         .map(|image| image.outputs().unwrap().logits().unwrap()[0])

@@ -98,7 +98,7 @@ fn a_message_of_many_short_fields_is_refused_before_it_is_decoded() {
                 assert_eq!((status.as_str(), path), (expected, path), "{reason}");
             }
         }
-        // The same counts for a call that is not an inference.
+        // A call that is not an inference is counted, too.
         let parameters = [0x1a, 0].repeat(half);
         let load = "/inference.GRPCInferenceService/RepositoryModelLoad";
         assert_eq!(call(&running, load, &parameters).await.0, "8");
