@@ -135,10 +135,7 @@ impl Ops {
             };
             let error = elementwise.max(normwise);
             // A tolerance of 0 is met by an error of 0 alone.
-            let part = |error: f64, tolerance: f64| match tolerance > 0.0 {
-                true => error / tolerance,
-                false => error,
-            };
+            let part = |error: f64, tolerance: f64| if tolerance > 0.0 { error / tolerance } else { error };
             if entry.form.is_empty() || part(error, tolerance) > part(entry.error, entry.tolerance) {
                 entry.form = format!("{}, {}", row.form, row.config);
                 (entry.error, entry.tolerance) = (error, tolerance);

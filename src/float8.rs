@@ -72,9 +72,10 @@ impl Float8 {
         let sign = if bits == magnitude { 1.0 } else { -1.0 };
         if magnitude > self.largest_bits() {
             // E5M2's infinity follows its largest number, NaNs follow that.
-            return match self == Self::E5M2 && magnitude == self.largest_bits() + 1 {
-                true => sign * f32::INFINITY,
-                false => f32::NAN,
+            return if self == Self::E5M2 && magnitude == self.largest_bits() + 1 {
+                sign * f32::INFINITY
+            } else {
+                f32::NAN
             };
         }
         let mantissa_bits = self.mantissa_bits();
@@ -109,9 +110,10 @@ impl Float8 {
                 Self::E4M3Fnuz | Self::E5M2Fnuz => return 0x80,
             },
         };
-        match self.is_fnuz() && bits == 0 {
-            true => 0,
-            false => sign | bits,
+        if self.is_fnuz() && bits == 0 {
+            0
+        } else {
+            sign | bits
         }
     }
 

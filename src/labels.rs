@@ -125,9 +125,10 @@ impl Labels {
         let labels = Self {
             names: known.iter().enumerate().map(name).collect(),
             ids: ids.unwrap_or_default(),
-            source: match known.iter().any(Option::is_some) {
-                true => LabelSource::Model,
-                false => LabelSource::Numbers,
+            source: if known.iter().any(Option::is_some) {
+                LabelSource::Model
+            } else {
+                LabelSource::Numbers
             },
         };
         labels.recognised()
@@ -147,12 +148,13 @@ impl Labels {
         if alike(&imagenet.ids, nearest::plain) {
             return imagenet;
         }
-        match alike(&imagenet.names, first_synonym) {
-            true => Self {
+        if alike(&imagenet.names, first_synonym) {
+            Self {
                 ids: imagenet.ids,
                 ..self
-            },
-            false => self,
+            }
+        } else {
+            self
         }
     }
 

@@ -272,10 +272,11 @@ impl Pipeline {
             if std::mem::replace(&mut alone, in_flight.load(Ordering::Acquire) == 0) {
                 return Err(error);
             }
-            match alone {
-                true => Ok(()),
-                // From now on with one permit less: when one batch has finished, its memory is reused.
-                false => permits.recv().map_err(|_| error),
+            if alone {
+                Ok(())
+            } else {
+                // One permit less from here on: when a batch has finished, its memory is reused.
+                permits.recv().map_err(|_| error)
             }
         };
         let count = images.images.iter().filter(|(_, error)| error.is_none()).count();

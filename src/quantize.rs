@@ -217,9 +217,10 @@ pub fn quantize(
     };
     let by_images = precision == Precision::Fp8 && !images.is_empty();
     let range = options.activation_range;
-    let mut replaced = match by_images {
-        true => activations::round(&checkpoint, &model, &layers, &images, range)?,
-        false => balanced(&checkpoint, &model, &groups, &layers, &images, &options)?,
+    let mut replaced = if by_images {
+        activations::round(&checkpoint, &model, &layers, &images, range)?
+    } else {
+        balanced(&checkpoint, &model, &groups, &layers, &images, &options)?
     };
     let mut attention = 0;
     if options.attention {

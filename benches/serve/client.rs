@@ -69,9 +69,12 @@ pub(crate) struct Requests(Vec<Vec<u8>>);
 impl Requests {
     /// With images as binary tensors or, for servers that have none, as base64 in JSON.
     pub(crate) fn new(model: &str, image: &[u8], most: usize, json: bool) -> Self {
-        let request = |images| match json {
-            true => json_request(model, image, images),
-            false => request(model, image, images),
+        let request = |images| {
+            if json {
+                json_request(model, image, images)
+            } else {
+                request(model, image, images)
+            }
         };
         Self((1..=most.max(1)).map(request).collect())
     }

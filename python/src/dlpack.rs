@@ -42,9 +42,10 @@ pub fn on_gpu(
         return Ok(None);
     }
     // A tensor of torch that autograd follows refuses to be exported.
-    let object = match object.hasattr("detach")? {
-        true => object.call_method0("detach")?,
-        false => object.clone(),
+    let object = if object.hasattr("detach")? {
+        object.call_method0("detach")?
+    } else {
+        object.clone()
     };
     let stream = stream()?;
     let options = PyDict::new(py);

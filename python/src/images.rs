@@ -154,15 +154,17 @@ fn array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>>
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let numpy = module(py, &NUMPY, "numpy")?;
     if !object.hasattr("__dlpack__")? {
-        return match object.hasattr("__array_interface__")? || object.hasattr("__array__")? {
-            true => numpy.call_method1("asarray", (object,)).map(Some),
-            false => Ok(None),
+        return if object.hasattr("__array_interface__")? || object.hasattr("__array__")? {
+            numpy.call_method1("asarray", (object,)).map(Some)
+        } else {
+            Ok(None)
         };
     }
     // A tensor of torch that autograd follows refuses to be exported.
-    let mut tensor = match object.hasattr("detach")? {
-        true => object.call_method0("detach")?,
-        false => object.clone(),
+    let mut tensor = if object.hasattr("detach")? {
+        object.call_method0("detach")?
+    } else {
+        object.clone()
     };
     let (device, _) = tensor
         .call_method0("__dlpack_device__")?
@@ -214,17 +216,14 @@ pub fn input<'py>(
         ))
     };
     let array = array(images)?.ok_or_else(no_array)?;
-    Ok(match values {
-        false => {
-            let pixels = typed::<u8>(&array, "uint8", IMAGES)?;
-            check_size(py, pixels.shape(), [height, width, 3])?;
-            Input::Pixels(row_major(&pixels)?.readonly())
-        }
-        true => {
-            let values = typed::<f32>(&array, "float32", VALUES)?;
-            check_size(py, values.shape(), [3, height, width])?;
-            Input::Values(row_major(&values)?.readonly())
-        }
+    Ok(if !values {
+        let pixels = typed::<u8>(&array, "uint8", IMAGES)?;
+        check_size(py, pixels.shape(), [height, width, 3])?;
+        Input::Pixels(row_major(&pixels)?.readonly())
+    } else {
+        let values = typed::<f32>(&array, "float32", VALUES)?;
+        check_size(py, values.shape(), [3, height, width])?;
+        Input::Values(row_major(&values)?.readonly())
     })
 }
 
@@ -235,9 +234,10 @@ pub fn check_tensor(
     values: bool,
     [height, width]: [usize; 2],
 ) -> PyResult<()> {
-    let (expected, image, advice) = match values {
-        false => (DType::U8, [height, width, 3], IMAGES),
-        true => (DType::F32, [3, height, width], VALUES),
+    let (expected, image, advice) = if !values {
+        (DType::U8, [height, width, 3], IMAGES)
+    } else {
+        (DType::F32, [3, height, width], VALUES)
     };
     if tensor.dtype != expected {
         let name = |dtype| match dtype {

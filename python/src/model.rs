@@ -446,9 +446,10 @@ impl Model {
     #[getter]
     fn num_features(&self, py: Python<'_>) -> PyResult<usize> {
         let session = self.session(py)?;
-        let empty = match self.values {
-            true => session.run_with(RunInput::Values(&[]), RunOptions::new()),
-            false => session.run([] as [RgbImage; 0]),
+        let empty = if self.values {
+            session.run_with(RunInput::Values(&[]), RunOptions::new())
+        } else {
+            session.run([] as [RgbImage; 0])
         };
         let empty = empty.map_err(|error| convert(py, &error, None))?;
         Ok(empty.embeddings().ncols())
@@ -488,10 +489,7 @@ impl Model {
     /// What the model takes: `images` or `pixel_values`.
     #[getter]
     fn input(&self) -> &'static str {
-        match self.values {
-            true => "pixel_values",
-            false => "images",
-        }
+        if self.values { "pixel_values" } else { "images" }
     }
 
     /// Facts about the model, such as its sizes and the number of its parameters.

@@ -108,9 +108,10 @@ pub struct Outputs {
 
 fn own<D: Dimension>(py: Python<'_>, array: Array<f32, D>) -> Py<PyArray<f32, D>> {
     // The library's views may not be row-major; who calls C with the array expects that.
-    match array.is_standard_layout() {
-        true => array.into_pyarray(py).unbind(),
-        false => array.as_standard_layout().to_pyarray(py).unbind(),
+    if array.is_standard_layout() {
+        array.into_pyarray(py).unbind()
+    } else {
+        array.as_standard_layout().to_pyarray(py).unbind()
     }
 }
 

@@ -23,9 +23,10 @@ impl Device {
     /// The kind of device by DLPack's number, and its ordinal.
     #[must_use]
     pub fn dlpack(&self) -> (i32, i32) {
-        let kind = match self.properties().arch().starts_with("gfx") {
-            true => DL_ROCM,
-            false => DL_CUDA,
+        let kind = if self.properties().arch().starts_with("gfx") {
+            DL_ROCM
+        } else {
+            DL_CUDA
         };
         (kind, self.ordinal() as i32)
     }

@@ -167,9 +167,12 @@ impl Replay {
         let expected = snapshot(stream, work)?;
         let captured =
             Self::capture(stream, |stream| work.enqueue(stream)).map_err(|e: W::Error| e.to_string());
-        let mut agreed = |result: Result<Self, String>| match agree(result.is_ok()) {
-            true => result,
-            false => Err(result.err().unwrap_or_else(|| OTHERS.into())),
+        let mut agreed = |result: Result<Self, String>| {
+            if agree(result.is_ok()) {
+                result
+            } else {
+                Err(result.err().unwrap_or_else(|| OTHERS.into()))
+            }
         };
         let replay = agreed(captured).and_then(|replay| {
             let checked = replay.checked(stream, work, &expected);

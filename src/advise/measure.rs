@@ -80,9 +80,10 @@ fn spec(options: &Options) -> Spec {
         device: options.device,
         threads: options.threads,
         image_size: options.image_size,
-        hip_graphs: match configuration.hip_graphs {
-            true => GraphMode::Auto,
-            false => GraphMode::Off,
+        hip_graphs: if configuration.hip_graphs {
+            GraphMode::Auto
+        } else {
+            GraphMode::Off
         },
         optimizations: configuration.optimizations,
         ..Spec::default()

@@ -111,9 +111,10 @@ fn caption(advice: &Advice) -> Group {
 
 fn launch(advice: &Advice) -> f64 {
     let [eager, replayed] = advice.hardware.launch_seconds;
-    match advice.configuration.hip_graphs {
-        true => replayed,
-        false => eager,
+    if advice.configuration.hip_graphs {
+        replayed
+    } else {
+        eager
     }
 }
 
@@ -216,9 +217,10 @@ fn dots(steps: &[Alike<'_>], scale: &Scale) -> Group {
     }
     for (x, y, colour, numbers) in labels {
         // Where the list begins, to the left.
-        let (x, anchor) = match x > RIGHT - 96.0 {
-            true => (x - 8.0, "end"),
-            false => (x + 8.0, "start"),
+        let (x, anchor) = if x > RIGHT - 96.0 {
+            (x - 8.0, "end")
+        } else {
+            (x + 8.0, "start")
         };
         let label = text(numbers.join(", "), x, y + 18.0, anchor);
         group = group.add(label.set("font-size", 11).set("fill", colour));

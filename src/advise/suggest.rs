@@ -94,9 +94,12 @@ const DECODE_SECONDS: f64 = 1.9e-3;
 pub(super) fn suggest(subject: &Subject<'_>) -> Result<(Vec<Suggestion>, Vec<String>)> {
     let mut found = Vec::new();
     let mut no_gain = Vec::new();
-    let mut consider = |suggestion: Suggestion| match suggestion.gain >= LEAST_GAIN {
-        true => found.push(suggestion),
-        false => no_gain.push(format!("{}: {}", suggestion.change, suggestion.why)),
+    let mut consider = |suggestion: Suggestion| {
+        if suggestion.gain >= LEAST_GAIN {
+            found.push(suggestion);
+        } else {
+            no_gain.push(format!("{}: {}", suggestion.change, suggestion.why));
+        }
     };
     subject.dtype()?.map(&mut consider);
     subject.batch()?.map(&mut consider);
@@ -195,14 +198,11 @@ impl Subject<'_> {
             return Ok(None);
         };
         let suggestion = self.tried(self.configuration, size, |prediction| {
-            let why = match too_large {
-                true => "the memory does not hold this batch".to_owned(),
-                false => format!(
-                    "weights are read and kernels launched once for more images; a batch takes {:.2} ms instead of {:.2}",
-                    1e3 * prediction.seconds,
-                    1e3 * self.prediction.seconds
-                ),
-            };
+            let why = if too_large { "the memory does not hold this batch".to_owned() } else { format!(
+                "weights are read and kernels launched once for more images; a batch takes {:.2} ms instead of {:.2}",
+                1e3 * prediction.seconds,
+                1e3 * self.prediction.seconds
+            ) };
             [format!("batch {size}"), format!("--batch {size}"), why]
         })?;
         let mut suggestion = suggestion;

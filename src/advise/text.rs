@@ -223,9 +223,12 @@ impl Advice {
         columns.push(Column::left("how").wraps(14));
         columns.push(Column::left("why").wraps(24).rank(3));
         let mut table = Table::new(columns);
-        let times = |gain: f64| match gain.is_finite() {
-            true => format!("{gain:.2}×"),
-            false => "needed".into(),
+        let times = |gain: f64| {
+            if gain.is_finite() {
+                format!("{gain:.2}×")
+            } else {
+                "needed".into()
+            }
         };
         for (index, suggestion) in suggestions.iter().enumerate() {
             let mut row = vec![

@@ -135,9 +135,10 @@ impl Args {
             file.write_whole(plot(&advice).as_bytes())?;
         }
         let mut out = output::stdout();
-        match self.json {
-            true => record::write(&mut out, &advice)?,
-            false => out.write_all(lines(&advice.text(output::width())).as_bytes())?,
+        if self.json {
+            record::write(&mut out, &advice)?;
+        } else {
+            out.write_all(lines(&advice.text(output::width())).as_bytes())?;
         }
         if let Some(file) = &self.output {
             output::wrote(file, "a roofline plot");

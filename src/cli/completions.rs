@@ -43,11 +43,10 @@ impl Args {
 /// Returns the command that a script calls: a name that PATH finds, or an absolute path, which is valid in other folders too.
 fn command(program: Option<OsString>) -> String {
     let called = program.unwrap_or_else(|| "hipvit".into());
-    match called == OsStr::new("hipvit") {
-        true => "hipvit".into(),
-        false => {
-            std::path::absolute(&called).map_or_else(|_| "hipvit".into(), |path| path.display().to_string())
-        }
+    if called == OsStr::new("hipvit") {
+        "hipvit".into()
+    } else {
+        std::path::absolute(&called).map_or_else(|_| "hipvit".into(), |path| path.display().to_string())
     }
 }
 

@@ -168,15 +168,17 @@ impl Args {
     fn embedded(&self, item: &Item) -> Embedded {
         let outputs = item.outputs();
         let layer = |&block: &usize| {
-            let tokens = match self.dense {
-                true => Tokens::Map(map(&outputs.hidden_feature_map(block)?)),
-                false => Tokens::Rows(rows(outputs.hidden_layer(block)?)),
+            let tokens = if self.dense {
+                Tokens::Map(map(&outputs.hidden_feature_map(block)?))
+            } else {
+                Tokens::Rows(rows(outputs.hidden_layer(block)?))
             };
             Some((block, tokens))
         };
-        let tokens = match self.dense {
-            true => outputs.feature_map().map(|tokens| Tokens::Map(map(&tokens))),
-            false => outputs.tokens().map(|tokens| Tokens::Rows(rows(tokens))),
+        let tokens = if self.dense {
+            outputs.feature_map().map(|tokens| Tokens::Map(map(&tokens)))
+        } else {
+            outputs.tokens().map(|tokens| Tokens::Rows(rows(tokens)))
         };
         Embedded {
             embedding: self.embedding(&outputs),

@@ -187,9 +187,10 @@ fn print(out: &mut impl Write, result: &Evaluation, logits: usize) -> Result<()>
     let top5 = logits > 5;
     let mut row = |name: &str, [images, correct, correct_top5]: [&dyn std::fmt::Display; 3]| -> Result<()> {
         let name = pad_str(name, width, Alignment::Left, Some("…"));
-        match top5 {
-            true => writeln!(out, "{name} {images:>8} {correct:>8} {correct_top5:>8}")?,
-            false => writeln!(out, "{name} {images:>8} {correct:>8}")?,
+        if top5 {
+            writeln!(out, "{name} {images:>8} {correct:>8} {correct_top5:>8}")?;
+        } else {
+            writeln!(out, "{name} {images:>8} {correct:>8}")?;
         }
         Ok(())
     };

@@ -160,9 +160,10 @@ impl<F: Formats> OutputArgs<F> {
 
     /// Standard output and the form of what is printed there, where --output is for something else.
     pub fn open_printed(&self) -> (Format, Sink) {
-        let format = match self.json {
-            true => Json,
-            false => self.format.unwrap_or(F::FORMATS[0]),
+        let format = if self.json {
+            Json
+        } else {
+            self.format.unwrap_or(F::FORMATS[0])
         };
         let sink = if format == Csv {
             Sink::values()
@@ -191,9 +192,10 @@ impl<F: Formats> OutputArgs<F> {
 
     fn format(&self) -> Result<Format> {
         if self.json {
-            return match F::FORMATS.contains(&Json) {
-                true => Ok(Json),
-                false => Err(Usage(format!("--json: only {} is written", names::<F>())).into()),
+            return if F::FORMATS.contains(&Json) {
+                Ok(Json)
+            } else {
+                Err(Usage(format!("--json: only {} is written", names::<F>())).into())
             };
         }
         let format = match (self.format, self.file()) {

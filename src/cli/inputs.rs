@@ -111,9 +111,10 @@ impl Inputs {
 
     /// An error unless there is an image.
     pub fn require(&self) -> Result<()> {
-        match self.is_empty() {
-            true => Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into()),
-            false => Ok(()),
+        if self.is_empty() {
+            Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into())
+        } else {
+            Ok(())
         }
     }
 
@@ -198,9 +199,10 @@ impl Inputs {
             listing.add(files(path));
         }
         if let Some(list) = &self.files_from {
-            let bytes = match list == Path::new("-") {
-                true => read_stdin()?,
-                false => read_list(list).map_err(refused(list))?,
+            let bytes = if list == Path::new("-") {
+                read_stdin()?
+            } else {
+                read_list(list).map_err(refused(list))?
             };
             for path in paths::of_list(list, &bytes, self.null)? {
                 listing.add(match paths::local(&path) {

@@ -244,9 +244,10 @@ fn facts(report: &Report<'_>) -> Table {
         "family",
         format!("{}, {} of {}", info.family, info.architecture, info.library),
     );
-    let image = match info.any_aspect_ratio {
-        true => format!("any aspect ratio, {preprocess}"),
-        false => format!("{height}×{width}, {preprocess}"),
+    let image = if info.any_aspect_ratio {
+        format!("any aspect ratio, {preprocess}")
+    } else {
+        format!("{height}×{width}, {preprocess}")
     };
     fact("image", image);
     fact(
@@ -266,9 +267,10 @@ fn facts(report: &Report<'_>) -> Table {
     }
     fact(
         "blocks",
-        match info.has_attention() {
-            true => format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads),
-            false => format!("{}, {} channels, no attention", info.depth, info.dim),
+        if info.has_attention() {
+            format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads)
+        } else {
+            format!("{}, {} channels, no attention", info.depth, info.dim)
         },
     );
     fact("classes", info.classes.to_string());

@@ -144,9 +144,10 @@ impl Sharing {
 
     /// This process's share of the threads: of a physical core each if they compute, else of a logical one.
     pub fn threads(self, computes: bool) -> usize {
-        let cores = match computes {
-            true => num_cpus::get_physical().min(num_cpus::get()),
-            false => num_cpus::get(),
+        let cores = if computes {
+            num_cpus::get_physical().min(num_cpus::get())
+        } else {
+            num_cpus::get()
         };
         (cores / self.processors).max(1)
     }

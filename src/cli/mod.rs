@@ -549,9 +549,10 @@ fn lines(text: &str) -> String {
 fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match escaped(c) {
-            true => escape(c, &mut line),
-            false => line.push(c),
+        if escaped(c) {
+            escape(c, &mut line);
+        } else {
+            line.push(c);
         }
     }
     line

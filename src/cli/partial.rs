@@ -109,9 +109,10 @@ impl ResumeArgs {
     pub fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
         let Some(sink) = sink else { return Ok(None) };
         let Some(output) = sink.path() else {
-            return match self.resume {
-                true => Err(Usage("--resume continues a file: name it by --output").into()),
-                false => Ok(None),
+            return if self.resume {
+                Err(Usage("--resume continues a file: name it by --output").into())
+            } else {
+                Ok(None)
             };
         };
         let mut path = output.as_os_str().to_owned();

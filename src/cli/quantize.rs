@@ -186,9 +186,10 @@ impl Args {
             );
         }
         let mut out = output::stdout();
-        match self.json {
-            true => record::write(&mut out, &report)?,
-            false => print(&mut out, &self.output, &report, self.activation_range)?,
+        if self.json {
+            record::write(&mut out, &report)?;
+        } else {
+            print(&mut out, &self.output, &report, self.activation_range)?;
         }
         Ok(Outcome::Complete)
     }
@@ -401,9 +402,10 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
                 time(of.full_us),
             ];
             for name in &others {
-                row.extend(match *name == Precision::Fp8.name() {
-                    true => [percent(of.error), time(of.us)],
-                    false => [String::new(), String::new()],
+                row.extend(if *name == Precision::Fp8.name() {
+                    [percent(of.error), time(of.us)]
+                } else {
+                    [String::new(), String::new()]
                 });
             }
             let [full, float8] = [of.full_bytes, of.bytes].map(mib);
@@ -426,9 +428,10 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     writeln!(
         out,
         "{}: {} in full precision, {} as chosen, on {}",
-        match decision.attention.is_empty() {
-            true => "these layers",
-            false => "these layers and attention",
+        if decision.attention.is_empty() {
+            "these layers"
+        } else {
+            "these layers and attention"
         },
         time(before),
         time(after),

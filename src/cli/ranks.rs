@@ -264,9 +264,10 @@ impl Ranks {
             Some(world) if world.rank() > 0 => result.map_err(|error| {
                 let rank = format!("rank {} of {}: ", world.rank(), world.size());
                 let text = error.to_string();
-                match text.starts_with(&rank) {
-                    true => error,
-                    false => error.context(rank + &text),
+                if text.starts_with(&rank) {
+                    error
+                } else {
+                    error.context(rank + &text)
                 }
             }),
             _ => result,

@@ -61,9 +61,10 @@ impl Args {
                 writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
             let mut store = gpu.tune(&plan, |tuned| {
-                let line = match self.json {
-                    true => record::write(&mut out, tuned),
-                    false => row(&mut out, tuned),
+                let line = if self.json {
+                    record::write(&mut out, tuned)
+                } else {
+                    row(&mut out, tuned)
                 };
                 if written.is_ok() {
                     written = line;
@@ -87,15 +88,17 @@ impl Args {
         let mut store = gpu.store();
         let is_packed = store.settle(&stay, &whole);
         for of in &whole {
-            match self.json {
-                true => record::write(&mut out, &WholeRecord::of(of, is_packed))?,
-                false => whole_row(&mut out, of)?,
+            if self.json {
+                record::write(&mut out, &WholeRecord::of(of, is_packed))?;
+            } else {
+                whole_row(&mut out, of)?;
             }
         }
         if !self.json {
-            let weights = match is_packed {
-                true => "stay packed: the whole model is faster",
-                false => "are dense: packed, the whole model is not faster at each batch size",
+            let weights = if is_packed {
+                "stay packed: the whole model is faster"
+            } else {
+                "are dense: packed, the whole model is not faster at each batch size"
             };
             writeln!(out, "2:4 sparse weights {weights}")?;
         }

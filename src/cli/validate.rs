@@ -193,13 +193,15 @@ impl Args {
         if format == Format::Csv && (of_model || self.tier.is_some()) {
             return Err(Usage("CSV has the rows of ops alone: use --format json").into());
         }
-        let ops = match self.tier.is_some() || !of_model {
-            true => Some(self.ops()?),
-            false => None,
+        let ops = if self.tier.is_some() || !of_model {
+            Some(self.ops()?)
+        } else {
+            None
         };
-        let models = match self.tier.is_some() || of_model {
-            true => self.models()?,
-            false => Vec::new(),
+        let models = if self.tier.is_some() || of_model {
+            self.models()?
+        } else {
+            Vec::new()
         };
         match format {
             Format::Json => self.json(&mut sink, ops.as_ref(), &models, start.elapsed())?,
@@ -242,9 +244,10 @@ impl Args {
         }
         sink.finish()?;
         let clean = ops.iter().all(OpsReport::is_clean) && models.iter().all(LayerReport::is_clean);
-        Ok(match clean {
-            true => Outcome::Complete,
-            false => Outcome::SomeFailed,
+        Ok(if clean {
+            Outcome::Complete
+        } else {
+            Outcome::SomeFailed
         })
     }
 

@@ -40,9 +40,10 @@ impl Staging {
                 StagingPart::Pinned(part) => pinned.push(part),
             }
         }
-        Ok(match pinned.is_empty() {
-            true => Self::Host(pixels),
-            false => Self::Pinned(PinnedPart::join(pinned)?),
+        Ok(if pinned.is_empty() {
+            Self::Host(pixels)
+        } else {
+            Self::Pinned(PinnedPart::join(pinned)?)
         })
     }
 

@@ -161,9 +161,10 @@ fn propagate<T: Real>(
         Op::Tokens(Tokens { prefix, position }) => {
             let last = gradients.len() - 1;
             let x_len = operand(0).len();
-            let mut parts = match prefix {
-                true => vec![vec![T::zero(); operand(1).len()], vec![T::zero(); x_len]],
-                false => vec![vec![T::zero(); x_len]],
+            let mut parts = if *prefix {
+                vec![vec![T::zero(); operand(1).len()], vec![T::zero(); x_len]]
+            } else {
+                vec![vec![T::zero(); x_len]]
             };
             split(shape[0], dy, &mut parts);
             if let Some(dx) = parts.pop() {

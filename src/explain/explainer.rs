@@ -244,9 +244,10 @@ impl Explainer {
         let readout = readout(run.graph(), self.info.tokens);
         let flow = rollout(&attention, &readout);
         let grid = self.grid();
-        let rollout = match self.info.has_attention() {
-            true => on_grid(flow.iter().map(|&v| v as f32), self.info.prefix_tokens, grid),
-            false => Array2::default((0, 0)),
+        let rollout = if self.info.has_attention() {
+            on_grid(flow.iter().map(|&v| v as f32), self.info.prefix_tokens, grid)
+        } else {
+            Array2::default((0, 0))
         };
         Ok(Explanation {
             top: self.top(&run),
@@ -358,9 +359,10 @@ impl Explainer {
             }
             let mut weights = vec![0.0; values.len()];
             weights[class] = 1.0;
-            let label = match class < self.labels.len() {
-                true => self.labels.get(class).to_owned(),
-                false => class.to_string(),
+            let label = if class < self.labels.len() {
+                self.labels.get(class).to_owned()
+            } else {
+                class.to_string()
             };
             let direction = Direction {
                 output: logits,

@@ -39,9 +39,10 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             if *position {
                 add_repeated(&mut x, operand(node.inputs.len() - 1));
             }
-            match prefix {
-                true => concatenate(&[operand(1), &x], shape[0], 1),
-                false => x,
+            if *prefix {
+                concatenate(&[operand(1), &x], shape[0], 1)
+            } else {
+                x
             }
         }
         Op::Add => {

@@ -68,9 +68,10 @@ pub fn colours(map: &Array2<f32>) -> Result<RgbImage> {
 /// [`Error::Argument`] for an empty map.
 pub fn signed(image: &RgbImage, map: &Array2<f64>) -> Result<RgbImage> {
     let map = map.mapv(|v| v as f32);
-    let values = match map.dim() == (image.height, image.width) {
-        true => map.iter().copied().collect(),
-        false => nearest(&map, [image.height, image.width])?,
+    let values = if map.dim() == (image.height, image.width) {
+        map.iter().copied().collect()
+    } else {
+        nearest(&map, [image.height, image.width])?
     };
     let mut sizes: Vec<f32> = map.iter().map(|v| v.abs()).collect();
     sizes.sort_by(f32::total_cmp);

@@ -359,9 +359,10 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
 
 /// The element type of a plan's input: an image's, or that of the activations.
 fn input_dtype(graph: &Graph, dtype: DType) -> DType {
-    match graph.takes_activations() {
-        true => dtype,
-        false => graph.value(graph.input()).dtype,
+    if graph.takes_activations() {
+        dtype
+    } else {
+        graph.value(graph.input()).dtype
     }
 }
 

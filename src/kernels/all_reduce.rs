@@ -165,16 +165,15 @@ unsafe impl KernelArguments for AllReduceArgs {
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         check_channels(self.channels)?;
         let vecs = u64::from(self.channels).div_ceil(target.vec128());
-        let (items, of_block, threads) = match self.normalizes() {
-            true => {
-                let rows = rows_of_block(extent(vecs as usize)?, target.wave_size);
-                (u64::from(self.rows), u64::from(rows), ALL_REDUCE_NORM_THREADS)
-            }
-            false => (
+        let (items, of_block, threads) = if self.normalizes() {
+            let rows = rows_of_block(extent(vecs as usize)?, target.wave_size);
+            (u64::from(self.rows), u64::from(rows), ALL_REDUCE_NORM_THREADS)
+        } else {
+            (
                 u64::from(self.rows) * vecs,
                 u64::from(ALL_REDUCE_THREADS),
                 ALL_REDUCE_THREADS,
-            ),
+            )
         };
         let rounds = u64::from(self.rounds * ALL_REDUCE_THREADS / threads);
         if items > of_block * u64::from(self.blocks) * rounds {

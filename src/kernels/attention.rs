@@ -276,9 +276,10 @@ pub(super) fn visit_operands(
 }
 
 pub(super) fn check_not_empty(extents: [u32; 4]) -> Result<(), String> {
-    match extents.contains(&0) {
-        true => Err("has no image, head, query or key".into()),
-        false => Ok(()),
+    if extents.contains(&0) {
+        Err("has no image, head, query or key".into())
+    } else {
+        Ok(())
     }
 }
 
@@ -427,9 +428,10 @@ unsafe impl KernelArguments for AttentionRopeArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        match self.is_consistent() {
-            true => self.attention.plan(target),
-            false => Err("rotates other queries and keys than it attends with".into()),
+        if self.is_consistent() {
+            self.attention.plan(target)
+        } else {
+            Err("rotates other queries and keys than it attends with".into())
         }
     }
 

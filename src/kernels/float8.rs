@@ -5,17 +5,19 @@
 /// normal number.
 pub(super) fn factor(scale: f32) -> f32 {
     let factor = 1.0 / scale;
-    match factor.is_normal() && factor > 0.0 {
-        true => factor,
-        false => f32::NAN,
+    if factor.is_normal() && factor > 0.0 {
+        factor
+    } else {
+        f32::NAN
     }
 }
 
 /// What the plan of a kernel with this factor requires.
 pub(super) fn check(factor: f32) -> Result<(), String> {
-    match factor.is_nan() {
-        true => Err("its result has no scale: that must be a normal positive number".into()),
-        false => Ok(()),
+    if factor.is_nan() {
+        Err("its result has no scale: that must be a normal positive number".into())
+    } else {
+        Ok(())
     }
 }
 

@@ -80,9 +80,10 @@ impl Target {
     ) -> Result<(Launch, u32), String> {
         check_channels(length)?;
         let whole_block = length > of_wave;
-        let blocks = match whole_block {
-            true => rows,
-            false => rows.div_ceil(u64::from(threads / self.wave_size)),
+        let blocks = if whole_block {
+            rows
+        } else {
+            rows.div_ceil(u64::from(threads / self.wave_size))
         };
         Ok((self.blocks(blocks, threads)?, whole_block.into()))
     }

@@ -68,10 +68,12 @@ impl LayerNormArgs {
 
     /// By the rows alone. Where a wave takes a row, all sum in the same order.
     fn variant(&self) -> Variant {
-        match self.is_wide() {
-            false if self.rows <= FEW_ROWS => Variant::Few,
-            false => Variant::Many,
-            true => Variant::Wide,
+        if self.is_wide() {
+            Variant::Wide
+        } else if self.rows <= FEW_ROWS {
+            Variant::Few
+        } else {
+            Variant::Many
         }
     }
 }

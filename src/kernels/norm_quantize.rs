@@ -39,9 +39,10 @@ unsafe impl KernelArguments for NormQuantizeArgs {
         if [norm.rows, norm.channels] != [quantize.rows, quantize.channels] {
             return Err("rounds a matrix that is not the norm's".into());
         }
-        let (threads, of_wave) = match self.norm.is_wide() {
-            true => (WIDE_ROW_THREADS, WIDE_ROW),
-            false => (FEW_ROWS_THREADS, target.row_of_wave()),
+        let (threads, of_wave) = if self.norm.is_wide() {
+            (WIDE_ROW_THREADS, WIDE_ROW)
+        } else {
+            (FEW_ROWS_THREADS, target.row_of_wave())
         };
         let (rows, channels) = (self.norm.rows, self.norm.channels);
         let (launch, whole_block) = target.rows(rows.into(), channels, threads, of_wave)?;

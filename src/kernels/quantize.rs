@@ -176,9 +176,10 @@ unsafe impl KernelArguments for DequantizeArgs {
     const FILE: &'static str = "quantize";
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
-        Ok(match self.is_float8() {
-            true => "dequantize_float8".into(),
-            false => "dequantize".into(),
+        Ok(if self.is_float8() {
+            "dequantize_float8".into()
+        } else {
+            "dequantize".into()
         })
     }
 

@@ -402,10 +402,7 @@ mod tests {
             seed: u64,
         ) {
             let image = noise(width, height, seed);
-            let resize = match exact {
-                true => Resize::Exact { height: edge, width: 65 - edge },
-                false => Resize::Shortest { edge, longest: None },
-            };
+            let resize = if exact { Resize::Exact { height: edge, width: 65 - edge } } else { Resize::Shortest { edge, longest: None } };
             let crop = Crop { height: crop, width: crop, rounding: Rounding::Torchvision, fill: [1, 2, 3] };
             let values = ValueRule { rescale: Rescale::None, normalize: None };
             let rule = Preprocess::new(Some((resize, filter)), Some(crop), values).unwrap();

@@ -52,9 +52,10 @@ impl Labels {
             Some(id) => format!("an id such as {id}, "),
             None => String::new(),
         };
-        let label = match self.is_empty() {
-            true => String::new(),
-            false => format!("a label such as \"{}\", ", self.get(0)),
+        let label = if self.is_empty() {
+            String::new()
+        } else {
+            format!("a label such as \"{}\", ", self.get(0))
         };
         let last = classes.saturating_sub(1);
         let spellings = self
@@ -64,9 +65,10 @@ impl Labels {
             .iter()
             .map(|label| format!("\"{label}\""))
             .collect();
-        let near = match near.is_empty() {
-            true => String::new(),
-            false => format!("; near it: {}", near.join(", ")),
+        let near = if near.is_empty() {
+            String::new()
+        } else {
+            format!("; near it: {}", near.join(", "))
         };
         format!(
             "\"{text}\" is none of the model's {classes} classes; expected {id}{label}or an index from 0 to {last}{near}"

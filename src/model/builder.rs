@@ -123,9 +123,10 @@ impl Builder<'_> {
             ..
         } = *self.vit;
         let name = self.trunk(self.names.patch);
-        let weight = match self.vit.is_flexible() {
-            true => self.channels_first(&format!("{name}.weight"))?,
-            false => self.patches(&format!("{name}.weight"))?,
+        let weight = if self.vit.is_flexible() {
+            self.channels_first(&format!("{name}.weight"))?
+        } else {
+            self.patches(&format!("{name}.weight"))?
         };
         let mut inputs = vec![pixels, weight];
         if patch_bias {
@@ -306,9 +307,10 @@ impl Builder<'_> {
                 self.interpolated = Some((from, grid));
                 let values = steps.iter().fold(patches.to_f32().into_owned(), |table, step| {
                     let fitted = positions::resample(&table, dim, step.from, step.to, step.filter);
-                    match step.rounds {
-                        true => positions::rounded(fitted, stored.dtype()),
-                        false => fitted,
+                    if step.rounds {
+                        positions::rounded(fitted, stored.dtype())
+                    } else {
+                        fitted
                     }
                 });
                 let [[rows, columns], [to_rows, to_columns]] = [from, grid];

@@ -239,9 +239,10 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
     let groups = fields.object_or_empty("config_groups")?;
     let groups = groups.keys().map(|name| {
         let preset = matches!(groups.get(name), Some(Value::Array(_)));
-        match preset {
-            true => Err(groups.error(name, "is the name of a scheme instead of the scheme itself")),
-            false => group(groups.object_or_empty(name)?),
+        if preset {
+            Err(groups.error(name, "is the name of a scheme instead of the scheme itself"))
+        } else {
+            group(groups.object_or_empty(name)?)
         }
     });
     let groups = groups.collect::<Result<Vec<_>>>()?;
@@ -288,9 +289,10 @@ fn group(fields: Fields<'_>) -> Result<Group> {
     };
     Ok(Group {
         targets: target::list(&fields, "targets")?,
-        kind: match float {
-            true => Kind::Float8,
-            false => Kind::Int8 { symmetric },
+        kind: if float {
+            Kind::Float8
+        } else {
+            Kind::Int8 { symmetric }
         },
         scales,
         inputs,

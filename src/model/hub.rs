@@ -92,13 +92,14 @@ impl Repository {
     pub(super) fn of_snapshot(path: &Path) -> Option<Self> {
         let snapshots = path.parent()?;
         let folder = snapshots.parent()?;
-        match snapshots.file_name()? == "snapshots" {
-            true => Some(Self {
+        if snapshots.file_name()? == "snapshots" {
+            Some(Self {
                 revision: Some(path.file_name()?.to_str()?.to_owned()),
                 cache: folder.parent().map(Path::to_owned),
                 ..Self::of_folder(folder.file_name()?)?
-            }),
-            false => None,
+            })
+        } else {
+            None
         }
     }
 
@@ -194,9 +195,10 @@ impl Repository {
         if others.is_empty() {
             others = nearest(&self.id, cached.iter().map(|id| (id, id.as_str())));
         }
-        match others.is_empty() {
-            true => String::new(),
-            false => format!(", which has {}", others.join(", ")),
+        if others.is_empty() {
+            String::new()
+        } else {
+            format!(", which has {}", others.join(", "))
         }
     }
 
@@ -230,9 +232,10 @@ impl Repository {
         there.extend(snapshots.map(|entry| entry.file_name().to_string_lossy().into_owned()));
         there.retain(|name| name != revision);
         there.sort_unstable();
-        let there = match there.is_empty() {
-            true => "none".to_owned(),
-            false => format!("{}, which @ behind the name selects", there.join(", ")),
+        let there = if there.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("{}, which @ behind the name selects", there.join(", "))
         };
         Err(self.error(format_args!(
             "in the Hugging Face cache ({}), but not its revision {revision}. There is {there}. Download it with: {}",
@@ -262,9 +265,10 @@ impl Snapshot {
 fn references(refs: &Path, below: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(refs).into_iter().flatten().flatten() {
         let name = below.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => references(&entry.path(), &name, found),
-            false => found.push(name.to_string_lossy().into_owned()),
+        if entry.path().is_dir() {
+            references(&entry.path(), &name, found);
+        } else {
+            found.push(name.to_string_lossy().into_owned());
         }
     }
 }
@@ -337,9 +341,10 @@ fn folder(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>, nam
 pub(super) fn shell(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

@@ -389,10 +389,11 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
     };
     let (mlp, hidden) = if family == Family::Dinov2 {
         let hidden = (dim as f64 * config.ratio("mlp_ratio")?.unwrap_or(4.0)) as usize;
-        match config.flag("use_swiglu_ffn")?.unwrap_or(false) {
+        if config.flag("use_swiglu_ffn")?.unwrap_or(false) {
             // Two thirds, rounded up to a multiple of 8.
-            true => (Mlp::SwiGluPacked, (hidden * 2 / 3).next_multiple_of(8)),
-            false => (Mlp::Plain(activation), hidden),
+            (Mlp::SwiGluPacked, (hidden * 2 / 3).next_multiple_of(8))
+        } else {
+            (Mlp::Plain(activation), hidden)
         }
     } else {
         (

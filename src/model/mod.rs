@@ -223,13 +223,15 @@ impl fmt::Display for Info {
             ..
         } = self;
         writeln!(f, "{} ({}, {})", self.architecture, self.family, self.library)?;
-        let heads = match self.has_attention() {
-            true => format!("{} heads", self.heads),
-            false => "no attention".to_owned(),
+        let heads = if self.has_attention() {
+            format!("{} heads", self.heads)
+        } else {
+            "no attention".to_owned()
         };
-        let image = match self.any_aspect_ratio {
-            true => "images of any aspect ratio".to_owned(),
-            false => format!("image {height}×{width}"),
+        let image = if self.any_aspect_ratio {
+            "images of any aspect ratio".to_owned()
+        } else {
+            format!("image {height}×{width}")
         };
         writeln!(
             f,
@@ -531,9 +533,10 @@ fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
 /// What is said of a name that is not `supported`: those that are near.
 fn near(name: &str, supported: impl IntoIterator<Item = String>) -> String {
     let near = nearest(name, supported.into_iter().map(|name| (name.clone(), name)));
-    match near.is_empty() {
-        true => String::new(),
-        false => format!("; near it: {}", near.join(", ")),
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!("; near it: {}", near.join(", "))
     }
 }
 
@@ -552,32 +555,30 @@ fn describe(
         check(&description.vit)?;
         return Ok((description, preprocess));
     }
-    match fields.has("architecture") {
-        true if timm::is_wrapped(fields)? && preprocessing::has_processor(source)? => {
+    if !fields.has("architecture") {
+        let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
+        let (height, width) = preprocess.output_size();
+        let description = hugging_face::describe(fields, [height, width], weights)?;
+        check(&description.vit)?;
+        return Ok((description, preprocess));
+    }
+    if timm::is_wrapped(fields)? {
+        if preprocessing::has_processor(source)? {
             let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
             let (height, width) = preprocess.output_size();
             let description = timm::describe(fields, Some([height, width]), weights)?;
             check(&description.vit)?;
-            Ok((description, preprocess))
+            return Ok((description, preprocess));
         }
-        true => {
-            if timm::is_wrapped(fields)? && fields.get("pretrained_cfg").is_none() {
-                let reason = "is missing, which says how images are prepared: transformers cannot make an image processor without it \
+        if fields.get("pretrained_cfg").is_none() {
+            let reason = "is missing, which says how images are prepared: transformers cannot make an image processor without it \
                               either. Add it, for example {\"input_size\": [3, 224, 224], \"mean\": [0.5, 0.5, 0.5], \"std\": [0.5, 0.5, 0.5], \
                               \"interpolation\": \"bicubic\", \"crop_pct\": 0.9}, with the values of training";
-                return Err(fields.error("pretrained_cfg", reason));
-            }
-            let description = timm::describe(fields, options.image_size, weights)?;
-            check(&description.vit)?;
-            let preprocess = preprocessing::timm(config, description.vit.image)?;
-            Ok((description, preprocess))
-        }
-        false => {
-            let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
-            let (height, width) = preprocess.output_size();
-            let description = hugging_face::describe(fields, [height, width], weights)?;
-            check(&description.vit)?;
-            Ok((description, preprocess))
+            return Err(fields.error("pretrained_cfg", reason));
         }
     }
+    let description = timm::describe(fields, options.image_size, weights)?;
+    check(&description.vit)?;
+    let preprocess = preprocessing::timm(config, description.vit.image)?;
+    Ok((description, preprocess))
 }

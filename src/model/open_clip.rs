@@ -269,9 +269,10 @@ fn text(
     let projection_bias = config.flag("proj_bias")?.unwrap_or(false);
     // The class with a text tower of its own keeps it together.
     let together = weights.shape("text.token_embedding.weight").is_some();
-    let (prefix, projection) = match together {
-        true => ("text.", "text.text_projection"),
-        false => ("", "text_projection"),
+    let (prefix, projection) = if together {
+        ("text.", "text.text_projection")
+    } else {
+        ("", "text_projection")
     };
     Ok(TextSpec {
         trunk: trunk.vit(),
@@ -282,15 +283,17 @@ fn text(
         context,
         vocabulary: config.size("vocab_size")?.unwrap_or(49_408),
         pooling,
-        projection: match projection_bias {
-            true => Projection::Layer(projection),
-            false => Projection::Matrix(projection),
+        projection: if projection_bias {
+            Projection::Layer(projection)
+        } else {
+            Projection::Matrix(projection)
         },
         projection_bias,
         width,
-        scores: match model.number("init_logit_bias")?.is_some() {
-            true => Scores::Sigmoid,
-            false => Scores::Softmax,
+        scores: if model.number("init_logit_bias")?.is_some() {
+            Scores::Sigmoid
+        } else {
+            Scores::Softmax
         },
         tokenizer: TokenizerKind::OpenClip,
     })

@@ -129,10 +129,7 @@ fn geometric(from: usize, to: usize) -> Taps {
     let (mut low, mut high, mut q) = (1.01, 1.5, 1.01);
     while high - low > 1e-6 {
         q = (low + high) / 2.0;
-        match sum(q) > reach {
-            true => high = q,
-            false => low = q,
-        }
+        if sum(q) > reach { high = q } else { low = q }
     }
     let mut places = vec![0.0];
     let mut place = 0.0;

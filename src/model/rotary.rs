@@ -97,9 +97,10 @@ impl Rotary {
         let columns_first = self.columns_first;
         (0..rows * columns).map(move |patch| {
             let (row, column) = ((0, patch / columns), (1, patch % columns));
-            match columns_first {
-                true => [column, row],
-                false => [row, column],
+            if columns_first {
+                [column, row]
+            } else {
+                [row, column]
             }
         })
     }

@@ -308,9 +308,10 @@ impl Source<'_> {
     /// An error about files that are not there, with the command that downloads them if the hub has them.
     pub(super) fn missing(&self, files: &[String], why: &str) -> Error {
         let dangling = |file: &String| self.place(file).is_symlink();
-        let state = match files.iter().any(dangling) {
-            true => "has only a broken link for",
-            false => "is missing",
+        let state = if files.iter().any(dangling) {
+            "has only a broken link for"
+        } else {
+            "is missing"
         };
         let listed = files.join(", ");
         match self {
@@ -420,9 +421,10 @@ impl Source<'_> {
                 let files = shard_names(&index)?;
                 let missing = files.iter().filter(|file| !self.place(file).exists());
                 let missing: Vec<String> = missing.map(|&file| file.to_owned()).collect();
-                match missing.is_empty() {
-                    true => shards(path, &index, &files),
-                    false => Err(self.missing(&missing, "which model.safetensors.index.json lists")),
+                if missing.is_empty() {
+                    shards(path, &index, &files)
+                } else {
+                    Err(self.missing(&missing, "which model.safetensors.index.json lists"))
                 }
             }
             None => Err(self.no_weights(path)),

@@ -422,9 +422,10 @@ fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
     let form = arguments.block_fn;
     let parallel = form == BlockForm::Parallel;
     // timm's parallel blocks do not take `attn_layer`.
-    let differential = match parallel {
-        true => arguments.differential_block,
-        false => arguments.differential,
+    let differential = if parallel {
+        arguments.differential_block
+    } else {
+        arguments.differential
     };
     if differential && arguments.qk_norm {
         return Err("differential attention with `qk_norm` is not supported".into());

@@ -163,13 +163,14 @@ impl Weights {
         }
         let mut roundings = tensors.map(|tensor| self.rounding.get(tensor));
         let first = roundings.next().flatten();
-        match roundings.all(|other| other == first) {
-            true => Ok(first.copied()),
-            false => Err(Error::tensor(
+        if roundings.all(|other| other == first) {
+            Ok(first.copied())
+        } else {
+            Err(Error::tensor(
                 &self.place,
                 name,
                 "are computed as one layer, but their activations are rounded differently",
-            )),
+            ))
         }
     }
 

@@ -52,13 +52,15 @@ fn has(instructions: u32) -> bool {
 
 /// The instructions of AMX that can be used, none without the tiles themselves.
 fn usable() -> u32 {
-    let known = match __cpuid(0).eax >= 7 {
-        true => __cpuid_count(7, 0).edx,
-        false => 0,
+    let known = if __cpuid(0).eax >= 7 {
+        __cpuid_count(7, 0).edx
+    } else {
+        0
     };
-    match known & AMX_TILE != 0 && saves_tiles() && is_permitted() {
-        true => known,
-        false => 0,
+    if known & AMX_TILE != 0 && saves_tiles() && is_permitted() {
+        known
+    } else {
+        0
     }
 }
 

@@ -107,9 +107,10 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
 pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
     let keys = spec.keys(inputs) as u64;
     let queries = count(output) / spec.head_dim as u64;
-    let scores = match spec.causal {
-        true => queries * (keys + 1) / 2,
-        false => queries * keys,
+    let scores = if spec.causal {
+        queries * (keys + 1) / 2
+    } else {
+        queries * keys
     };
     scores * (4 * spec.head_dim as u64 + 4 + u64::from(spec.bias))
 }

@@ -19,10 +19,12 @@ pub fn row_scale(row: &[f32]) -> f32 {
     // `max` leaves NaN out.
     let magnitude = |x: &f32| if x.is_nan() { f32::INFINITY } else { x.abs() };
     let scale = row.iter().map(magnitude).fold(0.0, f32::max) / Float8::E4M3.largest();
-    match scale.is_finite() {
-        false => f32::NAN,
-        true if scale < f32::MIN_POSITIVE => 0.0,
-        true => scale,
+    if !scale.is_finite() {
+        f32::NAN
+    } else if scale < f32::MIN_POSITIVE {
+        0.0
+    } else {
+        scale
     }
 }
 

@@ -129,13 +129,13 @@ fn optional<'a>(
     present: bool,
     name: &str,
 ) -> Result<Option<&'a [usize]>, String> {
-    match present {
-        true => rest
-            .next()
+    if present {
+        rest.next()
             .copied()
             .map(Some)
-            .ok_or_else(|| format!("its operand `{name}` is missing")),
-        false => Ok(None),
+            .ok_or_else(|| format!("its operand `{name}` is missing"))
+    } else {
+        Ok(None)
     }
 }
 

@@ -65,9 +65,10 @@ fn tiles(
             for (column, out) in out.chunks_mut(width).enumerate() {
                 let out = out.iter_mut().enumerate().skip(start).take(TILE);
                 for (row, v) in out {
-                    let value = match row < rows {
-                        true => scaled(row, x[row * columns + first + column]),
-                        false => 0.0,
+                    let value = if row < rows {
+                        scaled(row, x[row * columns + first + column])
+                    } else {
+                        0.0
                     };
                     *v = combine(value, *v);
                 }

@@ -192,18 +192,17 @@ pub fn named(name: &str) -> Result<Datasheet> {
     if near.is_empty() {
         near = nearest(name, DATASHEETS.iter().map(|sheet| (sheet.name, sheet.name)));
     }
-    let reason = match near.is_empty() {
-        true => {
-            let all: Vec<&str> = DATASHEETS.iter().map(|sheet| sheet.name).collect();
-            format!(
-                "there is no datasheet of `{name}`; there is of {}",
-                all.join(", ")
-            )
-        }
-        false => format!(
+    let reason = if near.is_empty() {
+        let all: Vec<&str> = DATASHEETS.iter().map(|sheet| sheet.name).collect();
+        format!(
+            "there is no datasheet of `{name}`; there is of {}",
+            all.join(", ")
+        )
+    } else {
+        format!(
             "there is no datasheet of `{name}`; the nearest: {}",
             near.join(", ")
-        ),
+        )
     };
     Err(Error::argument("gpu", reason))
 }

@@ -145,10 +145,11 @@ fn batch_class(slice: &Slice) -> Option<(usize, String)> {
 }
 
 fn start_up_class(slice: &Slice) -> Option<(usize, String)> {
-    match START_UP.contains(&slice.activity) {
-        true => batch_class(slice),
-        // After all else: a batch that is under way is no reason for what a start-up takes once.
-        false => Some((usize::MAX, WARM_UP.into())),
+    if START_UP.contains(&slice.activity) {
+        batch_class(slice)
+    } else {
+        // Last: a batch that is running does not explain what a start takes once.
+        Some((usize::MAX, WARM_UP.into()))
     }
 }
 

@@ -321,9 +321,10 @@ pub(super) fn decide(
     let mut next = order.len();
     while fits + 1 < exceeds {
         let measured = images.calibration.fidelity(&session(&first(next))?)?;
-        match measured.within(budget) {
-            true => fits = next,
-            false => exceeds = next,
+        if measured.within(budget) {
+            fits = next;
+        } else {
+            exceeds = next;
         }
         next = fits.midpoint(exceeds);
     }

@@ -118,9 +118,10 @@ pub(super) fn hold_out(images: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let chosen: HashSet<usize> = order.into_iter().take(count).collect();
     let (mut calibration, mut held_out) = (Vec::new(), Vec::new());
     for (index, image) in images.into_iter().enumerate() {
-        match chosen.contains(&index) {
-            true => held_out.push(image),
-            false => calibration.push(image),
+        if chosen.contains(&index) {
+            held_out.push(image);
+        } else {
+            calibration.push(image);
         }
     }
     (calibration, held_out)

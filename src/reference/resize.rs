@@ -57,9 +57,12 @@ fn taps(input: usize, output: usize, filter: Filter) -> Vec<Vec<(usize, i64)>> {
         Filter::Bilinear => (1.0, |x| (1.0 - x.abs()).max(0.0)),
         Filter::Hamming => (1.0, hamming),
         Filter::Bicubic => (2.0, |x| keys(x.abs())),
-        Filter::Lanczos => (3.0, |x| match (-3.0..3.0).contains(&x) {
-            true => sinc(x) * sinc(x / 3.0),
-            false => 0.0,
+        Filter::Lanczos => (3.0, |x| {
+            if (-3.0..3.0).contains(&x) {
+                sinc(x) * sinc(x / 3.0)
+            } else {
+                0.0
+            }
         }),
     };
     let inverse = 1.0 / width;

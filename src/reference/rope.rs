@@ -22,9 +22,10 @@ pub(super) fn rope(spec: &Rope, x: &Array, table: &Array, y: &mut Array) {
         };
         let angles = &table.values()[(token + places - tokens) * stride + head * d % stride..];
         let (cosine, sine) = (angles[pair], angles[d / 2 + pair]);
-        *v = match first {
-            true => x[i] * cosine - x[i + apart] * sine,
-            false => x[i] * cosine + x[i - apart] * sine,
+        *v = if first {
+            x[i] * cosine - x[i + apart] * sine
+        } else {
+            x[i] * cosine + x[i - apart] * sine
         };
     }
 }

@@ -516,10 +516,13 @@ pub(super) fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Fa
 fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes>) -> Result<Data, String> {
     let contents = match (contents, raw) {
         (None, Some(raw)) => return Ok(Data::Raw(raw)),
-        (Some(contents), Some(raw)) => match contents == InferTensorContents::default() {
-            true => return Ok(Data::Raw(raw)),
-            false => return Err("has `contents` and `raw_input_contents`".into()),
-        },
+        (Some(contents), Some(raw)) => {
+            if contents == InferTensorContents::default() {
+                return Ok(Data::Raw(raw));
+            } else {
+                return Err("has `contents` and `raw_input_contents`".into());
+            }
+        }
         (contents, None) => contents.unwrap_or_default(),
     };
     Ok(match datatype.parse()? {

@@ -438,9 +438,10 @@ async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> R
         #[serde(default)]
         ready: bool,
     }
-    let request: Request = match body.is_empty() {
-        true => Request::default(),
-        false => serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?,
+    let request: Request = if body.is_empty() {
+        Request::default()
+    } else {
+        serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?
     };
     let index = blocking(move || service.index(request.ready)).await?;
     let models = index.into_iter().map(|model| {

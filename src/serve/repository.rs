@@ -344,9 +344,10 @@ impl Repository {
         let options = &self.options;
         let statistics: Arc<Statistics> = Arc::default();
         let (mut sessions, mut engines) = (Vec::new(), Vec::new());
-        let kinds = match options.pixel_values {
-            true => &[false, true][..],
-            false => &[false],
+        let kinds = if options.pixel_values {
+            &[false, true][..]
+        } else {
+            &[false]
         };
         for &values in kinds {
             let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
@@ -380,9 +381,10 @@ impl Repository {
         let (Some(session), Some(images)) = (sessions.first(), engines.next()) else {
             return Err(Error::argument("instances", "there must be at least one"));
         };
-        let explanations = match options.explanation {
-            true => Some(self.explanations(name, session, &statistics)?),
-            false => None,
+        let explanations = if options.explanation {
+            Some(self.explanations(name, session, &statistics)?)
+        } else {
+            None
         };
         // The sessions of the images come first, one for each instance.
         let of_images = &sessions[..options.instances.len()];
@@ -577,9 +579,10 @@ fn versions(directory: &Path) -> Result<Vec<(u64, Option<PathBuf>)>> {
             versions.push((version, Some(file.path())));
         }
     }
-    match versions.is_empty() {
-        // Loading it says what is missing.
-        true => Ok(itself),
-        false => Ok(versions),
+    if versions.is_empty() {
+        // Loading it reports what is missing.
+        Ok(itself)
+    } else {
+        Ok(versions)
     }
 }

@@ -338,12 +338,13 @@ impl Service {
     }
 
     fn control(&self) -> Result<(), Failure> {
-        match self.options.model_control {
-            true => Ok(()),
-            false => Err(Failure::new(
+        if self.options.model_control {
+            Ok(())
+        } else {
+            Err(Failure::new(
                 Kind::Unsupported,
                 "models cannot be loaded or unloaded: the server was not started with --model-control",
-            )),
+            ))
         }
     }
 

@@ -46,13 +46,14 @@ pub(super) fn endpoint_of_environment() -> Option<String> {
     let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let none = variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
-    match disabled || none {
-        true => None,
-        // That of traces alone is used as it is.
-        false => variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
+    if disabled || none {
+        None
+    } else {
+        // An endpoint of traces alone is used unchanged.
+        variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
                 .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
-        }),
+        })
     }
 }
 

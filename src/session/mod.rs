@@ -267,9 +267,10 @@ impl Session {
 
     /// Where images are resized.
     pub fn resize(&self) -> ResizeOn {
-        match self.loaded.replicas.first().resizes() {
-            true => ResizeOn::Device,
-            false => ResizeOn::Host,
+        if self.loaded.replicas.first().resizes() {
+            ResizeOn::Device
+        } else {
+            ResizeOn::Host
         }
     }
 

@@ -220,9 +220,10 @@ impl fmt::Display for Parallelism {
             Some(degree) => Some(format!("{kind}={degree}")),
         });
         let parts: Vec<String> = parts.collect();
-        f.pad(&match parts.is_empty() {
-            true => "data=1".to_owned(),
-            false => parts.join(","),
+        f.pad(&if parts.is_empty() {
+            "data=1".to_owned()
+        } else {
+            parts.join(",")
         })
     }
 }

@@ -246,9 +246,10 @@ fn read(file: &Path, key: &str, model: &Graph) -> std::result::Result<Option<Gra
         let start = size_of::<u64>() + header;
         let tensor = Tensor::view(shape, dtype, bytes.clone(), start + begin..start + end);
         let tensor = tensor.ok_or_else(|| format!("`{name}` does not have the bytes of its shape"))?;
-        match crc32fast::hash(&tensor.to_le_bytes()) == crc {
-            true => Ok(tensor.computed()),
-            false => Err(format!("it is damaged: `{name}` does not have its checksum")),
+        if crc32fast::hash(&tensor.to_le_bytes()) == crc {
+            Ok(tensor.computed())
+        } else {
+            Err(format!("it is damaged: `{name}` does not have its checksum"))
         }
     };
     let models: HashMap<&str, &Tensor> = constants(model)
@@ -282,9 +283,10 @@ fn read(file: &Path, key: &str, model: &Graph) -> std::result::Result<Option<Gra
             outputs.collect::<Vec<_>>(),
         )
     };
-    match interface(&restored) == interface(model) {
-        true => Ok(Some(restored)),
-        false => Err("its inputs or outputs are not the model's".into()),
+    if interface(&restored) == interface(model) {
+        Ok(Some(restored))
+    } else {
+        Err("its inputs or outputs are not the model's".into())
     }
 }
 

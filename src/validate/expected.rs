@@ -174,9 +174,12 @@ fn row_part(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Resul
         Op::Linear(spec) => 1..2 + usize::from(spec.bias),
         _ => 0..0,
     };
-    let operand = |(index, tensor): (usize, &Tensor)| match parameters.contains(&index) {
-        true => Ok(Array::from(tensor)),
-        false => gather(tensor, rows),
+    let operand = |(index, tensor): (usize, &Tensor)| {
+        if parameters.contains(&index) {
+            Ok(Array::from(tensor))
+        } else {
+            gather(tensor, rows)
+        }
     };
     let operands: Vec<Array> = operands
         .iter()
@@ -221,9 +224,12 @@ fn image_parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Re
     by_image(rows, per_image)
         .into_iter()
         .map(|(image, rows)| {
-            let operand = |tensor: &Tensor| match tensor.shape().len() > 1 && tensor.shape()[0] == shape[0] {
-                true => image_of(tensor, image),
-                false => Ok(Array::from(tensor)),
+            let operand = |tensor: &Tensor| {
+                if tensor.shape().len() > 1 && tensor.shape()[0] == shape[0] {
+                    image_of(tensor, image)
+                } else {
+                    Ok(Array::from(tensor))
+                }
             };
             let operands: Vec<Array> = operands.iter().map(operand).collect::<Result<_, String>>()?;
             let operands: Vec<&Array> = operands.iter().collect();

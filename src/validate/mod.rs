@@ -136,9 +136,10 @@ fn validate_on(
     };
     let cases: Vec<Case> = configs.into_iter().flat_map(cases).filter(wanted).collect();
 
-    let peaks = match options.untimed {
-        true => Peaks::default(),
-        false => backend.peaks(&dtypes),
+    let peaks = if options.untimed {
+        Peaks::default()
+    } else {
+        backend.peaks(&dtypes)
     };
     let mut runs: Vec<(DType, &Case)> = Vec::with_capacity(cases.len() * dtypes.len());
     for &dtype in &dtypes {

@@ -324,9 +324,10 @@ impl Row {
         let error = self.elementwise_error.zip(self.normwise_error);
         cells.extend([
             format!("{} → {}", operands.join(", "), extents(&self.result)),
-            match self.rows_checked == self.rows {
-                true => format!("all {}", self.rows),
-                false => format!("{} of {}", self.rows_checked, self.rows),
+            if self.rows_checked == self.rows {
+                format!("all {}", self.rows)
+            } else {
+                format!("{} of {}", self.rows_checked, self.rows)
             },
             or_dash(error.map(|(a, b)| format!("{:.1e}", a.max(b)))),
             or_dash(self.tolerance.map(|t| format!("{t:.1e}"))),

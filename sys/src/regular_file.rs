@@ -100,9 +100,10 @@ fn kind(file_type: FileType) -> &'static str {
             return "a socket";
         }
     }
-    match file_type.is_dir() {
-        true => "a directory",
-        false => "a special file",
+    if file_type.is_dir() {
+        "a directory"
+    } else {
+        "a special file"
     }
 }
 

@@ -41,9 +41,10 @@ pub(super) fn patch_extract(memory: &mut impl Memory, a: &PatchExtractArgs, chw:
     for image in 0..a.images as usize {
         for patch in 0..down * across {
             for element in 0..3 * ph * pw {
-                let (c, dy, dx) = match chw {
-                    true => (element / (ph * pw), element / pw % ph, element % pw),
-                    false => (element % 3, element / 3 / pw, element / 3 % pw),
+                let (c, dy, dx) = if chw {
+                    (element / (ph * pw), element / pw % ph, element % pw)
+                } else {
+                    (element % 3, element / 3 / pw, element / 3 % pw)
                 };
                 let (y, x) = (patch / across * ph + dy, patch % across * pw + dx);
                 let value = if chw {

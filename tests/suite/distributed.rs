@@ -143,9 +143,10 @@ fn embeddings_have_the_bytes_of_one_process() {
         &["-o", "out.csv", "--batch", "64"],
     ] {
         let args = [&["embed", "in", "in/19.png", "absent", "--batch", "3"][..], more].concat();
-        let args: Vec<&str> = match more.contains(&"--batch") {
-            true => [&["embed", "in"][..], more].concat(),
-            false => args,
+        let args: Vec<&str> = if more.contains(&"--batch") {
+            [&["embed", "in"][..], more].concat()
+        } else {
+            args
         };
         same_as_one_process(folder.path(), &[2, 3], &args, Some(more[1]));
     }

@@ -576,12 +576,11 @@ fn a_model_of_devices_and_fifos_is_an_error() {
                 fs::copy(golden.join(file), dir.path().join(file)).unwrap();
             }
             let path = dir.path().join(replaced);
-            let kind = match device {
-                true => symlink("/dev/zero", &path).map(|()| "a device").unwrap(),
-                false => {
-                    fifo(&path);
-                    "a FIFO"
-                }
+            let kind = if device {
+                symlink("/dev/zero", &path).map(|()| "a device").unwrap()
+            } else {
+                fifo(&path);
+                "a FIFO"
             };
             let error = Session::load(dir.path()).unwrap_err().to_string();
             let expected = format!("{}: is {kind}, not a regular file", path.display());

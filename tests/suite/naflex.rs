@@ -113,12 +113,13 @@ fn patches_and_grids_are_the_processors() {
                 let own = number < rows * columns;
                 for (at, &value) in row.iter().enumerate() {
                     let (pixel, channel) = (number * patch * patch + at / 3, at % 3);
-                    match own {
-                        true => assert!(
+                    if own {
+                        assert!(
                             f64::from(values[channel * area + pixel]) == value,
                             "{case} {index} {at}"
-                        ),
-                        false => assert_eq!((value, packed.data[pixel * 3 + channel]), (0.0, 0)),
+                        );
+                    } else {
+                        assert_eq!((value, packed.data[pixel * 3 + channel]), (0.0, 0));
                     }
                 }
             }

@@ -262,9 +262,10 @@ fn hidden_layers_are_what_the_final_norm_of_a_shorter_model_gets() {
         let [weight, bias] = ["weight", "bias"].map(|part| final_norm(&directory, part));
         let epsilon = epsilon(&directory);
         for block in 0..depth {
-            let shorter = match block + 1 == depth {
-                true => outputs.clone(),
-                false => shorter(&directory, block + 1).run(&images).unwrap(),
+            let shorter = if block + 1 == depth {
+                outputs.clone()
+            } else {
+                shorter(&directory, block + 1).run(&images).unwrap()
             };
             for image in 0..images.len() {
                 let hidden = outputs.image(image).hidden_layer(block).unwrap();
@@ -324,9 +325,10 @@ fn epsilon(directory: &std::path::Path) -> f64 {
 /// The model with its first blocks alone.
 fn shorter(directory: &std::path::Path, depth: usize) -> Session {
     let mut config = config(directory);
-    match config.get("architecture").is_some() {
-        true => config["model_args"]["depth"] = depth.into(),
-        false => config["num_hidden_layers"] = depth.into(),
+    if config.get("architecture").is_some() {
+        config["model_args"]["depth"] = depth.into();
+    } else {
+        config["num_hidden_layers"] = depth.into();
     }
     let bytes = fs::read(directory.join("model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();

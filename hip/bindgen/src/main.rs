@@ -93,9 +93,10 @@ fn fixed_width(text: &str) -> Result<String> {
     for (c, rust) in [("c_ulonglong", "u64"), ("c_uint", "u32"), ("c_int", "i32")] {
         text = text.replace(&format!("::core::ffi::{c}"), rust);
     }
-    match text.contains("core::ffi") {
-        true => Err("a type of C without an equivalent here".into()),
-        false => Ok(text),
+    if text.contains("core::ffi") {
+        Err("a type of C without an equivalent here".into())
+    } else {
+        Ok(text)
     }
 }
 

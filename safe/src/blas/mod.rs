@@ -137,9 +137,12 @@ impl Gemm {
 
     /// Rows and columns of A, B and C as they are stored.
     fn stored(&self) -> [(usize, usize); 3] {
-        let turned = |matrix: &Matrix, rows, columns| match matrix.transposed {
-            false => (rows, columns),
-            true => (columns, rows),
+        let turned = |matrix: &Matrix, rows, columns| {
+            if !matrix.transposed {
+                (rows, columns)
+            } else {
+                (columns, rows)
+            }
         };
         [
             turned(&self.a, self.m, self.k),

@@ -206,9 +206,10 @@ fn optional(result: Result<()>) -> Result<bool> {
 }
 
 fn operation(matrix: &Matrix) -> rocblas_operation_ {
-    match matrix.transposed {
-        false => rocblas_operation_::rocblas_operation_none,
-        true => rocblas_operation_::rocblas_operation_transpose,
+    if !matrix.transposed {
+        rocblas_operation_::rocblas_operation_none
+    } else {
+        rocblas_operation_::rocblas_operation_transpose
     }
 }
 

@@ -69,9 +69,12 @@ impl NodeComm {
             Some(place) => {
                 // The first of each host, and of each number, makes the id that the others of it take.
                 let (within, across) = (place.local == 0, place.node == 0);
-                let id = |first: bool| match first {
-                    true => UniqueId::new(stream.device()).map(|id| Some(id.to_bytes())),
-                    false => Ok(None),
+                let id = |first: bool| {
+                    if first {
+                        UniqueId::new(stream.device()).map(|id| Some(id.to_bytes()))
+                    } else {
+                        Ok(None)
+                    }
                 };
                 let own = id(within).and_then(|within| Ok([within, id(across)?]));
                 // An error here is told to all, who would wait for the id.

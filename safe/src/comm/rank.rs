@@ -85,9 +85,10 @@ impl Inner {
         if let Some(failure) = self.failure.get() {
             return Err(failure.error());
         }
-        match self.aborted.load(Ordering::Acquire) {
-            true => Err(Error::argument("communicator", "was aborted")),
-            false => Ok(()),
+        if self.aborted.load(Ordering::Acquire) {
+            Err(Error::argument("communicator", "was aborted"))
+        } else {
+            Ok(())
         }
     }
 
@@ -181,9 +182,10 @@ impl Inner {
                 return self.abort();
             }
             // Short waits are the rule.
-            match elapsed < Duration::from_millis(1) {
-                true => thread::yield_now(),
-                false => thread::sleep(Duration::from_micros(200)),
+            if elapsed < Duration::from_millis(1) {
+                thread::yield_now();
+            } else {
+                thread::sleep(Duration::from_micros(200));
             }
         }
         device.select().map(drop)

@@ -284,11 +284,11 @@ fn first_host(list: &str) -> String {
     let number = rest.strip_prefix('[').unwrap_or_default();
     let number = number.split([',', '-', ']']).next().unwrap_or_default();
     // What follows the brackets is part of the name.
-    let suffix = match rest.starts_with('[') {
-        true => rest
-            .split_once(']')
-            .map_or("", |(_, rest)| rest.split(',').next().unwrap_or_default()),
-        false => "",
+    let suffix = if rest.starts_with('[') {
+        rest.split_once(']')
+            .map_or("", |(_, rest)| rest.split(',').next().unwrap_or_default())
+    } else {
+        ""
     };
     format!("{name}{number}{suffix}")
 }

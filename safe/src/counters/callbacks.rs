@@ -153,10 +153,11 @@ unsafe extern "C" fn recorded(
     _argument: *mut c_void,
 ) {
     let Some(tool) = TOOL.get() else { return };
-    let records = match records.is_null() {
-        true => &[],
-        // SAFETY: so many records, which live during the call.
-        false => unsafe { slice::from_raw_parts(records, count) },
+    let records = if records.is_null() {
+        &[]
+    } else {
+        // SAFETY: the caller passes `count` records, which live during the call.
+        unsafe { slice::from_raw_parts(records, count) }
     };
     let mut values: BTreeMap<u64, f64> = BTreeMap::new();
     for record in records {

@@ -124,10 +124,11 @@ impl NumaNode {
 /// Sets the calling thread's policy; whether the system did.
 fn set_policy(mode: i32, nodes: &Nodes) -> bool {
     let none = nodes.iter().all(|&word| word == 0);
-    let (mask, bits) = match none {
-        true => (ptr::null(), 0),
-        // The kernel takes one bit less than it is told.
-        false => (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1),
+    let (mask, bits) = if none {
+        (ptr::null(), 0)
+    } else {
+        // The kernel uses one bit less than this number.
+        (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
     };
     // SAFETY: the call reads as many bits as it is told; only the calling thread's later allocations depend on it.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }

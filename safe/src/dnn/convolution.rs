@@ -56,9 +56,10 @@ impl PatchConvolution {
 
     fn tensor(&self, device: &Device, shape: [usize; 4]) -> Result<Tensor> {
         let [_, channels, height, width] = shape;
-        let strides = match self.channels_last {
-            true => [height * width * channels, 1, width * channels, channels],
-            false => packed(shape),
+        let strides = if self.channels_last {
+            [height * width * channels, 1, width * channels, channels]
+        } else {
+            packed(shape)
         };
         Tensor::of(device, data_type(self.dtype)?, &shape, &strides)
     }

@@ -122,16 +122,15 @@ impl<T: Pod + Send + Sync> Global<T> {
     }
 
     fn fits(&self, bytes: usize) -> Result<()> {
-        match bytes == self.bytes() {
-            true => Ok(()),
-            false => {
-                let reason = format!(
-                    "`{}` has {} bytes, and {bytes} were given",
-                    self.name,
-                    self.bytes()
-                );
-                Err(Error::argument("global", reason))
-            }
+        if bytes == self.bytes() {
+            Ok(())
+        } else {
+            let reason = format!(
+                "`{}` has {} bytes, and {bytes} were given",
+                self.name,
+                self.bytes()
+            );
+            Err(Error::argument("global", reason))
         }
     }
 

@@ -25,9 +25,12 @@ impl Stream {
         if rows == 0 || row_bytes == 0 {
             return Ok(());
         }
-        let bytes = |stride: usize| match stride >= row_bytes {
-            true => stride.checked_mul(rows - 1)?.checked_add(row_bytes),
-            false => None,
+        let bytes = |stride: usize| {
+            if stride >= row_bytes {
+                stride.checked_mul(rows - 1)?.checked_add(row_bytes)
+            } else {
+                None
+            }
         };
         let outside = || {
             Error::argument(

@@ -102,12 +102,13 @@ impl<'a> Operand<'a> {
     ///
     /// [`Error::Argument`] unless the operand has just these many bytes, as what it is copied to.
     pub(crate) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
-        match self.bytes == bytes {
-            true => Ok(()),
-            false => Err(Error::argument(
+        if self.bytes == bytes {
+            Ok(())
+        } else {
+            Err(Error::argument(
                 what,
                 format!("{} bytes into a buffer of {bytes}", self.bytes),
-            )),
+            ))
         }
     }
 

@@ -47,9 +47,10 @@ impl Device {
                 // HIP keeps the error for whoever asks next, and libraries do.
                 // SAFETY: takes no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
-                match is(&error, hipError_t::hipErrorPeerAccessAlreadyEnabled) {
-                    true => Ok(()),
-                    false => Err(error),
+                if is(&error, hipError_t::hipErrorPeerAccessAlreadyEnabled) {
+                    Ok(())
+                } else {
+                    Err(error)
                 }
             }
         }
@@ -112,9 +113,10 @@ impl<T: Pod> DeviceBuffer<T> {
             return Ok(());
         }
         let frozen = source.block().is_frozen();
-        match frozen {
-            true => source.admit(&stream)?,
-            false => stream.wait(&home.mark()?)?,
+        if frozen {
+            source.admit(&stream)?;
+        } else {
+            stream.wait(&home.mark()?)?;
         }
         let [to, from] = [&stream, &home].map(|stream| stream.device().ordinal() as i32);
         let copied = stream.submit(&[target], |hip| {

@@ -52,9 +52,12 @@ pub(crate) fn blas<T: Element>(device: &Device, dtype: DType) -> Check {
         (3, 2, (33, 17, 65)),
         (2, 4, (49, 49, 64)),
     ] {
-        let side = |turned: bool, rows: usize, columns: usize| match turned {
-            false => Matrix::rows(columns + 8).every(rows * (columns + 8)),
-            true => Matrix::transposed(rows + 8).every(columns * (rows + 8)),
+        let side = |turned: bool, rows: usize, columns: usize| {
+            if !turned {
+                Matrix::rows(columns + 8).every(rows * (columns + 8))
+            } else {
+                Matrix::transposed(rows + 8).every(columns * (rows + 8))
+            }
         };
         let gemm = Gemm {
             batch,

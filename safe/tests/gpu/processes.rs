@@ -140,9 +140,10 @@ fn finish(ranks: Vec<Child>) -> Result<Vec<String>, Box<dyn std::error::Error>> 
 /// A rank's process needs a GPU of its own, which emulated ones always are.
 fn enough(device: &Device, ranks: usize) -> Result<(), Box<dyn std::error::Error>> {
     let emulated = super::comm::is_emulated(device)?;
-    match emulated || device.runtime().devices()?.len() >= ranks {
-        true => Ok(()),
-        false => Err(Absent("there are fewer GPUs than ranks").into()),
+    if emulated || device.runtime().devices()?.len() >= ranks {
+        Ok(())
+    } else {
+        Err(Absent("there are fewer GPUs than ranks").into())
     }
 }
 

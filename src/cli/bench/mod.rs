@@ -225,9 +225,10 @@ impl Args {
                             in_flight: self.in_flight,
                             ..Spec::default()
                         };
-                        match self.ladder {
-                            true => specs.extend(ladder(&full, device)),
-                            false => specs.push(full),
+                        if self.ladder {
+                            specs.extend(ladder(&full, device));
+                        } else {
+                            specs.push(full);
                         }
                     }
                 }

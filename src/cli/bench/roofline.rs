@@ -75,9 +75,10 @@ pub(super) fn steps(row: &Row, width: Option<usize>) -> String {
         ]);
     }
     let peak = row.peak;
-    let (tflops, gbps) = match peak.measured_tflops.is_some() {
-        true => (peak.measured_tflops, peak.measured_gbps),
-        false => (peak.datasheet_tflops, peak.datasheet_gbps),
+    let (tflops, gbps) = if peak.measured_tflops.is_some() {
+        (peak.measured_tflops, peak.measured_gbps)
+    } else {
+        (peak.datasheet_tflops, peak.datasheet_gbps)
     };
     let mut peaks = match tflops.zip(gbps) {
         Some((tflops, gbps)) => format!("peaks: {} TFLOP/s, {} GB/s", number(tflops), number(gbps)),

@@ -83,9 +83,10 @@ impl Args {
         for regression in &regressions {
             report(anyhow!(regression.to_string()));
         }
-        Ok(match regressions.is_empty() {
-            true => Outcome::Complete,
-            false => Outcome::SomeFailed,
+        Ok(if regressions.is_empty() {
+            Outcome::Complete
+        } else {
+            Outcome::SomeFailed
         })
     }
 }

@@ -331,8 +331,9 @@ pub fn number(value: f64) -> String {
         small => (2.0 - small.log10().floor()).min(12.0) as usize,
     };
     let text = format!("{value:.digits$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }

@@ -162,9 +162,10 @@ impl Args {
             warn_incomplete(summary);
         }
         let mut out = output::stdout();
-        match self.json {
-            true => record::write(&mut out, &report)?,
-            false => out.write_all(lines(&self.text(&report)?).as_bytes())?,
+        if self.json {
+            record::write(&mut out, &report)?;
+        } else {
+            out.write_all(lines(&self.text(&report)?).as_bytes())?;
         }
         Ok(Outcome::Complete)
     }

@@ -80,9 +80,10 @@ impl Args {
         };
         files.add(REPORT, &serde_json::to_vec(&report)?)?;
         let mut out = output::stdout();
-        match self.json {
-            true => record::write(&mut out, &report)?,
-            false => out.write_all(lines(&text(&report)).as_bytes())?,
+        if self.json {
+            record::write(&mut out, &report)?;
+        } else {
+            out.write_all(lines(&text(&report)).as_bytes())?;
         }
         output::wrote(&self.output, &report.files.join(", "));
         Ok(Outcome::Complete)

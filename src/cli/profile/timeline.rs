@@ -66,9 +66,10 @@ impl Args {
         let mut first = None;
         if let Some(path) = &self.positional {
             let is_image = |path: &Path| path == Path::new("-") || inputs::is_image(path);
-            match model.model.is_some() || is_image(path) {
-                true => first = Some(path),
-                false => model.model = Some(path.clone()),
+            if model.model.is_some() || is_image(path) {
+                first = Some(path);
+            } else {
+                model.model = Some(path.clone());
             }
         }
         if first.is_none() && self.inputs.is_empty() {
@@ -184,17 +185,14 @@ impl TraceFile {
     }
 
     fn write(self, profile: &Profile) -> Result<()> {
-        let sink = match self.compressed {
-            false => {
-                let mut sink = self.sink;
-                profile::write_trace(profile, &mut sink)?;
-                sink
-            }
-            true => {
-                let mut encoder = GzEncoder::new(self.sink, Compression::default());
-                profile::write_trace(profile, &mut encoder)?;
-                encoder.finish()?
-            }
+        let sink = if !self.compressed {
+            let mut sink = self.sink;
+            profile::write_trace(profile, &mut sink)?;
+            sink
+        } else {
+            let mut encoder = GzEncoder::new(self.sink, Compression::default());
+            profile::write_trace(profile, &mut encoder)?;
+            encoder.finish()?
         };
         Ok(sink.finish()?)
     }

@@ -137,9 +137,12 @@ impl Rates {
             // A server that was restarted counts from 0.
             Some(if more < 0.0 { now } else { more })
         };
-        let rate = |name: &str, labels: &[(&str, &str)]| match seconds > 0.0 {
-            true => difference(name, labels).unwrap_or(0.0) / seconds,
-            false => 0.0,
+        let rate = |name: &str, labels: &[(&str, &str)]| {
+            if seconds > 0.0 {
+                difference(name, labels).unwrap_or(0.0) / seconds
+            } else {
+                0.0
+            }
         };
         let mean = |name: &str, labels: &[(&str, &str)]| {
             let count = difference(&format!("{name}_count"), labels).filter(|&count| count > 0.0)?;

@@ -353,9 +353,10 @@ fn relevance_chart(trace: &Trace) -> Result<String> {
     );
     for (index, layer) in trace.layers.iter().enumerate() {
         let size = HEIGHT * layer.relevance.abs() / largest;
-        let (top, colour) = match layer.relevance >= 0.0 {
-            true => (-size, "var(--for)"),
-            false => (0.0, "var(--against)"),
+        let (top, colour) = if layer.relevance >= 0.0 {
+            (-size, "var(--for)")
+        } else {
+            (0.0, "var(--against)")
         };
         let left = 26 * index + 3;
         write!(

@@ -91,9 +91,10 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let Some(input) = trace.input else { return all };
     // The factor of most models is no round number, its inverse is.
     let inverse = 1.0 / input.rescale;
-    let rescale = match (inverse - inverse.round()).abs() < 1e-9 * inverse {
-        true => format!("/ {inverse:.0}"),
-        false => format!("· {}", input.rescale),
+    let rescale = if (inverse - inverse.round()).abs() < 1e-9 * inverse {
+        format!("/ {inverse:.0}")
+    } else {
+        format!("· {}", input.rescale)
     };
     let normalised = ["red", "green", "blue"].iter().enumerate();
     let normalised = normalised.map(|(c, name)| {

@@ -288,13 +288,15 @@ impl<'a> Memory<'a> {
                 let values = attention_values(m, spec)?;
                 let operands = attention_operands(m, spec, &values)?;
                 let batch = m.plan.buffer(m.step.output).shape[0];
-                let bias = match spec.bias {
-                    true => Some(m.values(spec.operands.count())?),
-                    false => None,
+                let bias = if spec.bias {
+                    Some(m.values(spec.operands.count())?)
+                } else {
+                    None
                 };
-                let mask = match spec.key_mask {
-                    true => Some(m.values(inputs - 1)?),
-                    false => None,
+                let mask = if spec.key_mask {
+                    Some(m.values(inputs - 1)?)
+                } else {
+                    None
                 };
                 let products = Products::new(dtype);
                 attention::run((spec, products), operands, (bias, mask), batch, self.output)?;
@@ -313,13 +315,15 @@ impl<'a> Memory<'a> {
             Op::AttentionStatistics(spec) => {
                 let values = attention_values(m, spec)?;
                 let [q, k, _] = attention_operands(m, spec, &values)?;
-                let bias = match spec.bias {
-                    true => Some(m.values(spec.operands.count())?),
-                    false => None,
+                let bias = if spec.bias {
+                    Some(m.values(spec.operands.count())?)
+                } else {
+                    None
                 };
-                let mask = match spec.key_mask {
-                    true => Some(m.values(inputs - 1)?),
-                    false => None,
+                let mask = if spec.key_mask {
+                    Some(m.values(inputs - 1)?)
+                } else {
+                    None
                 };
                 attention::run_statistics(spec, [q, k], (bias, mask), self.output)?;
             }

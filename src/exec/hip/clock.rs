@@ -139,13 +139,14 @@ impl Clock {
         match steps {
             [from, to] if plan.steps().len() != 1 => {
                 let args = json!({ "steps": plan.steps().len(), "batch": plan.batch() });
-                let replay = match replayed {
-                    true => slice(Activity::Replay, "graph replay", args),
-                    false => slice(
+                let replay = if replayed {
+                    slice(Activity::Replay, "graph replay", args)
+                } else {
+                    slice(
                         Activity::Capture,
                         "capture: steps, and a replay that is compared",
                         args,
-                    ),
+                    )
                 };
                 slices.push(place(replay, from, to)?);
             }

@@ -168,9 +168,12 @@ fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), of_x: F
     let width = (weight.len() / scales.len().max(1)).max(1);
     let table = Float8::E4M3.table();
     for (row, of_row) in weight.chunks(width).zip(scales) {
-        let rounded = |&bits: &u8| match of_x == Float8Scale::Row || *of_row == largest {
-            true => bits,
-            false => Float8::E4M3.from_f32(table[usize::from(bits)] * (of_row / largest), Overflow::Saturate),
+        let rounded = |&bits: &u8| {
+            if of_x == Float8Scale::Row || *of_row == largest {
+                bits
+            } else {
+                Float8::E4M3.from_f32(table[usize::from(bits)] * (of_row / largest), Overflow::Saturate)
+            }
         };
         let encode = |bits: u8| match encoding {
             DType::F8E4M3Fnuz => fnuz(bits),

@@ -68,9 +68,10 @@ impl HipExecutor {
         threads: &ThreadPool,
         clock: &mut Option<Clock>,
     ) -> Result<VecDeque<Uploaded>> {
-        let expect = |bytes: usize| match bytes == plan.input_bytes() {
-            true => Ok(()),
-            false => {
+        let expect = |bytes: usize| {
+            if bytes == plan.input_bytes() {
+                Ok(())
+            } else {
                 let reason = format!("has {bytes} bytes, expected {}", plan.input_bytes());
                 Err(Error::argument("input", reason))
             }

@@ -141,9 +141,10 @@ impl Captured {
 /// Whether replay number `run` of a graph, from 1, is compared with the steps: soon at first, since what is wrong from the
 /// beginning is found early then, and seldom later, at a cost of 1 in [`CHECK_EVERY`].
 pub(super) fn is_due(run: u64) -> bool {
-    match run < CHECK_EVERY {
-        true => run > 1 && run.is_power_of_two() && run.trailing_zeros().is_multiple_of(2),
-        false => run.is_multiple_of(CHECK_EVERY),
+    if run < CHECK_EVERY {
+        run > 1 && run.is_power_of_two() && run.trailing_zeros().is_multiple_of(2)
+    } else {
+        run.is_multiple_of(CHECK_EVERY)
     }
 }
 

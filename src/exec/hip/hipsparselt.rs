@@ -97,9 +97,10 @@ impl Hipsparselt {
                 0.0
             },
         };
-        let epilogue = match wanted.epilogue {
-            true => shape.epilogue().unwrap_or(Epilogue::None),
-            false => Epilogue::None,
+        let epilogue = if wanted.epilogue {
+            shape.epilogue().unwrap_or(Epilogue::None)
+        } else {
+            Epilogue::None
         };
         let mut matmul = lt.matmul(gemm, epilogue, wanted.bias)?;
         if let Some(algorithm) = wanted.algorithm {

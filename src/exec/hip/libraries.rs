@@ -262,9 +262,10 @@ impl Libraries {
             Candidate::Hipsparselt { algorithm, epilogue } => {
                 let kernel = self.hipsparselt.submit(call, algorithm, epilogue, regions)?;
                 let shape = call.shape();
-                let name = match epilogue && shape.epilogue().is_some() {
-                    true => "hipSPARSELt GEMM with epilogue",
-                    false => "hipSPARSELt GEMM",
+                let name = if epilogue && shape.epilogue().is_some() {
+                    "hipSPARSELt GEMM with epilogue"
+                } else {
+                    "hipSPARSELt GEMM"
                 };
                 self.called(name, || shape.to_string())?;
                 self.finish(kernel, kernels, regions)
@@ -358,12 +359,15 @@ impl Libraries {
         };
         candidates.extend(shape.sparse.then_some(Candidate::Sparse));
         for epilogue in [true, false] {
-            let limit = match epilogue {
-                true if !options.epilogues || shape.epilogue().is_none() => continue,
-                false if !follows => continue,
-                true => usize::MAX,
-                false => WITHOUT_EPILOGUE,
+            let fits = if epilogue {
+                options.epilogues && shape.epilogue().is_some()
+            } else {
+                follows
             };
+            if !fits {
+                continue;
+            }
+            let limit = if epilogue { usize::MAX } else { WITHOUT_EPILOGUE };
             let first = Prepared {
                 shape,
                 algorithm: 0,
@@ -445,17 +449,20 @@ impl Libraries {
             // Without the epilogue the call tells whether the residual is in place.
             beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
             wide: shape.activations(),
-            output: match epilogue {
-                true if shape.has_float8_result() => shape.dtype,
-                false if shape.has_float8_rows() => DType::F32,
-                _ => shape.activations(),
+            output: if epilogue && shape.has_float8_result() {
+                shape.dtype
+            } else if !epilogue && shape.has_float8_rows() {
+                DType::F32
+            } else {
+                shape.activations()
             },
             scaling: scaling(&shape, epilogue),
             ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
         };
-        let operation = match epilogue {
-            true => shape.epilogue().unwrap_or(Epilogue::None),
-            false => Epilogue::None,
+        let operation = if epilogue {
+            shape.epilogue().unwrap_or(Epilogue::None)
+        } else {
+            Epilogue::None
         };
         let mut matmul = lt.matmul(gemm(shape.m), operation)?;
         if reproducible {
@@ -504,9 +511,10 @@ impl Libraries {
                 Some(scales) if scaling(&prepared.shape, prepared.epilogue) != Scaling::None => Scales {
                     a: operand(scales.x)?,
                     b: operand(scales.weight)?,
-                    d: match prepared.epilogue {
-                        true => operand(scales.out.map_or(0, |out| out.reciprocal))?,
-                        false => None,
+                    d: if prepared.epilogue {
+                        operand(scales.out.map_or(0, |out| out.reciprocal))?
+                    } else {
+                        None
                     },
                 },
                 _ => Scales::default(),
@@ -515,9 +523,10 @@ impl Libraries {
         };
         lt.run(matmul, operands)?;
         let Prepared { shape, epilogue, .. } = prepared;
-        let name = match epilogue && (shape.epilogue().is_some() || shape.has_float8_result()) {
-            true => "hipBLASLt GEMM with epilogue",
-            false => "hipBLASLt GEMM",
+        let name = if epilogue && (shape.epilogue().is_some() || shape.has_float8_result()) {
+            "hipBLASLt GEMM with epilogue"
+        } else {
+            "hipBLASLt GEMM"
         };
         self.called(name, || shape.to_string())?;
         self.finish(kernel, kernels, regions)

@@ -52,9 +52,10 @@ impl SparseWeights {
             (false, _) => Store::default(),
         };
         // The library's results may depend on the number of rows.
-        let library = match select.reproducible {
-            true => None,
-            false => SparseLt::with_workspace(&stream, 0).ok(),
+        let library = if select.reproducible {
+            None
+        } else {
+            SparseLt::with_workspace(&stream, 0).ok()
         };
         let compressed = |extents| {
             let bytes = library.as_ref()?.compressed_bytes(extents, dtype).ok()?;

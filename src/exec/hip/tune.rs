@@ -145,9 +145,10 @@ impl HipExecutor {
     /// An empty store of this device and of its libraries' versions.
     pub fn store(&self) -> Store {
         let key = self.selection.key().clone();
-        let sparse = match self.constants.sparse().is_empty() {
-            true => None,
-            false => Hipsparselt::version(&self.copier),
+        let sparse = if self.constants.sparse().is_empty() {
+            None
+        } else {
+            Hipsparselt::version(&self.copier)
         };
         let key = key.with(MIOPEN, Dnn::version(&self.device).ok());
         Store::new(key.with(HIPSPARSELT, sparse))

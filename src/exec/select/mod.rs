@@ -154,9 +154,10 @@ impl Selection {
     fn rule_of_int8(&self, shape: &LinearShape) -> Candidate {
         let arch = &self.key.arch;
         let is_multiple = [shape.n, shape.k].iter().all(|extent| extent.is_multiple_of(4));
-        match arch.starts_with("sm_") && !is_multiple && has_int8_gemm(arch) {
-            true => Candidate::Int8,
-            false => Candidate::Rocblas,
+        if arch.starts_with("sm_") && !is_multiple && has_int8_gemm(arch) {
+            Candidate::Int8
+        } else {
+            Candidate::Rocblas
         }
     }
 

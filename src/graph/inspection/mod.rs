@@ -360,9 +360,10 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
                 shape: tensor.shape().to_vec(),
                 dtype: tensor.dtype(),
                 bytes: tensor.size_in_bytes(),
-                place: match tensor.is_mapped() {
-                    true => Place::MappedFile,
-                    false => Place::HostMemory,
+                place: if tensor.is_mapped() {
+                    Place::MappedFile
+                } else {
+                    Place::HostMemory
                 },
                 address: format!("{:#x}", tensor.address()),
                 device: None,

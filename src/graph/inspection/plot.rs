@@ -236,9 +236,10 @@ fn size(bytes: usize) -> String {
     } else {
         (kib / 1024.0, "MiB")
     };
-    match value.fract() == 0.0 {
-        true => format!("{value} {unit}"),
-        false => format!("{value:.1} {unit}"),
+    if value.fract() == 0.0 {
+        format!("{value} {unit}")
+    } else {
+        format!("{value:.1} {unit}")
     }
 }
 

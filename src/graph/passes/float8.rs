@@ -18,12 +18,11 @@ pub(in crate::graph) fn run(graph: &Graph, stored: bool, fused: bool) -> Result<
     let mut changes = keep_attention(&mut new, |spec| {
         !(stored && fused && spec.is_plain_of_whole_heads())
     });
-    changes += match stored {
-        true => {
-            let left = keep_weights(&mut new, |shape| !shape.iter().all(|n| n.is_multiple_of(16)));
-            left + store(&mut new)
-        }
-        false => keep_weights(&mut new, |_| true),
+    changes += if stored {
+        let left = keep_weights(&mut new, |shape| !shape.iter().all(|n| n.is_multiple_of(16)));
+        left + store(&mut new)
+    } else {
+        keep_weights(&mut new, |_| true)
     };
     Ok(Rewritten { graph: new, changes })
 }

@@ -109,13 +109,12 @@ fn padded(
         .zip([&[rows, columns] as &[usize], &[rows]])
     {
         let same = rewriter.tensor(id).is_some_and(|tensor| tensor.shape() == shape);
-        inputs.push(match same {
-            true => rewriter.map(id),
-            false => {
-                let tensor = rewriter.tensor(id).and_then(|tensor| tensor.padded(shape));
-                let tensor = sized(layer, tensor)?;
-                rewriter.constant(&format!("{}[padded]", rewriter.name(id)), tensor)
-            }
+        inputs.push(if same {
+            rewriter.map(id)
+        } else {
+            let tensor = rewriter.tensor(id).and_then(|tensor| tensor.padded(shape));
+            let tensor = sized(layer, tensor)?;
+            rewriter.constant(&format!("{}[padded]", rewriter.name(id)), tensor)
         });
     }
     rewriter.emit(layer.role, &layer.name, layer.op.clone(), inputs)

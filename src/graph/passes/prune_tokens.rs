@@ -58,9 +58,10 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
         let narrowed = token_operands(&node.op).unwrap_or_default();
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (i, &id) in node.inputs.iter().enumerate() {
-            inputs.push(match narrowed.contains(&i) {
-                true => narrow(rewriter, id)?,
-                false => rewriter.map(id),
+            inputs.push(if narrowed.contains(&i) {
+                narrow(rewriter, id)?
+            } else {
+                rewriter.map(id)
             });
         }
         rewriter

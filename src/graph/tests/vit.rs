@@ -100,9 +100,10 @@ impl Vit {
     }
 
     fn build(self, weights: impl FnMut(&[usize]) -> Tensor) -> Graph {
-        let shape = match self.pixels {
-            true => ([1, self.image, self.image, 3], DType::U8),
-            false => ([1, 3, self.image, self.image], DType::F32),
+        let shape = if self.pixels {
+            ([1, self.image, self.image, 3], DType::U8)
+        } else {
+            ([1, 3, self.image, self.image], DType::F32)
         };
         let graph = Graph::new("test", shape.0, shape.1);
         let mut builder = Builder {
@@ -304,12 +305,11 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
     fn mlp(&mut self, name: &str, x: ValueId) -> Result<ValueId> {
         let (role, dim) = (Role::Ffn, self.vit.dim);
         let y = self.linear(role, &format!("{name}.fc1"), x, 4 * dim, true)?;
-        let y = match self.vit.swiglu {
-            true => self.graph.push(role, format!("{name}.gate"), Op::SwiGlu, [y])?,
-            false => {
-                let gelu = Op::Activation(Activation::GeluErf);
-                self.graph.push(role, format!("{name}.gelu"), gelu, [y])?
-            }
+        let y = if self.vit.swiglu {
+            self.graph.push(role, format!("{name}.gate"), Op::SwiGlu, [y])?
+        } else {
+            let gelu = Op::Activation(Activation::GeluErf);
+            self.graph.push(role, format!("{name}.gelu"), gelu, [y])?
         };
         self.linear(role, &format!("{name}.fc2"), y, dim, true)
     }

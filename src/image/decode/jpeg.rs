@@ -151,23 +151,20 @@ impl<'a> Jpeg<'a> {
                 pixels
             },
         };
-        match self.several {
-            false => {
-                let end = stream(frame, &self.markers, &self.scan, &mut output, cancellation)?;
-                self.markers.resume(end.position);
-                match self.markers.next_scan() {
-                    Ok(None) => {}
-                    Ok(Some(_)) => {
-                        return Err("damaged JPEG: a scan follows the one that has all components".into());
-                    }
-                    Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
-                    Err(failure) => return Err(failure),
+        if !self.several {
+            let end = stream(frame, &self.markers, &self.scan, &mut output, cancellation)?;
+            self.markers.resume(end.position);
+            match self.markers.next_scan() {
+                Ok(None) => {}
+                Ok(Some(_)) => {
+                    return Err("damaged JPEG: a scan follows the one that has all components".into());
                 }
+                Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
+                Err(failure) => return Err(failure),
             }
-            true => {
-                let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
-                output.transform(frame, &coefficients, cancellation)?;
-            }
+        } else {
+            let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
+            output.transform(frame, &coefficients, cancellation)?;
         }
         Ok(output.pixels)
     }
@@ -206,9 +203,10 @@ impl Output {
     /// Writes what the planes' samples are enough for, which are those of `mcu_row`, and makes way for the next ones.
     fn flush(&mut self, frame: &Frame, mcu_row: usize) {
         // The last rows wait for those below them.
-        let end = match mcu_row + 1 == frame.mcus_high {
-            true => frame.height,
-            false => ((mcu_row + 1) * 8 - 1) * frame.v_max,
+        let end = if mcu_row + 1 == frame.mcus_high {
+            frame.height
+        } else {
+            ((mcu_row + 1) * 8 - 1) * frame.v_max
         };
         let row_bytes = self.rows.row_bytes();
         let from = self.row * row_bytes;

@@ -77,9 +77,10 @@ fn whole_patches(height: usize, width: usize, patch: usize, max_patches: usize) 
     let (mut low, mut high) = (EPSILON / 10.0, 100.0);
     while high - low >= EPSILON {
         let scale = f64::midpoint(low, high);
-        match patches(height, scale) * patches(width, scale) <= max_patches as f64 {
-            true => low = scale,
-            false => high = scale,
+        if patches(height, scale) * patches(width, scale) <= max_patches as f64 {
+            low = scale;
+        } else {
+            high = scale;
         }
     }
     let side = |side: usize| patches(side, low) as usize * patch;

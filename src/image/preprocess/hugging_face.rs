@@ -334,18 +334,16 @@ impl Config<'_> {
     }
 
     fn values(&self, class: &Class) -> Result<ValueRule> {
-        let rescale = match self.flag("do_rescale", true)? {
-            true => {
-                let factor = self.number("rescale_factor", "`do_rescale`")?;
-                Rescale::Multiply(factor.unwrap_or(1.0 / 255.0))
-            }
-            false if class.variant == Variant::Dinov3 => {
-                return Err(self.error(
-                    "do_rescale",
-                    "is false, but DINOv3's processor resizes rescaled images",
-                ));
-            }
-            false => Rescale::None,
+        let rescale = if self.flag("do_rescale", true)? {
+            let factor = self.number("rescale_factor", "`do_rescale`")?;
+            Rescale::Multiply(factor.unwrap_or(1.0 / 255.0))
+        } else if class.variant == Variant::Dinov3 {
+            return Err(self.error(
+                "do_rescale",
+                "is false, but DINOv3's processor resizes rescaled images",
+            ));
+        } else {
+            Rescale::None
         };
         if !self.flag("do_normalize", true)? {
             return Ok(ValueRule {

@@ -81,9 +81,10 @@ fn every_kind_of_rounding_is_the_host_s() {
     });
     for (&x, &got) in values.iter().zip(&results[0]) {
         let expected = gpu.float8(x);
-        let same = match x.is_nan() && !gpu.is_fnuz() {
-            true => got & 0x7f == 0x7f,
-            false => got == expected,
+        let same = if x.is_nan() && !gpu.is_fnuz() {
+            got & 0x7f == 0x7f
+        } else {
+            got == expected
         };
         assert!(
             same,
@@ -140,9 +141,10 @@ fn rows_are_quantised_as_on_the_host() {
                         continue;
                     }
                     assert_eq!(scales[row].to_bits(), (scale * unit).to_bits(), "{what}");
-                    let expected: Vec<u8> = match scale == 0.0 {
-                        true => vec![0; channels],
-                        false => x.iter().map(|v| gpu.float8(v * (1.0 / scale))).collect(),
+                    let expected: Vec<u8> = if scale == 0.0 {
+                        vec![0; channels]
+                    } else {
+                        x.iter().map(|v| gpu.float8(v * (1.0 / scale))).collect()
                     };
                     assert_eq!(got, expected, "{what}");
                 }
@@ -251,9 +253,10 @@ fn norms_write_float8() {
             for (of_sum, rms) in [(false, false), (false, true), (true, false), (true, true)] {
                 let shift = usize::from(of_sum && seed % 2 == 0);
                 let results = gpu.run(dtype, &parts, shift, |[x, residual, weight, bias, sum, out]| {
-                    let norm = match rms {
-                        true => LayerNormArgs::rms([x, weight, out], extents, EPSILON)?,
-                        false => LayerNormArgs::new([x, weight, bias, out], extents, EPSILON)?,
+                    let norm = if rms {
+                        LayerNormArgs::rms([x, weight, out], extents, EPSILON)?
+                    } else {
+                        LayerNormArgs::new([x, weight, bias, out], extents, EPSILON)?
                     };
                     let norm = if of_sum { norm.of_sum(residual, sum) } else { norm };
                     Ok(norm.to_float8(SCALE).into())
@@ -266,9 +269,10 @@ fn norms_write_float8() {
                 };
                 let x = array(&extents, &normed);
                 let [weight, bias] = [2, 3].map(|i| array(&[channels], &numbers(&parts[i].bytes, dtype)));
-                let expected = match rms {
-                    true => eval(&Op::RmsNorm { epsilon: EPSILON }, &[&x, &weight]),
-                    false => eval(&Op::LayerNorm { epsilon: EPSILON }, &[&x, &weight, &bias]),
+                let expected = if rms {
+                    eval(&Op::RmsNorm { epsilon: EPSILON }, &[&x, &weight])
+                } else {
+                    eval(&Op::LayerNorm { epsilon: EPSILON }, &[&x, &weight, &bias])
                 };
                 let expected: Vec<f64> = expected
                     .unwrap()
@@ -277,9 +281,10 @@ fn norms_write_float8() {
                     .map(|v| v / f64::from(SCALE))
                     .collect();
                 gpu.assert_close(&results[1], &expected, 1e-3, &what);
-                let sums = match of_sum {
-                    true => Part::numbers(&sum, dtype).bytes,
-                    false => parts[4].bytes.clone(),
+                let sums = if of_sum {
+                    Part::numbers(&sum, dtype).bytes
+                } else {
+                    parts[4].bytes.clone()
                 };
                 assert_eq!(results[0], sums, "{what}");
             }

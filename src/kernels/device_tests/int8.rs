@@ -271,13 +271,11 @@ fn a_fused_gemm_has_the_bits_of_its_parts() {
                             let optional = |with: bool, address: u64| if with { address } else { 0 };
                             let rest = [optional(with[0], bias), optional(with[1], residual), out];
                             let factors = [ranges, scales, column_sums];
-                            Ok(match fused {
-                                true => Int8GemmArgs::new([x, weight], factors, rest, [m, n, k], activation)?
-                                    .into(),
-                                false => {
-                                    let operands = [sums, ranges, scales, column_sums];
-                                    DequantizeArgs::new(operands, rest, [m, n], activation)?.into()
-                                }
+                            Ok(if fused {
+                                Int8GemmArgs::new([x, weight], factors, rest, [m, n, k], activation)?.into()
+                            } else {
+                                let operands = [sums, ranges, scales, column_sums];
+                                DequantizeArgs::new(operands, rest, [m, n], activation)?.into()
                             })
                         };
                     gpu.run(dtype, &parts, seed % 2, call).remove(0)

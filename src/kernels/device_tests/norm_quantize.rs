@@ -55,9 +55,12 @@ fn norms_write_rows_of_8_bits() {
             let parts = [x, weight, bias].map(|values| Part::numbers(&values, dtype));
             let shift = seed % 2;
             for (index, rms) in [false, true].into_iter().enumerate() {
-                let norm = |[x, weight, bias, out]: [u64; 4]| match rms {
-                    true => LayerNormArgs::rms([x, weight, out], extents, EPSILON),
-                    false => LayerNormArgs::new([x, weight, bias, out], extents, EPSILON),
+                let norm = |[x, weight, bias, out]: [u64; 4]| {
+                    if rms {
+                        LayerNormArgs::rms([x, weight, out], extents, EPSILON)
+                    } else {
+                        LayerNormArgs::new([x, weight, bias, out], extents, EPSILON)
+                    }
                 };
                 let [x, weight, bias] = parts.clone();
                 let wide = Part::result(rows * channels, dtype.size());

@@ -163,9 +163,10 @@ fn positions(list: &[usize], inputs: usize) -> Result<Vec<u32>> {
 
 /// The first of a range that ends within `inputs`.
 fn within(range: &Range<usize>, inputs: usize) -> Result<u32> {
-    match range.start <= range.end && range.end <= inputs {
-        true => int(range.start),
-        false => Err(outside()),
+    if range.start <= range.end && range.end <= inputs {
+        int(range.start)
+    } else {
+        Err(outside())
     }
 }
 

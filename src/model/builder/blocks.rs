@@ -26,9 +26,10 @@ impl Packed {
         let part = |(name, tensor): &(String, Tensor)| -> Result<_> {
             let part = tensor.rows(rows.clone());
             let part = part.ok_or_else(|| Error::graph(name, "has too few rows"))?;
-            let name = match rows.len() == tensor.shape()[0] {
-                true => name.clone(),
-                false => format!("{name}[{}..{}]", rows.start, rows.end),
+            let name = if rows.len() == tensor.shape()[0] {
+                name.clone()
+            } else {
+                format!("{name}[{}..{}]", rows.start, rows.end)
             };
             Ok((name, part))
         };
@@ -66,9 +67,10 @@ fn joined(parts: &[Packed]) -> Result<Packed> {
             Ok(("0", zeros))
         }
     });
-    let bias = match parts.iter().any(|part| part.bias.is_some()) {
-        true => Some(join(biases.collect::<Result<_>>()?)?),
-        false => None,
+    let bias = if parts.iter().any(|part| part.bias.is_some()) {
+        Some(join(biases.collect::<Result<_>>()?)?)
+    } else {
+        None
     };
     Ok(Packed { weight, bias })
 }
@@ -347,9 +349,10 @@ impl Builder<'_> {
     fn packed(&mut self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Packed> {
         let (weight, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
         let tensor = self.weights.take(&weight, &[outputs, inputs])?;
-        let bias = match bias {
-            true => Some((bias_name.clone(), self.weights.take(&bias_name, &[outputs])?)),
-            false => None,
+        let bias = if bias {
+            Some((bias_name.clone(), self.weights.take(&bias_name, &[outputs])?))
+        } else {
+            None
         };
         Ok(Packed {
             weight: (weight, tensor),

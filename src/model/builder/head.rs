@@ -47,9 +47,10 @@ impl Builder<'_> {
                 let spec = attention_spec(dim, self.vit.heads, AttentionOperands::Separate);
                 let op = Op::Attention(spec);
                 let refined = self.graph.push(other, "attn_pool", op, [tokens; 3])?;
-                let pool = match self.vit.class_token {
-                    true => Pool::Token(0),
-                    false => Pool::Mean { skip: 0 },
+                let pool = if self.vit.class_token {
+                    Pool::Token(0)
+                } else {
+                    Pool::Mean { skip: 0 }
                 };
                 self.pool("pool", refined, pool)?
             }

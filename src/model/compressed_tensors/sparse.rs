@@ -186,9 +186,10 @@ fn dense(
     mask: &Stored,
     shape: &Stored,
 ) -> Result<Stored> {
-    let expect = |name: &str, stored: &Stored, expected: &[usize]| match stored.shape == expected {
-        true => Ok(()),
-        false => {
+    let expect = |name: &str, stored: &Stored, expected: &[usize]| {
+        if stored.shape == expected {
+            Ok(())
+        } else {
             let reason = format!("has shape {:?}, expected {expected:?}", stored.shape);
             Err(Error::tensor(&stored.file, name, reason))
         }

@@ -219,11 +219,12 @@ fn zero_points(name: &str, stored: &Stored, count: usize) -> Result<Vec<f32>> {
         (Dtype::F8_E4M3, Some(bytes)) => bytes.iter().map(|&bits| Float8::E4M3.to_f32(bits)).collect(),
         (dtype, _) => return Err(error(format!("has dtype {dtype}, expected I8"))),
     };
-    match values.len() == count {
-        true => Ok(values),
-        false => Err(error(format!(
+    if values.len() == count {
+        Ok(values)
+    } else {
+        Err(error(format!(
             "has {} values, expected {count}, one for each scale",
             values.len()
-        ))),
+        )))
     }
 }

@@ -23,13 +23,14 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
         kind: NormKind::Rms,
         epsilon: config.number("rms_norm_eps")?.unwrap_or(kind.epsilon),
     };
-    let pooling = match config.flag("use_head")?.unwrap_or(true) {
-        true => Pooling::Query {
+    let pooling = if config.flag("use_head")?.unwrap_or(true) {
+        Pooling::Query {
             heads,
             bias: qkv_bias,
-        },
-        // The library has no embedding then; timm takes the mean of the same checkpoints' tokens.
-        false => Pooling::Mean { skip: 0 },
+        }
+    } else {
+        // The library has no embedding here; timm takes the mean of the same checkpoints' tokens.
+        Pooling::Mean { skip: 0 }
     };
     Ok(Vit {
         image,
@@ -48,9 +49,10 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
         class_token: false,
         distillation_token: false,
         registers: 0,
-        positions: Some(match config.flag("is_native")?.unwrap_or(false) {
-            true => Positions::Sinusoidal,
-            false => Positions::Table {
+        positions: Some(if config.flag("is_native")?.unwrap_or(false) {
+            Positions::Sinusoidal
+        } else {
+            Positions::Table {
                 prefix: 0,
                 fitting: Fitting::Transformers {
                     configured: [0, 1].map(|axis| configured[axis] / patch[axis]),
@@ -58,7 +60,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
                     square_image: image[0] == image[1],
                     filter: Filter::Cubic,
                 },
-            },
+            }
         }),
         rotary: None,
         relative: None,

@@ -35,9 +35,10 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
     };
     let context = size("max_position_embeddings", 77, 64)?;
     let dim = size("hidden_size", 512, 768)?;
-    let default = match clip {
-        true => Activation::QuickGelu,
-        false => Activation::GeluTanh,
+    let default = if clip {
+        Activation::QuickGelu
+    } else {
+        Activation::GeluTanh
     };
     let trunk = TextTrunk {
         context,
@@ -50,20 +51,17 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
         causal: clip,
         layer_scale: false,
     };
-    let (pooling, projection, width) = match clip {
-        true => {
-            let pooling = match text.count("eos_token_id")? {
-                Some(WRONG_END) => TextPooling::Largest,
-                end => TextPooling::First(end.unwrap_or(49_407) as u32),
-            };
-            let width = config.size("projection_dim")?.unwrap_or(512);
-            (pooling, Projection::Layer("text_projection"), width)
-        }
-        false => {
-            let width = text.accepting_null().size("projection_size")?.unwrap_or(dim);
-            let projection = Projection::Layer("text_model.head");
-            (TextPooling::Last, projection, width)
-        }
+    let (pooling, projection, width) = if clip {
+        let pooling = match text.count("eos_token_id")? {
+            Some(WRONG_END) => TextPooling::Largest,
+            end => TextPooling::First(end.unwrap_or(49_407) as u32),
+        };
+        let width = config.size("projection_dim")?.unwrap_or(512);
+        (pooling, Projection::Layer("text_projection"), width)
+    } else {
+        let width = text.accepting_null().size("projection_size")?.unwrap_or(dim);
+        let projection = Projection::Layer("text_model.head");
+        (TextPooling::Last, projection, width)
     };
     let spec = TextSpec {
         trunk: trunk.vit(),
@@ -78,9 +76,10 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
         projection_bias: !clip,
         width,
         scores: if clip { Scores::Softmax } else { Scores::Sigmoid },
-        tokenizer: match clip {
-            true => TokenizerKind::Clip,
-            false => TokenizerKind::Siglip,
+        tokenizer: if clip {
+            TokenizerKind::Clip
+        } else {
+            TokenizerKind::Siglip
         },
     };
     Ok(Some(spec))

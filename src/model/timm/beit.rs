@@ -224,9 +224,10 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
         heads: a.num_heads,
         kv_heads: None,
         hidden: (a.embed_dim as f64 * a.mlp_ratio) as usize,
-        mlp: match a.swiglu_mlp {
-            true => Mlp::SwiGlu,
-            false => Mlp::Plain(Activation::GeluErf),
+        mlp: if a.swiglu_mlp {
+            Mlp::SwiGlu
+        } else {
+            Mlp::Plain(Activation::GeluErf)
         },
         norms: a.norm_layer,
         patch_norm: None,

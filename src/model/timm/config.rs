@@ -196,9 +196,10 @@ impl<'a> Config<'a> {
             None => self.pretrained,
         };
         // The older layout had this name.
-        let key = match self.older && self.top.get("labels").is_some() {
-            true => "labels",
-            false => "label_names",
+        let key = if self.older && self.top.get("labels").is_some() {
+            "labels"
+        } else {
+            "label_names"
         };
         let holder = place(key);
         let mut names: BTreeMap<usize, Cow<'_, str>> = BTreeMap::new();

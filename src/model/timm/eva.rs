@@ -220,9 +220,10 @@ pub(super) fn describe(
         architecture: name.to_owned(),
         vit,
         text: None,
-        names: match arguments.qkv_fused {
-            true => &names::EVA,
-            false => &names::EVA_SEPARATE,
+        names: if arguments.qkv_fused {
+            &names::EVA
+        } else {
+            &names::EVA_SEPARATE
         },
         prefixes: &[""],
         ignored: [
@@ -375,9 +376,10 @@ impl Arguments {
             RopeType::Mixed => None,
         };
         self.use_rot_pos_emb.then_some(Rotary {
-            pairs: match self.rope_rotate_half {
-                true => RopePairs::Halves,
-                false => RopePairs::Interleaved,
+            pairs: if self.rope_rotate_half {
+                RopePairs::Halves
+            } else {
+                RopePairs::Interleaved
             },
             angles: match coordinates {
                 Some(coordinates) => Angles::Axial {
@@ -449,9 +451,10 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
         norms: a.norm_layer,
         patch_norm: None,
         blocks: Blocks {
-            form: match a.use_post_norm {
-                true => BlockForm::PostNorm,
-                false => BlockForm::PreNorm,
+            form: if a.use_post_norm {
+                BlockForm::PostNorm
+            } else {
+                BlockForm::PreNorm
             },
             differential: false,
             causal: false,

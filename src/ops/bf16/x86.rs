@@ -299,9 +299,10 @@ fn pack_columns(rows: &[f32], [count, columns, stride]: [usize; 3], panels: &mut
                 let width = columns.saturating_sub(start).min(VECTOR);
                 // Two rows side by side, as far as there are some.
                 let rounded = |row: usize| {
-                    let x = match row < count && width > 0 {
-                        true => &rows[row * stride + start..][..width],
-                        false => &[],
+                    let x = if row < count && width > 0 {
+                        &rows[row * stride + start..][..width]
+                    } else {
+                        &[]
                     };
                     // SAFETY: the mask has the elements of x alone.
                     let x = unsafe { _mm512_maskz_loadu_ps(mask(x.len()), x.as_ptr()) };

@@ -33,9 +33,10 @@ impl Search<'_> {
         int8: BTreeMap<String, Replacement>,
     ) -> Result<(Decision, BTreeMap<String, Replacement>)> {
         let full = fidelity::on_cpu(self.model.clone())?;
-        let held_out = match self.held_out.is_empty() {
-            true => None,
-            false => Some(Reference::new(&full, self.held_out)?),
+        let held_out = if self.held_out.is_empty() {
+            None
+        } else {
+            Some(Reference::new(&full, self.held_out)?)
         };
         let references = References {
             calibration: Reference::new(&full, self.calibration)?,

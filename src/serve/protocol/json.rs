@@ -152,9 +152,10 @@ impl List<'_> {
 
     /// Whether there are no lists beside this element.
     fn at_the_bottom<E: serde::de::Error>(&self) -> Result<(), E> {
-        match self.elements.lengths.len() == self.depth {
-            true => Ok(()),
-            false => Err(E::custom("`data` has lists beside elements")),
+        if self.elements.lengths.len() == self.depth {
+            Ok(())
+        } else {
+            Err(E::custom("`data` has lists beside elements"))
         }
     }
 }

@@ -196,9 +196,12 @@ impl Inputs {
         let bytes = match input.data {
             Data::Raw(bytes) => bytes,
             Data::Numbers(numbers) => {
-                let byte = |&number: &f32| match number.fract() == 0.0 && (0.0..=255.0).contains(&number) {
-                    true => Ok(number as u8),
-                    false => Err(format!("{number} is not a whole number from 0 to 255")),
+                let byte = |&number: &f32| {
+                    if number.fract() == 0.0 && (0.0..=255.0).contains(&number) {
+                        Ok(number as u8)
+                    } else {
+                        Err(format!("{number} is not a whole number from 0 to 255"))
+                    }
                 };
                 numbers
                     .iter()
@@ -294,12 +297,11 @@ fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
 
 fn datatype(input: &InputTensor, accepted: &[Datatype]) -> Result<Datatype, String> {
     let datatype: Datatype = input.datatype.parse()?;
-    match accepted.contains(&datatype) {
-        true => Ok(datatype),
-        false => {
-            let names: Vec<&str> = accepted.iter().map(|datatype| datatype.name()).collect();
-            Err(format!("is {datatype}, expected {}", names.join(" or ")))
-        }
+    if accepted.contains(&datatype) {
+        Ok(datatype)
+    } else {
+        let names: Vec<&str> = accepted.iter().map(|datatype| datatype.name()).collect();
+        Err(format!("is {datatype}, expected {}", names.join(" or ")))
     }
 }
 

@@ -132,9 +132,10 @@ impl SessionBackend {
     fn run_black(&self, images: usize) -> Result<()> {
         let [height, width] = self.session.info().image_size;
         let each = 3 * height * width;
-        let image = match self.values {
-            true => Prepared::Values(vec![0.0; each]),
-            false => Prepared::Pixels(vec![0; each]),
+        let image = if self.values {
+            Prepared::Values(vec![0.0; each])
+        } else {
+            Prepared::Pixels(vec![0; each])
         };
         self.run_in_memory(&vec![image; images], None).map(drop)
     }
@@ -291,9 +292,10 @@ impl Backend for SessionBackend {
     }
 
     fn concurrency(&self) -> usize {
-        match self.is_gpu() {
-            true => self.session.batches_in_flight(),
-            false => 1,
+        if self.is_gpu() {
+            self.session.batches_in_flight()
+        } else {
+            1
         }
     }
 

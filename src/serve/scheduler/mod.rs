@@ -402,10 +402,7 @@ impl Shared {
     }
 
     fn unavailable(&self, closed: bool) -> Failure {
-        let reason = match closed {
-            true => "is being unloaded",
-            false => NO_DEVICE,
-        };
+        let reason = if closed { "is being unloaded" } else { NO_DEVICE };
         Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
     }
 

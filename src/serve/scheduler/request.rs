@@ -321,12 +321,13 @@ impl Item {
     /// Ends an image that nobody wants any more.
     pub(super) fn give_up(self, now: Instant) {
         let late = self.request.terms.deadline <= now;
-        let failure = match late {
-            true => Failure::new(
+        let failure = if late {
+            Failure::new(
                 Kind::DeadlineExceeded,
                 "the deadline passed before the image was run",
-            ),
-            false => Failure::new(Kind::Unavailable, "the request was abandoned"),
+            )
+        } else {
+            Failure::new(Kind::Unavailable, "the request was abandoned")
         };
         self.finish(Err(failure));
     }

@@ -108,9 +108,10 @@ impl Backend for Fake {
     }
 
     fn check(&self) -> Result<()> {
-        match self.alive.load(Ordering::Acquire) {
-            true => Ok(()),
-            false => Err(Error::argument("device", "is gone")),
+        if self.alive.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(Error::argument("device", "is gone"))
         }
     }
 

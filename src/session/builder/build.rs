@@ -114,9 +114,10 @@ impl SessionBuilder {
             _ => return Float8::Rounded,
         };
         let stored = |gpu| HipExecutor::float8(gpu, self.dtype) == Float8::Stored;
-        match gpus.iter().all(stored) && graph.divides_float8(degrees.tensor) {
-            true => Float8::Stored,
-            false => Float8::Weights,
+        if gpus.iter().all(stored) && graph.divides_float8(degrees.tensor) {
+            Float8::Stored
+        } else {
+            Float8::Weights
         }
     }
 

@@ -510,16 +510,15 @@ pub(in crate::validate) fn attention_parts(
                 present && mask.is_none_or(|mask| mask.keys(wanted[query], queries, keys).contains(&key))
             };
             let result = masked_attention(&separate, &arrays, visible)?;
-            let tolerance = match is_fused(spec) && spec.float8.is_none() {
-                true => {
-                    // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
-                    let largest = arrays.get(3).map_or(0.0, |bias| {
-                        bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))
-                    });
-                    fused_attention_tolerance(dtype, keys, spec.head_dim)
-                        + 2.0 * largest * f64::from(f32::EPSILON)
-                }
-                false => op_tolerance(&Op::Attention(separate), &arrays, dtype),
+            let tolerance = if is_fused(spec) && spec.float8.is_none() {
+                // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
+                let largest = arrays.get(3).map_or(0.0, |bias| {
+                    bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))
+                });
+                fused_attention_tolerance(dtype, keys, spec.head_dim)
+                    + 2.0 * largest * f64::from(f32::EPSILON)
+            } else {
+                op_tolerance(&Op::Attention(separate), &arrays, dtype)
             };
             Ok(Part::new(&result, &rows, tolerance))
         })

@@ -137,9 +137,10 @@ impl KernelForm for MaskedStatistics {
             if self.spec.bias {
                 arrays.push(Array::from(&operands[3]));
             }
-            let present = match self.mask.padding {
-                true => Some(image_of(&operands[key_mask_index(&self.spec)], image)?.into_values()),
-                false => None,
+            let present = if self.mask.padding {
+                Some(image_of(&operands[key_mask_index(&self.spec)], image)?.into_values())
+            } else {
+                None
             };
             let arrays: Vec<&Array> = arrays.iter().collect();
             let visible = |_: usize, query: usize, key: usize| {

@@ -141,18 +141,20 @@ impl KernelForm for Norm {
     }
 
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
-        match self.residual {
-            true => [&[2], operands[0]].concat(),
-            false => operands[0].to_vec(),
+        if self.residual {
+            [&[2], operands[0]].concat()
+        } else {
+            operands[0].to_vec()
         }
     }
 
     fn flops(&self, operands: &[&[usize]], _result: &[usize]) -> u64 {
         let (x, weight) = (operands[0], operands[self.weight()]);
         let norm = ops::flops(&self.op(), &[x, weight, weight], x);
-        match self.residual {
-            true => norm + ops::flops(&Op::Add, &operands[..2], x),
-            false => norm,
+        if self.residual {
+            norm + ops::flops(&Op::Add, &operands[..2], x)
+        } else {
+            norm
         }
     }
 
@@ -166,9 +168,10 @@ impl KernelForm for Norm {
         let sum = |rows: &[usize]| -> Result<Array, String> {
             let rows: Vec<usize> = rows.iter().map(|row| row % count).collect();
             let x = gather(x, &rows)?;
-            match self.residual {
-                true => eval(&Op::Add, &[&x, &gather(&operands[1], &rows)?]),
-                false => Ok(x),
+            if self.residual {
+                eval(&Op::Add, &[&x, &gather(&operands[1], &rows)?])
+            } else {
+                Ok(x)
             }
         };
         let summed = sum(&norms)?;
@@ -192,12 +195,11 @@ impl KernelForm for Norm {
             memory.result,
         ];
         let arguments = LayerNormArgs::new(addresses, [x[0], x[1]], self.epsilon)?;
-        Ok(match self.residual {
-            true => {
-                let sum = memory.result + (x[0] * x[1] * memory.element) as u64;
-                arguments.of_sum(memory.operand(Some(1)), sum).into()
-            }
-            false => arguments.into(),
+        Ok(if self.residual {
+            let sum = memory.result + (x[0] * x[1] * memory.element) as u64;
+            arguments.of_sum(memory.operand(Some(1)), sum).into()
+        } else {
+            arguments.into()
         })
     }
 }

@@ -104,9 +104,10 @@ impl KernelForm for Softmax {
         let mut weights = Vec::with_capacity(scores.values().len());
         for (row, scores) in rows.iter().zip(scores.values().chunks(keys)) {
             let (image, query) = (row / queries / heads, row % queries);
-            let padding = match self.mask.padding {
-                true => Some(image_of(&operands[1], image)?.into_values()),
-                false => None,
+            let padding = if self.mask.padding {
+                Some(image_of(&operands[1], image)?.into_values())
+            } else {
+                None
             };
             let seen = self.mask.keys(query, queries, keys);
             let visible =

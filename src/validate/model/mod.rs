@@ -167,9 +167,10 @@ pub fn validate_model(options: &ModelOptions) -> Result<LayerReport> {
     let model = options.load(options.model.as_ref(), &layered)?;
     let baseline_model = options.load(baseline_path, &layered)?;
 
-    let images = match options.images.is_empty() {
-        true => images::default(&model, options.model.is_none())?,
-        false => options.images.clone(),
+    let images = if options.images.is_empty() {
+        images::default(&model, options.model.is_none())?
+    } else {
+        options.images.clone()
     };
     let pixels = model.preprocess.apply_batch(&images)?;
     let threads = options.threads;

@@ -188,9 +188,10 @@ impl LayerValues {
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
         };
-        match served {
-            true => format!("{name}, as served"),
-            false => name,
+        if served {
+            format!("{name}, as served")
+        } else {
+            name
         }
     }
 }

@@ -66,17 +66,19 @@ macro_rules! sparse {
 
 /// Memory for one of cuSPARSELt's objects.
 fn aligned<T>(object: *const T) -> Result<(), hipsparseStatus_t> {
-    match !object.is_null() && object.addr().is_multiple_of(16) {
-        true => Ok(()),
-        false => Err(INVALID),
+    if !object.is_null() && object.addr().is_multiple_of(16) {
+        Ok(())
+    } else {
+        Err(INVALID)
     }
 }
 
 /// An element type's value: CUDA's and HIP's are the same, except AMD's own types, which are above them.
 fn datatype(datatype: hipDataType) -> Result<hipDataType, hipsparseStatus_t> {
-    match datatype.0 < 1000 {
-        true => Ok(datatype),
-        false => Err(NOT_SUPPORTED),
+    if datatype.0 < 1000 {
+        Ok(datatype)
+    } else {
+        Err(NOT_SUPPORTED)
     }
 }
 

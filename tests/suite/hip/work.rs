@@ -249,9 +249,12 @@ fn gemms_are_row_major() {
         let mut blas = Blas::new(&stream).unwrap();
         let (m, n, k) = (3, 4, 5);
         for (turned, batch) in [(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (3, 3)] {
-            let side = |turned: bool, rows: usize, columns: usize| match turned {
-                false => Matrix::rows(columns + 2),
-                true => Matrix::transposed(rows + 2),
+            let side = |turned: bool, rows: usize, columns: usize| {
+                if !turned {
+                    Matrix::rows(columns + 2)
+                } else {
+                    Matrix::transposed(rows + 2)
+                }
             };
             let gemm = Gemm {
                 batch,

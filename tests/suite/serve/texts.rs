@@ -114,9 +114,10 @@ fn images_are_classified_by_texts() {
             let exp = logits.mapv(|x| f64::from(x).exp());
             let sum: f64 = exp.sum();
             for ((got, exp), logit) in row.iter().zip(&exp).zip(&logits) {
-                let wanted = match case.contains("siglip") {
-                    true => 1.0 / (1.0 + (-f64::from(*logit)).exp()),
-                    false => exp / sum,
+                let wanted = if case.contains("siglip") {
+                    1.0 / (1.0 + (-f64::from(*logit)).exp())
+                } else {
+                    exp / sum
                 };
                 assert!((f64::from(*got) - wanted).abs() < 1e-6, "{case}: {got} {wanted}");
             }

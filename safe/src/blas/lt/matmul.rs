@@ -250,9 +250,10 @@ fn layout(
 }
 
 fn operation(matrix: &Matrix) -> hipblasOperation_t {
-    match matrix.transposed {
-        false => hipblasOperation_t::HIPBLAS_OP_N,
-        true => hipblasOperation_t::HIPBLAS_OP_T,
+    if !matrix.transposed {
+        hipblasOperation_t::HIPBLAS_OP_N
+    } else {
+        hipblasOperation_t::HIPBLAS_OP_T
     }
 }
 

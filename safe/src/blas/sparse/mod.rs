@@ -276,15 +276,14 @@ impl SparseLt {
         if gemm.beta != 0.0 {
             c.expect("C", m * n * size, false)?;
         }
-        let bias = match epilogue.has_bias() {
-            true => {
-                let bias = operands
-                    .bias
-                    .ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
-                bias.expect("bias", n * size, false)?;
-                Some(bias)
-            }
-            false => None,
+        let bias = if epilogue.has_bias() {
+            let bias = operands
+                .bias
+                .ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
+            bias.expect("bias", n * size, false)?;
+            Some(bias)
+        } else {
+            None
         };
         let stream = self.stream.clone();
         if let Some(Rest { rows, plan, scratch }) = rest {

@@ -187,12 +187,13 @@ impl Plan {
                 table.hipsparseLtMatmulGetWorkspace(lt.raw, self.objects.plan.get(), &mut bytes)
             )
         }?;
-        match bytes <= lt.workspace.bytes() {
-            true => Ok(()),
-            false => Err(Error::argument(
+        if bytes <= lt.workspace.bytes() {
+            Ok(())
+        } else {
+            Err(Error::argument(
                 "algorithm",
                 format!("needs {bytes} bytes of workspace, of {}", lt.workspace.bytes()),
-            )),
+            ))
         }
     }
 
@@ -261,8 +262,8 @@ impl Described {
         let (rows, columns) = (int(rows)?.into(), int(columns)?.into());
         // SAFETY: the handle lives; the calls write the descriptor.
         unsafe {
-            match sparse {
-                true => call!(
+            if sparse {
+                call!(
                     device,
                     table.hipsparseLtStructuredDescriptorInit(
                         lt.raw,
@@ -275,8 +276,9 @@ impl Described {
                         order,
                         hipsparseLtSparsity_t::HIPSPARSELT_SPARSITY_50_PERCENT,
                     )
-                ),
-                false => call!(
+                )
+            } else {
+                call!(
                     device,
                     table.hipsparseLtDenseDescriptorInit(
                         lt.raw,
@@ -288,7 +290,7 @@ impl Described {
                         kind,
                         order,
                     )
-                ),
+                )
             }
         }?;
         Ok(Self {

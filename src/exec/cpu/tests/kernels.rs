@@ -380,9 +380,10 @@ fn tokens_and_pooling() {
 
 /// `op` on the graph's input, u8 if `pixels` are given, against the reference.
 fn check_on_image(op: &Op, [batch, h, w]: [usize; 3], pixels: bool, parameters: &[Tensor]) {
-    let (shape, dtype) = match pixels {
-        true => ([1, h, w, 3], DType::U8),
-        false => ([1, 3, h, w], DType::F32),
+    let (shape, dtype) = if pixels {
+        ([1, h, w, 3], DType::U8)
+    } else {
+        ([1, 3, h, w], DType::F32)
     };
     let mut graph = Graph::new("image", shape, dtype);
     let mut inputs = vec![graph.input()];
@@ -396,9 +397,10 @@ fn check_on_image(op: &Op, [batch, h, w]: [usize; 3], pixels: bool, parameters: 
 
     let bytes: Vec<u8> = (0..batch * h * w * 3).map(|i| (i * 131 % 251) as u8).collect();
     let values: Vec<f32> = bytes.iter().map(|&b| f32::from(b)).collect();
-    let input = match pixels {
-        true => Input::Pixels(&bytes),
-        false => Input::Values(&values),
+    let input = if pixels {
+        Input::Pixels(&bytes)
+    } else {
+        Input::Values(&values)
     };
     let result = run_guarded(&executor, &plan, input);
     let image = [batch]

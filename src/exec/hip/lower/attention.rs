@@ -99,9 +99,10 @@ impl AttentionCall {
 
     /// By the crate's own kernels.
     pub(super) fn own(&self) -> Result<Vec<Call>, String> {
-        match is_fused(&self.spec) {
-            true => one(fused_attention(self)?),
-            false => unfused_attention(self),
+        if is_fused(&self.spec) {
+            one(fused_attention(self)?)
+        } else {
+            unfused_attention(self)
         }
     }
 }
@@ -133,10 +134,12 @@ impl Lowering<'_> {
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
         let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0 && call.float8.is_none();
         let selects = self.plan.graph().optimizations().fused_attention && plain;
-        match fused(self.plan, spec) {
-            _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
-            true => one(fused_attention(&call)?),
-            false => self.unfused_attention(call),
+        if selects && call.operands.iter().all(own_tokens) {
+            one(Call::Attention(call))
+        } else if fused(self.plan, spec) {
+            one(fused_attention(&call)?)
+        } else {
+            self.unfused_attention(call)
         }
     }
 

@@ -152,13 +152,12 @@ impl LinearCall {
         };
         let Gemm { m, n, .. } = self.gemm;
         let follows = self.bias != 0 || self.activation.is_some() || residual != 0;
-        let kernel = match follows || step.is_some() {
-            true => {
-                let addresses = [c, self.bias, residual, self.out];
-                let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;
-                Some(step.map_or(kernel, |step| kernel.to_float8(step)).into())
-            }
-            false => None,
+        let kernel = if follows || step.is_some() {
+            let addresses = [c, self.bias, residual, self.out];
+            let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;
+            Some(step.map_or(kernel, |step| kernel.to_float8(step)).into())
+        } else {
+            None
         };
         let gemm = Gemm {
             beta,
@@ -244,10 +243,10 @@ impl Scratch {
             Some(Rounding::Float8(Float8Scale::Fixed(_))) => Self {
                 x: x_elements,
                 rows,
-                sums: match result.float8().is_some() || spec.activation.is_some() && step.in_place.is_some()
-                {
-                    true => wide,
-                    false => 0,
+                sums: if result.float8().is_some() || spec.activation.is_some() && step.in_place.is_some() {
+                    wide
+                } else {
+                    0
                 },
             },
             Some(Rounding::Int8(_)) => Self {
@@ -296,9 +295,10 @@ impl Lowering<'_> {
         let [n, inner @ ..] = self.shape_of(1)? else {
             return Err("the weight is a scalar".into());
         };
-        let residual = match spec.residual {
-            true => self.address(2 + usize::from(spec.bias))?,
-            false => 0,
+        let residual = if spec.residual {
+            self.address(2 + usize::from(spec.bias))?
+        } else {
+            0
         };
         let [.., sums, _] = Scratch::of(self.plan, self.step, spec).offsets();
         Ok(LinearCall {

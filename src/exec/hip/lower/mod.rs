@@ -180,9 +180,10 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Rope(_) => Unit::of("rope"),
         Op::Attention(spec) if spec.float8.is_some() => return attention_float8_unit(spec.head_dim),
         Op::Attention(spec) => {
-            let variant = match spec.bias {
-                true => AttentionVariant::Bias,
-                false => AttentionVariant::Plain,
+            let variant = if spec.bias {
+                AttentionVariant::Bias
+            } else {
+                AttentionVariant::Plain
             };
             attention_unit(spec.head_dim, variant).unwrap_or(Unit::of("softmax"))
         }
@@ -374,9 +375,10 @@ impl<'a> Lowering<'a> {
     /// The sum, in place where the plan has it so, with bias and residual.
     fn all_reduce(&self, spec: AllReduce) -> Result<Vec<Call>, String> {
         let [rows, channels] = self.matrix()?;
-        let residual = match spec.residual {
-            true => self.address(1 + usize::from(spec.bias))?,
-            false => 0,
+        let residual = if spec.residual {
+            self.address(1 + usize::from(spec.bias))?
+        } else {
+            0
         };
         Ok(vec![Call::AllReduce(AllReduceCall {
             from: self.address(0)?,

@@ -9,13 +9,15 @@ impl Lowering<'_> {
         let &[_, tokens, channels] = self.shape_of(0)? else {
             return Err("takes tokens".into());
         };
-        let (prefix, prefixes) = match spec.prefix {
-            true => (self.address(1)?, rows(self.shape_of(1)?)?),
-            false => (0, 0),
+        let (prefix, prefixes) = if spec.prefix {
+            (self.address(1)?, rows(self.shape_of(1)?)?)
+        } else {
+            (0, 0)
         };
-        let position = match spec.position {
-            true => self.address(self.step.inputs.len().saturating_sub(1))?,
-            false => 0,
+        let position = if spec.position {
+            self.address(self.step.inputs.len().saturating_sub(1))?
+        } else {
+            0
         };
         one(TokensArgs::new(
             [self.address(0)?, prefix, position, self.out],

@@ -280,9 +280,10 @@ impl Worker {
             };
             stages.push((stage, kind, time));
         };
-        let Finished { outputs, memory } = match run.how.timed {
-            true => self.executor.finish(running, Some(&mut observe)),
-            false => self.executor.finish(running, None),
+        let Finished { outputs, memory } = if run.how.timed {
+            self.executor.finish(running, Some(&mut observe))
+        } else {
+            self.executor.finish(running, None)
         }?;
         self.executor.first()?.keep(memory);
         let first = self.group.first.iter().enumerate();

@@ -142,9 +142,10 @@ fn rotations_are_part_of_attention() {
             };
             let rotating = count(|kernel| matches!(kernel, KernelCall::AttentionRope(_)));
             let rotations = count(|kernel| matches!(kernel, KernelCall::Rope(_)));
-            match fusion && memory_reuse {
-                true => assert_eq!([rotating, rotations], [fused, apart], "{name}"),
-                false => assert!(rotating == 0 && rotations > 0, "{name}"),
+            if fusion && memory_reuse {
+                assert_eq!([rotating, rotations], [fused, apart], "{name}");
+            } else {
+                assert!(rotating == 0 && rotations > 0, "{name}");
             }
             for ((_, output), (_, expected)) in host.run(&plan).iter().zip(&expected) {
                 assert_close(

@@ -98,9 +98,12 @@ impl Memory {
         match call {
             Call::Kernel(kernel) => run(kernel, self),
             Call::Gemm { gemm, a, b, c } => {
-                let at = |transposed, stride, row: usize, column: usize| match transposed {
-                    false => row * stride + column,
-                    true => column * stride + row,
+                let at = |transposed, stride, row: usize, column: usize| {
+                    if transposed {
+                        column * stride + row
+                    } else {
+                        row * stride + column
+                    }
                 };
                 let at = |matrix: &Matrix, image: usize, row, column| {
                     image * matrix.batch_stride + at(matrix.transposed, matrix.stride, row, column)

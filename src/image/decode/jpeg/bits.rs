@@ -141,9 +141,10 @@ fn has_ff(bytes: u64) -> bool {
 /// The number that `size` bits (at most 16) stand for: half of the values are negative.
 #[inline(always)]
 pub(super) fn extend(bits: u32, size: u32) -> i32 {
-    match bits < (1 << size) >> 1 {
-        true => bits as i32 - (1 << size) + 1,
-        false => bits as i32,
+    if bits < (1 << size) >> 1 {
+        bits as i32 - (1 << size) + 1
+    } else {
+        bits as i32
     }
 }
 

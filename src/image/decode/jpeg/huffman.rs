@@ -97,9 +97,10 @@ impl Huffman {
         let size = u32::from(symbol & 15);
         for rest in 0..1 << free {
             let whole = size > 0 && size <= free;
-            self.lookup[(code << free | rest) as usize] = match whole {
-                true => Entry::whole(length + size, symbol, extend(rest >> (free - size), size) as i16),
-                false => Entry::new(length, symbol),
+            self.lookup[(code << free | rest) as usize] = if whole {
+                Entry::whole(length + size, symbol, extend(rest >> (free - size), size) as i16)
+            } else {
+                Entry::new(length, symbol)
             };
         }
     }

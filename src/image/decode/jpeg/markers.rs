@@ -238,9 +238,10 @@ impl<'a> Markers<'a> {
                 .ok_or("damaged JPEG: a quantisation table's number is not below 4")?;
             let mut steps = [0; 64];
             for (at, step) in ZIGZAG.iter().zip(0..64) {
-                let value = match wide {
-                    true => u16::from_be_bytes([values[2 * step], values[2 * step + 1]]),
-                    false => values[step].into(),
+                let value = if wide {
+                    u16::from_be_bytes([values[2 * step], values[2 * step + 1]])
+                } else {
+                    values[step].into()
                 };
                 // Products with coefficients are taken modulo 2^16.
                 steps[usize::from(*at)] = value as i16;

@@ -394,9 +394,10 @@ impl Coefficients {
             if self.steps[index].is_none() {
                 self.steps[index] = Some(markers.steps(frame.components[index].table)?);
             }
-            let seen = match frame.progressive {
-                true => scan.first..scan.last + 1,
-                false => 0..64,
+            let seen = if frame.progressive {
+                scan.first..scan.last + 1
+            } else {
+                0..64
             };
             self.missing[index][seen].fill(Some(if frame.progressive { scan.low } else { 0 }));
         }

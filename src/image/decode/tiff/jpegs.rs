@@ -149,9 +149,10 @@ impl<'a> Jpegs<'a> {
         let [width, height, components] = jpeg.size();
         let expected = layout.stored(index);
         // Some programs fill up the last strip.
-        let rows = match expected.may_be_higher && height > expected.height {
-            true => expected.height,
-            false => height,
+        let rows = if expected.may_be_higher && height > expected.height {
+            expected.height
+        } else {
+            height
         };
         if [width, rows, components] != [expected.width, expected.height, self.components] {
             return Err(format!(

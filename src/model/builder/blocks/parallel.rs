@@ -39,27 +39,25 @@ impl Builder<'_> {
         let differential = self.vit.blocks.differential;
 
         let step = format!("{block}.attn");
-        let attended = match differential {
-            true => self.differential_attention(y, index, &step, tensors, (&layer, hidden))?,
-            false => {
-                self.packed_attention(y, index, &step, tensors, (&layer, hidden), ["q_norm", "k_norm"])?
-            }
+        let attended = if differential {
+            self.differential_attention(y, index, &step, tensors, (&layer, hidden))?
+        } else {
+            self.packed_attention(y, index, &step, tensors, (&layer, hidden), ["q_norm", "k_norm"])?
         };
         let step = format!("{block}.mlp.fc1");
-        let first = match qkv_bias {
-            true => self.rows(Role::Ffn, &step, y, &layer, 0..hidden)?,
-            // Queries, keys and values have no bias then, but the network has one.
-            false => {
-                let name = format!("{tensors}mlp_bias");
-                let bias = self.weights.take(&name, &[hidden])?;
-                let rows = layer.weight.1.rows(0..hidden);
-                let rows = rows.ok_or_else(|| Error::graph(&layer.weight.0, "has too few rows"))?;
-                let layer = Packed {
-                    weight: (format!("{}[0..{hidden}]", layer.weight.0), rows),
-                    bias: Some((name, bias)),
-                };
-                self.rows(Role::Ffn, &step, y, &layer, 0..hidden)?
-            }
+        let first = if qkv_bias {
+            self.rows(Role::Ffn, &step, y, &layer, 0..hidden)?
+        } else {
+            // Queries, keys and values have no bias, but the network has one.
+            let name = format!("{tensors}mlp_bias");
+            let bias = self.weights.take(&name, &[hidden])?;
+            let rows = layer.weight.1.rows(0..hidden);
+            let rows = rows.ok_or_else(|| Error::graph(&layer.weight.0, "has too few rows"))?;
+            let layer = Packed {
+                weight: (format!("{}[0..{hidden}]", layer.weight.0), rows),
+                bias: Some((name, bias)),
+            };
+            self.rows(Role::Ffn, &step, y, &layer, 0..hidden)?
         };
         let activated = self.graph.push(
             Role::Ffn,
@@ -116,18 +114,17 @@ impl Builder<'_> {
                 )?,
             ]
         };
-        let [attended, fed] = match self.vit.layer_scale[0] {
-            false => [attended, fed],
-            true => {
-                let gamma = self.constant(&format!("{tensors}ls.gamma"), &[dim])?;
-                let steps = [(Role::Attention, "attn", attended), (Role::Ffn, "mlp", fed)];
-                let mut scaled = [attended, fed];
-                for (scaled, (role, branch, y)) in scaled.iter_mut().zip(steps) {
-                    let step = format!("{block}.{branch}.ls");
-                    *scaled = self.graph.push(role, step, Op::Scale, [y, gamma])?;
-                }
-                scaled
+        let [attended, fed] = if !self.vit.layer_scale[0] {
+            [attended, fed]
+        } else {
+            let gamma = self.constant(&format!("{tensors}ls.gamma"), &[dim])?;
+            let steps = [(Role::Attention, "attn", attended), (Role::Ffn, "mlp", fed)];
+            let mut scaled = [attended, fed];
+            for (scaled, (role, branch, y)) in scaled.iter_mut().zip(steps) {
+                let step = format!("{block}.{branch}.ls");
+                *scaled = self.graph.push(role, step, Op::Scale, [y, gamma])?;
             }
+            scaled
         };
         let step = format!("{block}.attn.residual");
         let x = self.graph.push(Role::Attention, step, Op::Add, [x, attended])?;

@@ -39,9 +39,10 @@ pub(super) struct Special {
 impl Special {
     /// Reads the tokens that the files name. `defaults` are the class's own tokens.
     pub(super) fn read(source: &Source<'_>, config: Fields<'_>, defaults: &[(&str, &str)]) -> Result<Self> {
-        let decoder = match config.has(DECODER) {
-            true => Some(config.object_or_empty(DECODER)?),
-            false => None,
+        let decoder = if config.has(DECODER) {
+            Some(config.object_or_empty(DECODER)?)
+        } else {
+            None
         };
         // The older file's tokens come before the configuration's.
         let older = match decoder {

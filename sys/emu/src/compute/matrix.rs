@@ -155,26 +155,28 @@ impl Factor {
         } = self.stored;
         let skipped = if rows { of.start } else { of.start * leading };
         let address = address.wrapping_add((skipped * element.size()) as u64);
-        let stored = match rows {
-            true => Matrix {
+        let stored = if rows {
+            Matrix {
                 address,
                 rows: of.len(),
                 ..self.stored
-            },
-            false => Matrix {
+            }
+        } else {
+            Matrix {
                 address,
                 columns: of.len(),
                 ..self.stored
-            },
+            }
         };
         Self { stored, ..*self }
     }
 
     /// The shape after transposition.
     pub(crate) fn shape(&self) -> [usize; 2] {
-        match self.transposed {
-            false => [self.stored.rows, self.stored.columns],
-            true => [self.stored.columns, self.stored.rows],
+        if self.transposed {
+            [self.stored.columns, self.stored.rows]
+        } else {
+            [self.stored.rows, self.stored.columns]
         }
     }
 

@@ -98,9 +98,10 @@ impl Launch {
             (None, Some(follower)) => follower.run(self, &machine.memory, &launch)?,
             (None, None) => {
                 let program = &self.function.module.program;
-                match program.may_wait() {
-                    true => program.launch_waiting(&launch, &queue::pause)?,
-                    false => program.launch(&launch)?,
+                if program.may_wait() {
+                    program.launch_waiting(&launch, &queue::pause)?
+                } else {
+                    program.launch(&launch)?
                 };
             }
         }

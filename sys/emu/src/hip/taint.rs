@@ -80,9 +80,10 @@ impl Follower {
         memory: &Memory,
         gcnrun: &gcnrun::Launch<'_>,
     ) -> Result<(), Failure> {
-        let marked = match launch.name().starts_with(&self.mark.kernel) {
-            true => Some(self.mark(memory, gcnrun.arguments)?),
-            false => None,
+        let marked = if launch.name().starts_with(&self.mark.kernel) {
+            Some(self.mark(memory, gcnrun.arguments)?)
+        } else {
+            None
         };
         let function = &launch.function;
         let taint = function.module.program.taint(gcnrun)?;

@@ -196,9 +196,12 @@ impl Problem {
             of.operation(Desc::HIPBLASLT_MATMUL_DESC_TRANSA)?,
             of.operation(Desc::HIPBLASLT_MATMUL_DESC_TRANSB)?,
         ];
-        let shape_of = |layout: Layout, transposed| match transposed {
-            false => (layout.rows, layout.columns),
-            true => (layout.columns, layout.rows),
+        let shape_of = |layout: Layout, transposed| {
+            if transposed {
+                (layout.columns, layout.rows)
+            } else {
+                (layout.rows, layout.columns)
+            }
         };
         let ((m, k), (also_k, n)) = (shape_of(a, transposed[0]), shape_of(b, transposed[1]));
         let shapes = [(c.rows, c.columns), (d.rows, d.columns)];
@@ -221,35 +224,35 @@ impl Problem {
                 of.activation_argument(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG1_EXT),
             ],
         )?;
-        let bias = match epilogue.has_bias {
-            true => Some((
+        let bias = if epilogue.has_bias {
+            Some((
                 of.value(Desc::HIPBLASLT_MATMUL_DESC_BIAS_POINTER),
                 of.element(Desc::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, d.element)?,
-            )),
-            false => None,
+            ))
+        } else {
+            None
         };
-        let aux = match epilogue.has_aux {
-            true => {
-                let address = of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-                let leading = of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) as usize;
-                if leading < m {
-                    return Err(INVALID);
-                }
-                let element = of.element(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, d.element)?;
-                let stride = of
-                    .value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE)
-                    .cast_signed();
-                Some((
-                    address,
-                    Layout {
-                        element,
-                        leading,
-                        stride,
-                        ..d
-                    },
-                ))
+        let aux = if epilogue.has_aux {
+            let address = of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+            let leading = of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) as usize;
+            if leading < m {
+                return Err(INVALID);
             }
-            false => None,
+            let element = of.element(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, d.element)?;
+            let stride = of
+                .value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE)
+                .cast_signed();
+            Some((
+                address,
+                Layout {
+                    element,
+                    leading,
+                    stride,
+                    ..d
+                },
+            ))
+        } else {
+            None
         };
         let amax = of.value(Desc::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER);
         if amax != 0 && (!matches!(d.element, Element::F8(_)) || d.batch > 1) {
@@ -349,9 +352,10 @@ impl Problem {
     ) -> Result<(), FaultKind> {
         let one = |index| {
             let workspace = workspace.wrapping_add(algorithm.workspace(self.m * self.n * index) as u64);
-            match self.wide {
-                true => self.run_one::<f64>(memory, operands, algorithm, workspace, index),
-                false => self.run_one::<f32>(memory, operands, algorithm, workspace, index),
+            if self.wide {
+                self.run_one::<f64>(memory, operands, algorithm, workspace, index)
+            } else {
+                self.run_one::<f32>(memory, operands, algorithm, workspace, index)
             }
         };
         (0..self.a.batch).into_par_iter().try_for_each(one)
@@ -400,9 +404,10 @@ impl Problem {
             let b = factor(self.b, operands.b, [k, n], self.transposed[1])?;
             multiply(memory, &a, &b, algorithm, workspace)?
         };
-        let old = match beta == 0.0 {
-            true => None,
-            false => Some(matrix(self.c, operands.c)?.load::<T>(memory)?),
+        let old = if beta == 0.0 {
+            None
+        } else {
+            Some(matrix(self.c, operands.c)?.load::<T>(memory)?)
         };
         let bias = match self.bias {
             Some((address, element)) => Some(

@@ -113,9 +113,10 @@ fn problem(
         Element::F8(encoding) => Some(encoding) == float8(device.part.arch),
         _ => true,
     };
-    match layouts.iter().all(float8) {
-        true => Problem::new(&description, layouts),
-        false => Err(NOT_SUPPORTED),
+    if layouts.iter().all(float8) {
+        Problem::new(&description, layouts)
+    } else {
+        Err(NOT_SUPPORTED)
     }
 }
 

@@ -57,9 +57,10 @@ impl Conversion {
             transposed,
         } in &self.terms
         {
-            let shape_of = match transposed {
-                false => (layout.rows, layout.columns),
-                true => (layout.columns, layout.rows),
+            let shape_of = if *transposed {
+                (layout.columns, layout.rows)
+            } else {
+                (layout.rows, layout.columns)
             };
             if shape_of != shape || layout.batch != self.layout.batch || *address == 0 && !factor.is_zero() {
                 return Err(INVALID);

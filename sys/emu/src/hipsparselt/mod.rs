@@ -103,11 +103,11 @@ fn layout(
 /// # Safety
 /// `at` is null or has these bytes, of a `T`.
 unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipsparseStatus_t> {
-    match at.is_null() || size < size_of::<T>() {
-        true => Err(INVALID),
-        // SAFETY: as the caller says, there are enough.
-        false => Ok(unsafe { at.cast::<T>().read_unaligned() }),
+    if at.is_null() || size < size_of::<T>() {
+        return Err(INVALID);
     }
+    // SAFETY: the caller guarantees that `at` has `size` readable bytes.
+    Ok(unsafe { at.cast::<T>().read_unaligned() })
 }
 
 /// Writes a `T` to the `size` bytes at `to`.
@@ -159,9 +159,10 @@ impl Call {
             columns: n,
             leading: layout.leading,
         };
-        let old = match self.beta == 0.0 {
-            true => None,
-            false => Some(matrix(at_c, c).load::<f32>(memory)?),
+        let old = if self.beta == 0.0 {
+            None
+        } else {
+            Some(matrix(at_c, c).load::<f32>(memory)?)
         };
         let bias = match self.matmul.bias {
             0 => None,
@@ -371,10 +372,7 @@ export! { hipsparselt, hipsparseStatus_t, run;
         if at_a == 0 || at_b == 0 || at_d == 0 || at_c == 0 && call.beta != 0.0 {
             return Err(INVALID);
         }
-        let stream = match count > 0 && !streams.is_null() {
-            true => streams.read(),
-            false => std::ptr::null_mut(),
-        };
+        let stream = if count > 0 && !streams.is_null() { streams.read() } else { std::ptr::null_mut() };
         submit(stream, "hipsparseLtMatmul", move |memory: &_| call.run(memory)).map_err(translate)
     }
 

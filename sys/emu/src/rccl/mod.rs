@@ -389,10 +389,7 @@ export! { rccl, ncclResult_t, run;
         if comms.is_null() {
             return Err(Wrong::argument("a result's address is null"));
         }
-        let ordinals: Vec<i32> = match devices.is_null() {
-            true => (0..count as i32).collect(),
-            false => slice::from_raw_parts(devices, count).to_vec(),
-        };
+        let ordinals: Vec<i32> = if devices.is_null() { (0..count as i32).collect() } else { slice::from_raw_parts(devices, count).to_vec() };
         let found = ordinals.iter().map(|&ordinal| {
             let device = machine::device(ordinal)?;
             device.alive()?;

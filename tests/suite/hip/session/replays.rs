@@ -95,11 +95,12 @@ fn graphs_can_be_switched_off_and_timed() {
             let mut timing = Timing::default();
             let mut last = None;
             for _ in 0..3 {
-                last = Some(match timed {
-                    true => session
+                last = Some(if timed {
+                    session
                         .run_with(&images, RunOptions::new().timing(&mut timing))
-                        .unwrap(),
-                    false => session.run(&images).unwrap(),
+                        .unwrap()
+                } else {
+                    session.run(&images).unwrap()
                 });
             }
             let replayed = session.hip_graphs().unwrap().replayed_runs;
@@ -145,11 +146,12 @@ fn events_between_steps_are_made_for_a_timing_alone() {
         let session = builder(&fake).hip_graphs(GraphMode::Off).load(model()).unwrap();
         let events = |timed: bool| {
             let before = fake.get(Slot::EventsMade);
-            match timed {
-                true => session
+            if timed {
+                session
                     .run_with(&images, RunOptions::new().timing(&mut Timing::default()))
-                    .unwrap(),
-                false => session.run(&images).unwrap(),
+                    .unwrap()
+            } else {
+                session.run(&images).unwrap()
             };
             fake.get(Slot::EventsMade) - before
         };

@@ -107,9 +107,10 @@ impl LoadedLanes {
             _ => 0,
         };
         let unused = 32 - 8 * self.width.bytes;
-        let value = match self.width.signed {
-            true => ((value << unused).cast_signed() >> unused).cast_unsigned(),
-            false => value,
+        let value = if self.width.signed {
+            ((value << unused).cast_signed() >> unused).cast_unsigned()
+        } else {
+            value
         };
         let all = (1 << self.width.bytes) - 1;
         let known = known & all == all;

@@ -50,10 +50,12 @@ macro_rules! of_float {
             /// large, downward if it is small.
             pub(super) fn finish(a: $float, b: $float, quotient: $float, flag: bool) -> $float {
                 let value = a.mul_add(b, quotient);
-                match flag {
-                    false => value,
-                    true if exponent(quotient) > $one => value * power(),
-                    true => value / power(),
+                if !flag {
+                    value
+                } else if exponent(quotient) > $one {
+                    value * power()
+                } else {
+                    value / power()
                 }
             }
         }

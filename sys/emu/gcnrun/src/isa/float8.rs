@@ -104,10 +104,7 @@ impl Float8 {
     /// The nearest, ties to even. Beyond the largest it is NaN, of OCP's E5M2 infinity; MODE.FP16_OVFL, which the interpreter refuses,
     /// would clamp.
     pub(super) fn round(self, value: f32) -> u32 {
-        let sign = match value.is_sign_negative() {
-            true => SIGN,
-            false => 0,
-        };
+        let sign = if value.is_sign_negative() { SIGN } else { 0 };
         let (nan, beyond) = match self {
             Self::Fp8Fnuz | Self::Bf8Fnuz => (SIGN, SIGN),
             Self::Fp8 => (sign | 0x7f, sign | 0x7f),

@@ -179,15 +179,16 @@ fn decode_packed(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<I
             Type::PackedF32 => {
                 let pick = |select: bool, negate: bool| Source {
                     place: operand[usize::from(select)].place,
-                    change: match negate {
-                        true => Change::Bits {
+                    change: if negate {
+                        Change::Bits {
                             shift: 0,
                             width: 32,
                             signed: false,
                             and: u32::MAX,
                             xor: 0x8000_0000,
-                        },
-                        false => Change::None,
+                        }
+                    } else {
+                        Change::None
                     },
                 };
                 // v_pk_mov_b32 selects the upper dword of its second operand by op_sel too.

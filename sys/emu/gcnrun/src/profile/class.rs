@@ -67,21 +67,23 @@ impl Class {
             Self::Matrix
         } else if let Some(operation) = mnemonic.strip_prefix("v_") {
             let name = operation.split('_').next().unwrap_or(operation);
-            match TRANSCENDENTAL.contains(&name) {
-                true => Self::Transcendental,
-                false => Self::Valu,
+            if TRANSCENDENTAL.contains(&name) {
+                Self::Transcendental
+            } else {
+                Self::Valu
             }
         } else if starts(&["ds_"]) {
             Self::Lds
         } else if starts(&["scratch_"]) {
             Self::Scratch
         } else if starts(&["global_", "flat_", "buffer_"]) {
-            match ["_load", "_store", "_atomic"]
+            if ["_load", "_store", "_atomic"]
                 .iter()
                 .any(|kind| mnemonic.contains(kind))
             {
-                true => Self::VectorMemory,
-                false => Self::Other,
+                Self::VectorMemory
+            } else {
+                Self::Other
             }
         } else if starts(&["s_waitcnt", "s_wait_"]) {
             Self::Wait

@@ -117,9 +117,10 @@ impl Tracer {
                 } else {
                     0xffff_ffff
                 };
-                let unknown = match mask {
-                    true => !(known(0) | high << 32) & wave.all_lanes(),
-                    false => u64::from((0..*count).any(|n| known(n) != 0xffff_ffff)),
+                let unknown = if *mask {
+                    !(known(0) | high << 32) & wave.all_lanes()
+                } else {
+                    u64::from((0..*count).any(|n| known(n) != 0xffff_ffff))
                 };
                 if unknown == 0 {
                     return;

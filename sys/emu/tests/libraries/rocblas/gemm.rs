@@ -69,21 +69,24 @@ impl Case {
                 for row in 0..m {
                     let (mut sum, mut size) = (0.0, 0.0_f64);
                     for i in 0..k {
-                        let left = match self.transposed[0] {
-                            true => a.index(matrix, i, row),
-                            false => a.index(matrix, row, i),
+                        let left = if self.transposed[0] {
+                            a.index(matrix, i, row)
+                        } else {
+                            a.index(matrix, row, i)
                         };
-                        let right = match self.transposed[1] {
-                            true => b.index(matrix, column, i),
-                            false => b.index(matrix, i, column),
+                        let right = if self.transposed[1] {
+                            b.index(matrix, column, i)
+                        } else {
+                            b.index(matrix, i, column)
                         };
                         let term = self.values[0][left] * self.values[1][right];
                         sum += term;
                         size += term.abs();
                     }
-                    let old = match self.beta == 0.0 {
-                        true => 0.0,
-                        false => self.beta * self.values[2][c.index(matrix, row, column)],
+                    let old = if self.beta == 0.0 {
+                        0.0
+                    } else {
+                        self.beta * self.values[2][c.index(matrix, row, column)]
                     };
                     let size = self.alpha.abs() * size + old.abs();
                     let roundoff = self.input.accumulator().roundoff();
