@@ -51,7 +51,7 @@ impl Builder {
         let weight = self.constant(format!("{name}.weight"), &[DIM]);
         let bias = self.constant(format!("{name}.bias"), &[DIM]);
         let op = Op::LayerNorm { epsilon: 1e-6 };
-        self.graph.push(Role::Other, name, op, [x, weight, bias])
+        Ok(self.graph.push(Role::Other, name, op, [x, weight, bias])?)
     }
 
     fn linear(
@@ -71,7 +71,7 @@ impl Builder {
             ..Linear::default()
         });
         let inputs: Vec<ValueId> = [x, weight, bias].into_iter().chain(residual).collect();
-        self.graph.push(Role::Other, name, op, inputs)
+        Ok(self.graph.push(Role::Other, name, op, inputs)?)
     }
 }
 

@@ -119,7 +119,7 @@
 //! - [`explain`]: attention maps, and which pixels a result comes from; the journey of one pixel.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 //! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
-//! - [`error`]: the error type.
+//! - [`dtype`]: conversion of element types to those of [`hip`] and back; [`error`]: the error type.
 //!
 //! # Features
 //!
@@ -198,29 +198,36 @@ pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod drawing;
+pub mod dtype;
 mod encoding;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
 pub mod exec;
 pub mod explain;
-#[doc(hidden)]
-pub mod float8;
 mod foreign;
 #[doc(hidden)]
-pub mod graph;
+pub mod graph {
+    //! Graphs of typed ops, and what `hipvit inspect` shows of them.
+
+    pub use hipvit_graph::*;
+
+    pub use crate::inspection;
+}
+#[cfg(test)]
+mod graph_tests;
 pub mod image;
+#[doc(hidden)]
+pub mod inspection;
 mod json;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;
 pub mod model;
 mod nearest;
-mod non_finite;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
-mod patch_grid;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
 pub mod peaks;
@@ -229,8 +236,6 @@ pub mod pipeline;
 #[doc(hidden)]
 pub mod profile;
 pub mod quantize;
-#[doc(hidden)]
-pub mod reference;
 mod safetensors_file;
 #[cfg(feature = "serve")]
 pub mod serve;
@@ -242,8 +247,6 @@ mod signals;
 pub mod table;
 #[doc(hidden)]
 pub mod temporary;
-#[doc(hidden)]
-pub mod tensor;
 mod threads;
 #[doc(hidden)]
 pub mod timeline;
@@ -258,6 +261,9 @@ pub use error::{Error, ImageErrorKind, Result};
 pub use exec::select::{AllReduceKind, Overlap, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
+#[doc(hidden)]
+pub use hipvit_graph::{float8, reference, tensor};
+pub(crate) use hipvit_graph::{non_finite, patch_grid};
 pub use labels::{LabelSource, Labels};
 pub use ndarray;
 pub use non_finite::NonFinite;

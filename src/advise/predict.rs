@@ -177,7 +177,7 @@ impl Planner {
                 graph
             }
         };
-        Plan::new(graph, batch, dtype)
+        Ok(Plan::new(graph, batch, dtype)?)
     }
 
     pub(super) fn predict(

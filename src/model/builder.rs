@@ -242,8 +242,9 @@ impl Builder<'_> {
         let table = self.weights.take(&name, &[side * side, dim])?;
         let table = self.derived(name, &table, &[side, side, dim])?;
         self.key_mask = Some(self.graph.push(Role::Patch, "key_mask", Op::GridMask, [input])?);
-        self.graph
-            .push(Role::Patch, "positions", Op::GridPositions, [x, table, input])
+        Ok(self
+            .graph
+            .push(Role::Patch, "positions", Op::GridPositions, [x, table, input])?)
     }
 
     /// A constant `[1, count, D]` token.
@@ -349,7 +350,7 @@ impl Builder<'_> {
             rounding,
             ..Linear::default()
         });
-        self.graph.push(role, step, op, operands)
+        Ok(self.graph.push(role, step, op, operands)?)
     }
 
     /// A norm of each `dim` channels.
@@ -374,7 +375,7 @@ impl Builder<'_> {
                 let stored = self.weights.take(&name, &[1, 1, dim])?;
                 inputs.push(self.derived(name, &stored, &[dim])?);
             }
-            return self.graph.push(role, step, Op::Affine, inputs);
+            return Ok(self.graph.push(role, step, Op::Affine, inputs)?);
         }
         let mut inputs = vec![x, self.constant(&format!("{tensor}.weight"), &[dim])?];
         let op = match norm.kind {
@@ -384,7 +385,7 @@ impl Builder<'_> {
                 Op::LayerNorm { epsilon }
             }
         };
-        self.graph.push(role, step, op, inputs)
+        Ok(self.graph.push(role, step, op, inputs)?)
     }
 
     /// The tensor `name` of the weight file.

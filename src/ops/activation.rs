@@ -7,16 +7,6 @@ use rten_vecmath::{Exp, Tanh};
 use super::rows::{Source, block_len, in_blocks};
 use crate::ops::Activation;
 
-pub(super) const fn flops_per_element(activation: Activation) -> u64 {
-    match activation {
-        Activation::GeluErf => 5,
-        Activation::GeluTanh => 9,
-        Activation::QuickGelu => 5,
-        Activation::Silu => 4,
-        Activation::Relu | Activation::Tanh => 1,
-    }
-}
-
 /// `x ← activation(x)`, on this thread.
 pub(crate) fn apply(activation: Activation, x: &mut [f32]) {
     match activation {

@@ -3,33 +3,10 @@
 use rayon::prelude::*;
 
 use super::rows::Source;
-use super::{Combine, Shape, Transpose, count, expect, finished, optional};
+use super::{Combine, Transpose};
 
 /// Rows and columns of a tile, whose lines stay in the L1 cache.
 const TILE: usize = 16;
-
-pub(super) fn shape(spec: &Transpose, inputs: &[&[usize]]) -> Result<Shape, String> {
-    let mut rest = inputs.iter();
-    let &[batch, rows, columns] = optional(&mut rest, true, "x")?.unwrap_or_default() else {
-        return Err(format!("takes [B,M,N], got {inputs:?}"));
-    };
-    if let Some(gamma) = optional(&mut rest, spec.scale, "gamma")? {
-        expect("gamma", gamma, &[rows])?;
-    }
-    if spec.crop >= columns && spec.crop > 0 {
-        return Err(format!("leaves out {} of {columns} columns", spec.crop));
-    }
-    let result = [batch, columns - spec.crop, rows + spec.pad];
-    if let Some(y) = optional(&mut rest, spec.combine.is_some(), "y")? {
-        expect("y", y, &result)?;
-    }
-    finished(&rest)?;
-    Ok(result.to_vec())
-}
-
-pub(super) fn flops(spec: &Transpose, output: &[usize]) -> u64 {
-    (u64::from(spec.scale) + u64::from(spec.combine.is_some())) * count(output)
-}
 
 /// [`Op::Transpose`](crate::ops::Op::Transpose) of images `[rows, columns]`; the operands are there as `spec` says.
 pub(crate) fn run(

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cases::pillow;
 use super::cases::{Case, Work, attention_parts, patch_part};
 use super::operands::random;
 use crate::error::{Error, Result};
@@ -101,7 +102,7 @@ pub(super) fn expect(case: &Case, operands: &[Tensor], rows: Vec<usize>, dtype: 
     let parts = match &case.work {
         Work::Op(op) => parts(op, operands, &rows, dtype),
         Work::Kernel(form) => form.expect(operands, &rows, dtype),
-        Work::Resize(resize) => reference::resize(&Array::from(&operands[0]), resize.output, resize.filter)
+        Work::Resize(resize) => pillow::resize(&Array::from(&operands[0]), resize.output, resize.filter)
             .and_then(|whole| {
                 let some = gather_array(&whole, &rows)?;
                 Ok(vec![Part::new(&some, &rows, 0.0)])

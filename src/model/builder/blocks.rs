@@ -126,7 +126,7 @@ impl Builder<'_> {
         let scale = format!("{tensors}{}", names.scale2);
         let y = self.layer_scale(Role::Ffn, &format!("{block}.ls2"), y, &scale)?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, y])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add, [x, y])?)
     }
 
     /// `x + norm1(attention(x))`, then `x + norm2(mlp(x))`; the norms' weights are the scales.
@@ -141,7 +141,7 @@ impl Builder<'_> {
         let step = format!("{block}.norm2");
         let y = self.norm(&step, y, &format!("{tensors}{}", names.norm2), dim)?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, y])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add, [x, y])?)
     }
 
     /// Attention of `x`, which is normed, through its output projection; `step` names it, `tensors` stands before its
@@ -246,7 +246,7 @@ impl Builder<'_> {
             float8,
             ..attention_spec(self.vit.dim, self.vit.heads, operands)
         });
-        self.graph.push(Role::Attention, step, op, inputs)
+        Ok(self.graph.push(Role::Attention, step, op, inputs)?)
     }
 
     /// The step of queries, keys and values in FP8: the largest of the layers that compute them, if each has one.
@@ -318,7 +318,7 @@ impl Builder<'_> {
             return Ok(x);
         }
         let gamma = self.constant(tensor, &[self.vit.dim])?;
-        self.graph.push(role, step, Op::Scale, [x, gamma])
+        Ok(self.graph.push(role, step, Op::Scale, [x, gamma])?)
     }
 
     /// `fc2(activation(fc1(x)))`; `tensors` stands before the layers' names.
@@ -388,6 +388,6 @@ impl Builder<'_> {
             rounding: self.weights.rounding(&layer.weight.0, layer.weight.1.dtype())?,
             ..Linear::default()
         });
-        self.graph.push(role, step, op, inputs)
+        Ok(self.graph.push(role, step, op, inputs)?)
     }
 }

@@ -105,8 +105,9 @@ impl Builder<'_> {
         let weight = Tensor::from_f32([outputs, inputs], transposed);
         let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
         let weight = self.graph.constant(format!("{name} transposed"), weight);
-        self.graph
-            .push(role, step, Op::Linear(Linear::default()), [x, weight])
+        Ok(self
+            .graph
+            .push(role, step, Op::Linear(Linear::default()), [x, weight])?)
     }
 
     /// DeiT's two classifiers, on the class and the distillation token, averaged.
@@ -137,11 +138,11 @@ impl Builder<'_> {
         let sum = self
             .graph
             .push(Role::Other, format!("{name}.sum"), Op::Add, [x, y])?;
-        self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])
+        Ok(self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])?)
     }
 
     pub(super) fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
-        self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
+        Ok(self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])?)
     }
 
     /// The mean of an image's own tokens: what a query of zeros attends to.

@@ -11,6 +11,7 @@ mod layer_norm;
 mod linear;
 mod patch_conv;
 mod patch_extract;
+pub(super) mod pillow;
 mod pool;
 mod resize;
 mod rope;

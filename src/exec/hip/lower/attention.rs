@@ -2,6 +2,7 @@
 //! [selected](crate::exec::select).
 
 use super::{Call, Lowering, one, shape_of};
+use crate::dtype::to_hip;
 use crate::exec::select::AttentionShape;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
@@ -93,7 +94,7 @@ impl AttentionCall {
             heads: self.spec.heads,
             tokens: self.operands[0].tokens,
             head_dim: self.spec.head_dim,
-            dtype: self.dtype,
+            dtype: to_hip(self.dtype),
         }
     }
 
@@ -359,14 +360,14 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         },
         c: scores,
         alpha: spec.scale,
-        ..Gemm::new(queries, keys, head_dim, dtype)
+        ..Gemm::new(queries, keys, head_dim, to_hip(dtype))
     };
     let pv = Gemm {
         batch: images,
         a: scores,
         b: matrix(v),
         c: matrix(out),
-        ..Gemm::new(queries, head_dim, keys, dtype)
+        ..Gemm::new(queries, head_dim, keys, to_hip(dtype))
     };
     let of_head = |head: u64| {
         (

@@ -6,6 +6,7 @@
 //! too; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
 
 use super::{Call, Lowering, one, rows};
+use crate::dtype::to_hip;
 use crate::exec::hip::constants::{float8_scales, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
@@ -302,7 +303,12 @@ impl Lowering<'_> {
         };
         let [.., sums, _] = Scratch::of(self.plan, self.step, spec).offsets();
         Ok(LinearCall {
-            gemm: Gemm::linear(rows(self.shape)?, *n, inner.iter().product(), self.plan.dtype()),
+            gemm: Gemm::linear(
+                rows(self.shape)?,
+                *n,
+                inner.iter().product(),
+                to_hip(self.plan.dtype()),
+            ),
             x: self.address(0)?,
             weight: self.address(1)?,
             bias: if spec.bias { self.address(2)? } else { 0 },
@@ -343,7 +349,7 @@ impl Lowering<'_> {
         call.gemm.output = if result.is_some() {
             float8
         } else {
-            self.plan.dtype()
+            to_hip(self.plan.dtype())
         };
         let out = match result {
             Some(step) => Some(Float8Result {

@@ -21,7 +21,7 @@ use super::constants::FACTOR_ALIGNMENT;
 use crate::exec::select::Problem;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
-use crate::hip::Gemm;
+use crate::hip::{self, Gemm};
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, NormQuantizeArgs, QuantizeArgs,
     SwiGluArgs, SwiGluNormArgs, Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
@@ -133,7 +133,7 @@ pub(super) struct Addresses<'a> {
     /// Where each step of FP8 lies, an f32, by its bits; then its reciprocal.
     pub(super) steps: &'a HashMap<u32, u64>,
     /// How the device encodes FP8, if it multiplies it.
-    pub(super) float8: Option<DType>,
+    pub(super) float8: Option<hip::DType>,
     /// The 2:4 sparse weights, if it can skip their zeros.
     pub(super) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(super) arena: u64,

@@ -73,8 +73,9 @@ impl Builder<'_> {
             .ok_or_else(|| Error::graph(&name, "has another length"))?;
         let weight = self.graph.constant(format!("{name} · {}", factors[0]), weight);
         let op = Op::RmsNorm { epsilon: EPSILON };
-        self.graph
-            .push(Role::Attention, step_of("sub_norm"), op, [difference, weight])
+        Ok(self
+            .graph
+            .push(Role::Attention, step_of("sub_norm"), op, [difference, weight])?)
     }
 
     /// `exp(q1·k1) − exp(q2·k2)`: λ without its initial value.

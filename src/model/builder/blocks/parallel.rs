@@ -129,7 +129,7 @@ impl Builder<'_> {
         let step = format!("{block}.attn.residual");
         let x = self.graph.push(Role::Attention, step, Op::Add, [x, attended])?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, fed])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add, [x, fed])?)
     }
 
     /// `x + Σ scale · attention(norm(x))`, then `x + Σ scale · mlp(norm(x))`.
