@@ -14,7 +14,7 @@ use hipvit::exec::{Arena, CpuExecutor};
 use hipvit::graph::plan::{Plan, Step};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
 use hipvit::ops::{
-    Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, Tokens,
+    Activation, Attention, AttentionOperands, LayerNorm, Linear, Op, PatchExtract, PixelLayout, Pool, Tokens,
 };
 use hipvit::tensor::Input;
 use hipvit::tensor::{DType, Tensor};
@@ -50,7 +50,7 @@ impl Builder {
     fn norm(&mut self, name: &str, x: ValueId) -> Result<ValueId> {
         let weight = self.constant(format!("{name}.weight"), &[DIM]);
         let bias = self.constant(format!("{name}.bias"), &[DIM]);
-        let op = Op::LayerNorm { epsilon: 1e-6 };
+        let op = Op::LayerNorm(LayerNorm { epsilon: 1e-6 });
         Ok(self.graph.push(Role::Other, name, op, [x, weight, bias])?)
     }
 

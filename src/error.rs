@@ -118,6 +118,7 @@ impl From<hipvit_graph::Error> for Error {
     fn from(error: hipvit_graph::Error) -> Self {
         match error {
             hipvit_graph::Error::Graph { node, reason } => Self::Graph { node, reason },
+            hipvit_graph::Error::Op { node, source, .. } => Self::graph(node, source),
             hipvit_graph::Error::Argument { what, reason } => Self::Argument { what, reason },
             other => Self::graph("graph", other),
         }

@@ -194,6 +194,8 @@ pub mod certificate;
 #[doc(hidden)]
 #[allow(unreachable_pub, reason = "its modules are written as those of a program")]
 pub mod cli;
+#[doc(hidden)]
+pub mod cpu;
 pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
@@ -225,8 +227,6 @@ pub mod kernels;
 pub mod labels;
 pub mod model;
 mod nearest;
-#[doc(hidden)]
-pub mod ops;
 pub mod outputs;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
@@ -262,7 +262,7 @@ pub use exec::select::{AllReduceKind, Overlap, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 #[doc(hidden)]
-pub use hipvit_graph::{float8, reference, tensor};
+pub use hipvit_graph::{float8, op as ops, reference, tensor};
 pub(crate) use hipvit_graph::{non_finite, patch_grid};
 pub use labels::{LabelSource, Labels};
 pub use ndarray;

@@ -4,7 +4,7 @@ use super::rotary::{golden, pixels};
 use super::vit::Random;
 use super::vit::{EXACT, assert_same};
 use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, interpret, interpret_shards, optimize, shard};
-use crate::ops::{Activation, Levels, Linear, Op, PatchConv, Pool, Rounding};
+use crate::ops::{Activation, LayerNorm, Levels, Linear, Op, PatchConv, Pool, Rounding, SwiGlu};
 use crate::reference::assert_close;
 use crate::tensor::{DType, Input, Tensor};
 
@@ -31,7 +31,7 @@ fn hidden_channels_become_whole_vectors() {
         let (graph, changes) = padded(golden(name));
         assert_eq!(changes, 2, "{name}");
         let wide = graph.nodes().iter().filter(|node| {
-            let shape = &graph.value(node.output).shape;
+            let shape = &graph.value(node.output()).shape;
             node.op.name() == "linear" && shape.last() == Some(&width)
         });
         assert_eq!(wide.count(), 2, "{name}");
@@ -96,12 +96,12 @@ fn network(hidden: usize, between: Between, rounding: Option<Rounding>, read_twi
     let hidden = match between {
         Between::Nothing => y,
         Between::Activation => push("act", Op::Activation(Activation::GeluErf), vec![y]),
-        Between::Gate | Between::NormedGate => push("gate", Op::SwiGlu, vec![y]),
+        Between::Gate | Between::NormedGate => push("gate", Op::SwiGlu(SwiGlu), vec![y]),
     };
     let hidden = match between {
         Between::NormedGate => push(
             "gate.norm",
-            Op::LayerNorm { epsilon: 1e-6 },
+            Op::LayerNorm(LayerNorm { epsilon: 1e-6 }),
             vec![hidden, norm[0], norm[1]],
         ),
         _ => hidden,

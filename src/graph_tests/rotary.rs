@@ -3,7 +3,7 @@
 use super::vit::Random;
 use crate::graph::{Graph, Optimizations, Passes, interpret, interpret_shards, optimize, shard};
 use crate::model::{self, LoadOptions};
-use crate::ops::{AttentionOperands, Op, Rope};
+use crate::ops::{AttentionOperands, Op, Rope, SwiGlu};
 use crate::reference::assert_close;
 use crate::tensor::Input;
 
@@ -109,11 +109,11 @@ fn norms_of_gates_are_part_of_the_gates() {
         };
         let (plain, _) = optimize(graph.clone(), &plain).unwrap();
         let count = |graph: &Graph, of: fn(&Op) -> bool| graph.nodes().iter().filter(|n| of(&n.op)).count();
-        let gates = count(&graph, |op| *op == Op::SwiGlu);
+        let gates = count(&graph, |op| *op == Op::SwiGlu(SwiGlu));
         assert!(gates > 0, "{name}");
         for (graph, alone, normed) in [(&fast, 0, gates), (&plain, gates, 0)] {
-            assert_eq!(count(graph, |op| *op == Op::SwiGlu), alone, "{name}");
-            let found = count(graph, |op| matches!(op, Op::SwiGluNorm { .. }));
+            assert_eq!(count(graph, |op| *op == Op::SwiGlu(SwiGlu)), alone, "{name}");
+            let found = count(graph, |op| matches!(op, Op::SwiGluNorm(_)));
             assert_eq!(found, normed, "{name}");
         }
         check(name, &graph, &fast);

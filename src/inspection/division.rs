@@ -60,7 +60,7 @@ impl Part {
             .steps()
             .iter()
             .filter(|step| matches!(plan.node(step).op, Op::AllReduce(_)));
-        let reduced = reduced.map(|step| step.output);
+        let reduced = reduced.map(|step| step.output());
         let passed = plan
             .outputs()
             .iter()

@@ -321,7 +321,7 @@ fn nodes(graph: &Graph) -> Vec<NodeSummary> {
             op: node.op.to_string(),
             role: node.role,
             inputs: node.inputs.iter().map(value).collect(),
-            shape: graph.value(node.output).shape.clone(),
+            shape: graph.value(node.output()).shape.clone(),
         })
         .collect()
 }
@@ -330,7 +330,7 @@ fn steps(plan: &Plan) -> Vec<StepSummary> {
     plan.steps()
         .iter()
         .map(|step| {
-            let (node, buffer) = (plan.node(step), plan.buffer(step.output));
+            let (node, buffer) = (plan.node(step), plan.buffer(step.output()));
             StepSummary {
                 name: node.name.clone(),
                 op: node.op.to_string(),

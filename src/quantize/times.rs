@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::auto::Unit;
 use super::stored_names;
+use crate::cpu::int8::{self, Int8Weight};
+use crate::cpu::linear::{self, PrepackedWeight, Tail};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{CpuExecutor, Executor, HipExecutor};
@@ -13,8 +15,6 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Passes, optimize};
 use crate::hip::Device;
 use crate::model::Model;
-use crate::ops::int8::{self, Int8Weight};
-use crate::ops::linear::{self, PrepackedWeight, Tail};
 use crate::ops::{Levels, Op};
 use crate::tensor::DType;
 

@@ -1,5 +1,7 @@
 //! The error of graphs: which node or argument is at fault, and why.
 
+use crate::op::{Op, OpError};
+
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -7,13 +9,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A node has operands that its op does not accept, or the graph is not sound at this node.
+    /// The graph is not sound at this node or value.
     #[error("node `{node}`: {reason}")]
     Graph {
         /// Name of the node or value.
         node: String,
         /// Cause.
         reason: String,
+    },
+    /// A node has operands that its op does not accept.
+    #[error("node `{node}`: {source}")]
+    Op {
+        /// Name of the node.
+        node: String,
+        /// The op with its attributes.
+        op: String,
+        /// Cause.
+        source: OpError,
     },
     /// An argument is out of range or does not fit the graph.
     #[error("{what}: {reason}")]
@@ -31,6 +43,15 @@ impl Error {
         Self::Graph {
             node: node.into(),
             reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an error of the node `node`, whose op does not accept its operands.
+    pub fn op(node: impl Into<String>, op: &Op, source: OpError) -> Self {
+        Self::Op {
+            node: node.into(),
+            op: op.to_string(),
+            source,
         }
     }
 

@@ -3,9 +3,8 @@
 use ndarray::Array2;
 
 use super::{Graph, Node, OutputKind, Stage, ValueId, matrix};
+use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::ops::Op;
-use crate::reference::{Array, all_reduce, eval};
 use crate::tensor::Input;
 
 /// The outputs of a graph, each as `[B, channels]`, or `[B·tokens, channels]`.
@@ -133,10 +132,12 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Keeps the result of node number `index`, and drops what no later one reads.
-    fn keep(&mut self, index: usize, result: Array) {
+    /// Keeps the results of node number `index`, and drops what no later one reads.
+    fn keep(&mut self, index: usize, results: Vec<Array>) {
         let node = &self.graph.nodes()[index];
-        self.values[node.output.index()] = Some(result);
+        for (id, result) in node.outputs.iter().zip(results) {
+            self.values[id.index()] = Some(result);
+        }
         for id in &node.inputs {
             if self.last_use[id.index()] == index {
                 self.values[id.index()] = None;
@@ -175,28 +176,20 @@ fn run(ranks: &mut [Values<'_>]) -> Result<()> {
                 .filter(|node| node.name == first.name);
             nodes.push(node.ok_or_else(|| Error::graph(&first.name, "is not in the graphs of all ranks"))?);
         }
-        let wrong = |reason: String| Error::graph(&first.name, reason);
         let operands = ranks
             .iter_mut()
             .zip(&nodes)
             .map(|(rank, node)| rank.operands(node));
         let operands = operands.collect::<Result<Vec<_>>>()?;
-        let results: Vec<Array> = match &first.op {
-            Op::AllReduce(spec) => {
-                let partials: Vec<&Array> = operands.iter().map(|operands| operands[0]).collect();
-                let sum = |operands: &Vec<&Array>| all_reduce(spec, &partials, &operands[1..]);
-                operands
-                    .iter()
-                    .map(sum)
-                    .collect::<Result<_, _>>()
-                    .map_err(wrong)?
-            }
-            _ => {
-                let each = operands.iter().zip(&nodes);
-                let results = each.map(|(operands, node)| eval(&node.op, operands));
-                results.collect::<Result<_, _>>().map_err(wrong)?
-            }
+        let op = &first.op;
+        // Ranks differ in their shares of the heads, which the operands have.
+        let results = if nodes.iter().all(|node| node.op == *op) {
+            op.eval_ranks(&operands)
+        } else {
+            let each = operands.iter().zip(&nodes);
+            each.map(|(operands, node)| node.op.eval(operands)).collect()
         };
+        let results = results.map_err(|source| Error::op(&first.name, op, source))?;
         for (rank, result) in ranks.iter_mut().zip(results) {
             rank.keep(index, result);
         }

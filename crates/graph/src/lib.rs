@@ -8,12 +8,13 @@
 extern crate self as hipvit_graph;
 
 mod arena;
+mod array;
 mod dtype;
 mod error;
 pub mod float8;
 mod interpreter;
 pub mod non_finite;
-pub mod ops;
+pub mod op;
 mod optimize;
 mod passes;
 pub mod patch_grid;
@@ -42,7 +43,7 @@ use std::fmt;
 use ndarray::{Array2, ShapeError};
 use serde::{Deserialize, Serialize};
 
-use crate::ops::Op;
+use crate::op::{Linear, Op, Rounding};
 use crate::tensor::{Input, Tensor};
 
 /// Names a [`Value`] of one graph.
@@ -68,12 +69,29 @@ pub struct Value {
     /// How its elements are rounded to 8 bits, if plans store it so, a row with what its own elements decide: see [`Float8::Stored`]
     /// and [`Passes::rounded_rows`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rounding: Option<ops::Rounding>,
+    pub rounding: Option<Rounding>,
     /// Whether it is a constant.
     pub is_constant: bool,
     /// A constant's elements, until [`Graph::release_constants`].
     #[serde(skip)]
     pub constant: Option<Tensor>,
+}
+
+impl Value {
+    /// The result number `index` of the node `node`.
+    fn result(node: &str, index: usize, shape: Vec<usize>) -> Self {
+        Self {
+            name: match index {
+                0 => node.to_owned(),
+                _ => format!("{node}.{index}"),
+            },
+            dtype: DType::F32,
+            shape,
+            rounding: None,
+            is_constant: false,
+            constant: None,
+        }
+    }
 }
 
 /// One op applied to some values.
@@ -85,10 +103,17 @@ pub struct Node {
     pub op: Op,
     /// The operands, in the order that [`Op`] states.
     pub inputs: Vec<ValueId>,
-    /// The result.
-    pub output: ValueId,
+    /// The results; most ops have one.
+    pub outputs: Vec<ValueId>,
     /// The part of the model that a latency breakdown attributes the node to.
     pub role: Role,
+}
+
+impl Node {
+    /// The first result.
+    pub fn output(&self) -> ValueId {
+        self.outputs[0]
+    }
 }
 
 /// The parts of a Vision Transformer in a latency breakdown.
@@ -133,10 +158,18 @@ pub enum OutputKind {
     Tokens,
     /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
     HiddenLayer(usize),
-    /// [`Op::AttentionStatistics`] of the attention of this index: `[B, heads, queries, 3]`.
+    /// [Statistics](op::Attention::statistics) of the attention of this index: `[B, heads, queries, 3]`.
     AttentionStatistics(usize),
     /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
     Boundary,
+}
+
+/// The shapes of the node's operands, by those of all values.
+pub(crate) fn operands<'a>(node: &Node, shapes: &'a [Vec<usize>]) -> Vec<&'a [usize]> {
+    node.inputs
+        .iter()
+        .map(|id| shapes[id.index()].as_slice())
+        .collect()
 }
 
 /// An output's `values` as a matrix with a row per image, or per token of each image, as executors return it.
@@ -211,9 +244,9 @@ impl Graph {
         self.optimizations
     }
 
-    /// The shapes of the weights of linear layers that [round to FP8](ops::Rounding::Float8).
+    /// The shapes of the weights of linear layers that [round to FP8](op::Rounding::Float8).
     fn float8_weights(&self) -> impl Iterator<Item = &[usize]> {
-        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8(_)));
+        let rounds = |spec: &Linear| matches!(spec.rounding, Some(Rounding::Float8(_)));
         let nodes = self
             .nodes
             .iter()
@@ -221,15 +254,15 @@ impl Graph {
         nodes.filter_map(|node| Some(self.value(*node.inputs.get(1)?).shape.as_slice()))
     }
 
-    /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8), or attention does.
+    /// Whether a linear layer [rounds to FP8](op::Rounding::Float8), or attention does.
     pub fn has_float8(&self) -> bool {
         let attends = |node: &Node| matches!(&node.op, Op::Attention(spec) if spec.float8.is_some());
         self.float8_weights().next().is_some() || self.nodes.iter().any(attends)
     }
 
-    /// Whether a linear layer [rounds row by row](ops::Rounding::is_of_rows).
+    /// Whether a linear layer [rounds row by row](op::Rounding::is_of_rows).
     pub fn rounds_rows(&self) -> bool {
-        let rounds = |spec: &ops::Linear| spec.rounding.is_some_and(ops::Rounding::is_of_rows);
+        let rounds = |spec: &Linear| spec.rounding.is_some_and(Rounding::is_of_rows);
         let mut nodes = self.nodes.iter();
         nodes.any(|node| matches!(&node.op, Op::Linear(spec) if rounds(spec)))
     }
@@ -312,37 +345,46 @@ impl Graph {
         }
     }
 
-    /// Appends a node and infers the shape of its result.
+    /// Appends a node, infers the shapes of its results and returns the first of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the node, if the op does not accept the operands' shapes.
+    /// [`Error::Op`] if the op does not accept the operands' shapes.
     pub fn push(
         &mut self,
         role: Role,
         name: impl Into<String>,
-        op: Op,
+        op: impl Into<Op>,
         inputs: impl Into<Vec<ValueId>>,
     ) -> Result<ValueId> {
-        let (name, inputs) = (name.into(), inputs.into());
+        Ok(self
+            .push_node(role, name.into(), op.into(), inputs.into())?
+            .output())
+    }
+
+    /// Appends a node, infers the shapes of its results and returns the node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Op`] if the op does not accept the operands' shapes.
+    pub fn push_node(&mut self, role: Role, name: String, op: Op, inputs: Vec<ValueId>) -> Result<&Node> {
         let operands: Vec<&[usize]> = inputs.iter().map(|&id| self.value(id).shape.as_slice()).collect();
-        let shape = ops::output_shape(&op, &operands).map_err(|reason| Error::graph(&name, reason))?;
-        let output = self.push_value(Value {
-            name: name.clone(),
-            dtype: DType::F32,
-            shape,
-            rounding: None,
-            is_constant: false,
-            constant: None,
-        });
+        let shapes = op
+            .shapes(&operands)
+            .map_err(|source| Error::op(&name, &op, source))?;
+        let results = shapes.into_iter().enumerate();
+        let outputs = results
+            .map(|(index, shape)| self.push_value(Value::result(&name, index, shape)))
+            .collect();
+        let index = self.nodes.len();
         self.nodes.push(Node {
             name,
             op,
             inputs,
-            output,
+            outputs,
             role,
         });
-        Ok(output)
+        Ok(&self.nodes[index])
     }
 
     /// The shape of every value, by [`ValueId::index`], at batch size `batch`.
@@ -354,14 +396,15 @@ impl Graph {
         let mut shapes: Vec<Vec<usize>> = self.values.iter().map(|v| v.shape.clone()).collect();
         shapes[self.input.index()][0] = batch;
         for node in &self.nodes {
-            let operands: Vec<&[usize]> = node
-                .inputs
-                .iter()
-                .map(|id| shapes[id.index()].as_slice())
-                .collect();
-            let shape =
-                ops::output_shape(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
-            shapes[node.output.index()] = shape;
+            let results = node.op.shapes(&operands(node, &shapes));
+            let results = results.map_err(|source| Error::op(&node.name, &node.op, source))?;
+            if results.len() != node.outputs.len() {
+                let reason = format!("has {} results, its op {}", node.outputs.len(), results.len());
+                return Err(Error::graph(&node.name, reason));
+            }
+            for (id, shape) in node.outputs.iter().zip(results) {
+                shapes[id.index()] = shape;
+            }
         }
         Ok(shapes)
     }

@@ -23,14 +23,14 @@ pub struct Passes {
     pub attention_statistics: bool,
     /// Who multiplies in FP8.
     pub float8: Float8,
-    /// Whether norms write 8 bits where only linear layers read them, which [round row by row](crate::ops::Rounding::is_of_rows): GPUs.
+    /// Whether norms write 8 bits where only linear layers read them, which [round row by row](crate::op::Rounding::is_of_rows): GPUs.
     pub rounded_rows: bool,
     /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
     /// rely on.
     pub optimizations: Optimizations,
 }
 
-/// How linear layers that [round to FP8](crate::ops::Rounding::Float8) are computed.
+/// How linear layers that [round to FP8](crate::op::Rounding::Float8) are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Float8 {
     /// Each rounds what it multiplies: the CPU.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::arena::{self, Storage};
 use super::{Graph, Node, OutputKind, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{self, Linear, Op, Pool, Rounding, Transpose};
+use crate::op::Rounding;
 use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
@@ -79,16 +79,23 @@ pub struct Step {
     pub node: usize,
     /// The operands, in the node's order.
     pub inputs: Vec<Operand>,
-    /// Where the result goes.
-    pub output: BufferId,
-    /// The operand whose storage the result takes over, element for element, if any.
+    /// Where the results go.
+    pub outputs: Vec<BufferId>,
+    /// The operand whose storage the first result takes over, element for element, if any.
     pub in_place: Option<usize>,
-    /// Floating-point operations, see [`ops::flops`].
+    /// Floating-point operations, see [`Op::flops`](crate::op::Op::flops).
     pub flops: u64,
     /// Bytes that the step has to read: every operand once, weights in the plan's dtype.
     pub bytes_read: u64,
-    /// Bytes of the result.
+    /// Bytes of the results.
     pub bytes_written: u64,
+}
+
+impl Step {
+    /// Where the first result goes.
+    pub fn output(&self) -> BufferId {
+        self.outputs[0]
+    }
 }
 
 /// A graph ready to run at one batch size.
@@ -130,68 +137,80 @@ impl Plan {
 
         for (index, node) in graph.nodes().iter().enumerate() {
             let inputs = operands(&graph, node, &of_value)?;
-            let shape = &shapes[node.output.index()];
-            let rounding = graph.value(node.output).rounding;
-            let result_dtype = match rounding {
-                Some(Rounding::Float8(_)) => DType::F8E4M3,
-                Some(Rounding::Int8(_)) => DType::I8,
-                None | Some(Rounding::Bf16) => ops::result_dtype(&node.op, dtype),
-            };
-            let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
-            let own_storage = has_own_storage(&graph, node.output);
-            let in_place = in_place_operand(&node.op).filter(|_| reuse && !own_storage);
-            let in_place = in_place.filter(|&i| match inputs.get(i) {
-                Some(Operand::Buffer(id)) => {
-                    let value = node.inputs[i];
-                    buffers[id.index()].last_step == index
-                        && (buffers[id.index()].dtype, &buffers[id.index()].shape) == (result_dtype, shape)
-                        && !is_output(value)
-                        && node.inputs.iter().filter(|&&other| other == value).count() == 1
-                }
-                _ => false,
-            });
-            // Without reuse of memory every buffer lives until the end.
-            let last_step = if is_output(node.output) || !reuse {
-                end
-            } else {
-                last_use[node.output.index()].unwrap_or(index)
-            };
-            let storage = match in_place.map(|i| inputs[i]) {
-                Some(Operand::Buffer(id)) => storage_of[id.index()],
-                _ => {
-                    storages.push(Storage {
-                        bytes,
-                        first: if own_storage { 0 } else { index },
-                        last: last_step,
-                    });
-                    storages.len() - 1
-                }
-            };
-            storages[storage].last = last_step;
-            storage_of.push(storage);
+            let mut outputs = Vec::with_capacity(node.outputs.len());
+            let mut in_place = None;
+            let mut bytes_written = 0;
+            for (position, &value) in node.outputs.iter().enumerate() {
+                let shape = &shapes[value.index()];
+                let rounding = graph.value(value).rounding;
+                let result_dtype = match rounding {
+                    Some(Rounding::Float8(_)) => DType::F8E4M3,
+                    Some(Rounding::Int8(_)) => DType::I8,
+                    None | Some(Rounding::Bf16) => node.op.result_dtype(position, dtype),
+                };
+                let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
+                let own_storage = has_own_storage(&graph, value);
+                let may_alias = node
+                    .op
+                    .may_alias()
+                    .filter(|_| position == 0 && reuse && !own_storage);
+                let aliased = may_alias.filter(|&i| match inputs.get(i) {
+                    Some(Operand::Buffer(id)) => {
+                        let value = node.inputs[i];
+                        buffers[id.index()].last_step == index
+                            && (buffers[id.index()].dtype, &buffers[id.index()].shape)
+                                == (result_dtype, shape)
+                            && !is_output(value)
+                            && node.inputs.iter().filter(|&&other| other == value).count() == 1
+                    }
+                    _ => false,
+                });
+                // Without reuse of memory every buffer lives until the end.
+                let last_step = if is_output(value) || !reuse {
+                    end
+                } else {
+                    last_use[value.index()].unwrap_or(index)
+                };
+                let storage = match aliased.map(|i| inputs[i]) {
+                    Some(Operand::Buffer(id)) => storage_of[id.index()],
+                    _ => {
+                        storages.push(Storage {
+                            bytes,
+                            first: if own_storage { 0 } else { index },
+                            last: last_step,
+                        });
+                        storages.len() - 1
+                    }
+                };
+                storages[storage].last = last_step;
+                storage_of.push(storage);
+                in_place = in_place.or(aliased);
+                bytes_written += bytes as u64;
 
-            // A graph has thousands of nodes at most.
-            let output = BufferId(buffers.len() as u32);
-            of_value.insert(node.output, output);
+                // A graph has thousands of nodes at most.
+                let output = BufferId(buffers.len() as u32);
+                of_value.insert(value, output);
+                outputs.push(output);
+                buffers.push(Buffer {
+                    value,
+                    shape: shape.clone(),
+                    dtype: result_dtype,
+                    rounding,
+                    offset: 0,
+                    bytes,
+                    first_step: index,
+                    last_step,
+                });
+            }
             steps.push(Step {
                 node: index,
                 inputs,
-                output,
+                outputs,
                 in_place,
                 flops: step_flops(node, &shapes),
                 bytes_read: bytes_read(&graph, node, &shapes, dtype),
-                bytes_written: bytes as u64,
-            });
-            buffers.push(Buffer {
-                value: node.output,
-                shape: shape.clone(),
-                dtype: result_dtype,
-                rounding,
-                offset: 0,
-                bytes,
-                first_step: index,
-                last_step,
+                bytes_written,
             });
         }
 
@@ -295,31 +314,6 @@ impl Plan {
     }
 }
 
-/// The operand that the result of `op` may overwrite: each element of the result depends only on that operand's element
-/// at the same index, or on its row or pair (LayerNorm, RmsNorm, Rope), which is read before it is written.
-fn in_place_operand(op: &Op) -> Option<usize> {
-    match op {
-        Op::Add
-        | Op::Scale
-        | Op::Affine
-        | Op::MulScalar(_)
-        | Op::Activation(_)
-        | Op::AllReduce(_)
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Rope(_) => Some(0),
-        Op::Linear(Linear {
-            bias, residual: true, ..
-        }) => Some(2 + usize::from(*bias)),
-        Op::Transpose(Transpose {
-            scale,
-            combine: Some(_),
-            ..
-        }) => Some(1 + usize::from(*scale)),
-        _ => None,
-    }
-}
-
 /// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
 /// them before a run can then tell whether the run has written them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
@@ -390,23 +384,19 @@ fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Roun
 
 /// The node's floating-point operations, with the shapes of all values.
 pub(super) fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
-    let inputs: Vec<&[usize]> = node
-        .inputs
-        .iter()
-        .map(|id| shapes[id.index()].as_slice())
-        .collect();
-    ops::flops(&node.op, &inputs, &shapes[node.output.index()])
+    node.op
+        .flops(&super::operands(node, shapes), &results(node, shapes))
 }
 
+/// The shapes of the node's results.
+fn results(node: &Node, shapes: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    node.outputs.iter().map(|id| shapes[id.index()].clone()).collect()
+}
+
+/// Bytes of the operands that the op reads, each value once.
 fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
-    let elements = |id: ValueId| shapes[id.index()].iter().product::<usize>();
-    if let Op::Pool(Pool::Token(_)) = node.op {
-        return (elements(node.output) * dtype.size()) as u64;
-    }
-    let mut distinct = node.inputs.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let bytes = |&id: &ValueId| {
+    let (operands, results) = (super::operands(node, shapes), results(node, shapes));
+    let bytes = |(index, &id): (usize, &ValueId)| {
         let size = if id == graph.input() {
             input_dtype(graph, dtype).size()
         } else if graph.value(id).dtype.size() == 1 || graph.value(id).rounding.is_some() {
@@ -414,7 +404,8 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
         } else {
             dtype.size()
         };
-        (elements(id) * size) as u64
+        (node.op.elements_read(index, &operands, &results) * size) as u64
     };
-    distinct.iter().map(bytes).sum()
+    let first = |&(index, id): &(usize, &ValueId)| !node.inputs[..index].contains(id);
+    node.inputs.iter().enumerate().filter(first).map(bytes).sum()
 }

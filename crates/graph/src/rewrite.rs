@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Graph, Node, Role, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{Linear, Op, Rounding};
+use crate::op::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
 
 /// What a pass returns.
@@ -17,7 +17,7 @@ pub(super) struct Rewritten {
 }
 
 /// Builds a new graph from `old`. `visit` is called with every node; it appends a replacement with [`Rewriter::emit`] and
-/// returns its value, or returns `None` to keep the node.
+/// returns its value, the first if there are several, or returns `None` to keep the node.
 ///
 /// A pass that merges a node into its consumer acts at the consumer; the merged node is kept, found unused, and
 /// dropped.
@@ -28,17 +28,22 @@ pub(super) fn rewrite<'a>(
     let mut rewriter = Rewriter::new(old);
     let mut changes = 0;
     for node in &old.nodes {
-        let output = match visit(&mut rewriter, node)? {
+        let outputs = match visit(&mut rewriter, node)? {
             Some(replacement) => {
                 changes += 1;
-                replacement
+                rewriter.results(replacement, node.outputs.len())
             }
             None => {
                 let inputs = rewriter.map_all(&node.inputs);
-                rewriter.emit(node.role, &node.name, node.op.clone(), inputs)?
+                let (name, op) = (node.name.clone(), node.op.clone());
+                rewriter
+                    .new
+                    .push_node(node.role, name, op, inputs)?
+                    .outputs
+                    .clone()
             }
         };
-        rewriter.map.insert(node.output, output);
+        rewriter.map.extend(node.outputs.iter().copied().zip(outputs));
     }
     for &(kind, id) in &old.outputs {
         let id = rewriter.map(id);
@@ -122,7 +127,11 @@ impl<'a> Rewriter<'a> {
             old,
             map: HashMap::from([(old.input, new.input)]),
             new,
-            producers: old.nodes.iter().map(|node| (node.output, node)).collect(),
+            producers: old
+                .nodes
+                .iter()
+                .flat_map(|node| node.outputs.iter().map(move |&id| (id, node)))
+                .collect(),
             uses,
             names: old
                 .values
@@ -189,7 +198,7 @@ impl<'a> Rewriter<'a> {
         &mut self,
         role: Role,
         name: &str,
-        op: Op,
+        op: impl Into<Op>,
         inputs: impl Into<Vec<ValueId>>,
     ) -> Result<ValueId> {
         self.new.push(role, name, op, inputs)
@@ -213,6 +222,17 @@ impl<'a> Rewriter<'a> {
         });
         inputs.extend(bias.map(|(name, tensor)| self.constant(&name, tensor)));
         self.emit(role, name, op, inputs)
+    }
+
+    /// The new value `first` and those behind it of the same node, `count` at most.
+    fn results(&self, first: ValueId, count: usize) -> Vec<ValueId> {
+        let producer = (count > 1)
+            .then(|| self.new.nodes.iter().rfind(|node| node.output() == first))
+            .flatten();
+        match producer {
+            Some(node) => node.outputs.iter().copied().take(count).collect(),
+            None => vec![first],
+        }
     }
 
     /// The name of the old value `id`.
@@ -239,7 +259,10 @@ impl Graph {
             live[id.index()] = true;
         }
         for node in self.nodes.iter().rev() {
-            if live[node.output.index()] {
+            if node.outputs.iter().any(|id| live[id.index()]) {
+                for id in &node.outputs {
+                    live[id.index()] = true;
+                }
                 for id in &node.inputs {
                     live[id.index()] = true;
                 }
@@ -255,7 +278,7 @@ impl Graph {
             })
             .collect();
         let rename = |id: ValueId| renamed[id.index()];
-        let nodes = self.nodes.into_iter().filter(|node| live[node.output.index()]);
+        let nodes = self.nodes.into_iter().filter(|node| live[node.output().index()]);
         Self {
             name: self.name,
             optimizations: self.optimizations,
@@ -270,7 +293,7 @@ impl Graph {
             nodes: nodes
                 .map(|node| Node {
                     inputs: node.inputs.iter().map(|&id| rename(id)).collect(),
-                    output: rename(node.output),
+                    outputs: node.outputs.iter().map(|&id| rename(id)).collect(),
                     ..node
                 })
                 .collect(),

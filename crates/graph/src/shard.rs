@@ -12,7 +12,7 @@ use super::passes::{float8, round_rows};
 use super::rewrite::{Rewriter, rewrite, sized};
 use super::{Graph, Node, Stage, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope, Rounding};
+use crate::op::{AllReduce, Linear, Op, OperandShare, Rounding};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -88,7 +88,7 @@ fn divide(graph: &Graph, rank: usize, ranks: usize) -> Result<(Graph, usize)> {
         }
     }
     let share = Share { rank, ranks };
-    let rewritten = rewrite(graph, |rewriter, node| match parts.get(&node.output) {
+    let rewritten = rewrite(graph, |rewriter, node| match parts.get(&node.output()) {
         Some(part) => emit(rewriter, node, part, share).map(Some),
         None => Ok(None),
     })?;
@@ -175,7 +175,7 @@ impl Readers {
         for id in inputs.chain(graph.outputs.iter().map(|(_, id)| id)) {
             uses[id.index()] += 1;
         }
-        let producer = graph.nodes.iter().enumerate().map(|(i, node)| (node.output, i));
+        let producer = graph.nodes.iter().enumerate().map(|(i, node)| (node.output(), i));
         Self {
             uses,
             producer: producer.collect(),
@@ -191,7 +191,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
     };
     graph.value(end.inputs[1]).constant.as_ref()?;
     let mut found = Vec::new();
-    let mut unit = CHANNEL_UNIT;
+    let mut units = None;
     // What is to be divided, and into how many blocks of which each rank has its share.
     let mut open = vec![(end.inputs[0], 1)];
     let mut inner = 0;
@@ -205,34 +205,25 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
         if readers.uses[id.index()] != 1 {
             return None;
         }
-        match &node.op {
-            Op::Linear(Linear { residual: false, .. }) => {
-                for &id in &node.inputs[1..] {
-                    graph.value(id).constant.as_ref()?;
-                }
-                found.push((id, Part::Columns { blocks, unit: 0 }));
-                continue;
+        if let Op::Linear(Linear { residual: false, .. }) = &node.op {
+            for &id in &node.inputs[1..] {
+                graph.value(id).constant.as_ref()?;
             }
-            Op::Activation(_) | Op::MulScalar(_) => open.push((node.inputs[0], blocks)),
-            Op::SwiGlu if blocks == 1 => open.push((node.inputs[0], 2)),
-            Op::Rope(_) => open.push((node.inputs[0], blocks)),
-            Op::Attention(spec) if blocks == 1 && inner_attentions(&found, graph, readers) == 0 => {
-                unit = spec.head_dim;
-                let blocks: &[usize] = match spec.operands {
-                    AttentionOperands::Separate => &[1, 1, 1],
-                    AttentionOperands::PackedQkv => &[3],
-                    AttentionOperands::PackedKv => &[1, 2],
-                };
-                open.extend(node.inputs.iter().copied().zip(blocks.iter().copied()));
-                // A key mask is the same for all ranks.
-                for &bias in node.inputs[spec.operands.count()..]
-                    .iter()
-                    .take(usize::from(spec.bias))
-                {
-                    graph.value(bias).constant.as_ref()?;
-                }
+            found.push((id, Part::Columns { blocks, unit: 0 }));
+            continue;
+        }
+        let division = node.op.division(blocks)?;
+        if let Some(own) = division.unit {
+            // Parts of other sizes cannot be divided together.
+            if units.replace(own).is_some() {
+                return None;
             }
-            _ => return None,
+        }
+        for (operand, blocks) in division.operands {
+            open.push((node.inputs[operand], blocks));
+        }
+        for constant in division.constants {
+            graph.value(node.inputs[constant]).constant.as_ref()?;
         }
         inner += 1;
         found.push((id, Part::Inner { unit: 0 }));
@@ -254,19 +245,15 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
     if !linears || (inner == 0 && !fused()) {
         return None;
     }
+    let unit = units.unwrap_or(CHANNEL_UNIT);
     for (_, part) in &mut found {
         *part = match *part {
             Part::Columns { blocks, .. } => Part::Columns { blocks, unit },
             _ => Part::Inner { unit },
         };
     }
-    found.push((end.output, Part::Rows { unit }));
+    found.push((end.output(), Part::Rows { unit }));
     Some(found)
-}
-
-fn inner_attentions(found: &[(ValueId, Part)], graph: &Graph, readers: &Readers) -> usize {
-    let is = |id: &ValueId| matches!(graph.nodes[readers.producer[id]].op, Op::Attention(_));
-    found.iter().filter(|(id, _)| is(id)).count()
 }
 
 /// A rank's part of `node`.
@@ -275,55 +262,28 @@ fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Sha
         Part::Columns { blocks, unit } => columns(rewriter, node, blocks, unit, share),
         Part::Rows { unit } => rows(rewriter, node, unit, share),
         Part::Inner { unit } => {
-            let op = match &node.op {
-                Op::Attention(spec) => Op::Attention(Attention {
-                    heads: spec.heads / share.ranks,
-                    ..*spec
-                }),
-                Op::Rope(spec) => Op::Rope(Rope {
-                    heads: spec.heads / share.ranks,
-                    ..*spec
-                }),
-                op => op.clone(),
-            };
-            let shared = |id: ValueId| match &node.op {
-                Op::Rope(spec) => {
-                    rewriter.tensor(id).map(Tensor::shape).and_then(<[usize]>::last) == Some(&spec.head_dim)
-                }
-                _ => false,
-            };
-            let shared: Vec<bool> = node.inputs.iter().map(|&id| shared(id)).collect();
-            // Attention's bias has its heads first.
-            let bias = match &node.op {
-                Op::Attention(spec) => spec.operands.count(),
-                _ => node.inputs.len(),
-            };
-            let inputs = node
-                .inputs
-                .iter()
-                .zip(shared)
-                .enumerate()
-                .map(|(index, (&id, shared))| match rewriter.tensor(id) {
-                    // A table that is the same for all heads.
-                    Some(_) if shared => Ok(rewriter.map(id)),
-                    Some(tensor) if index == bias => {
+            let op = node.op.of_rank(share.ranks);
+            let inputs = node.inputs.iter().enumerate().map(|(index, &id)| {
+                let Some(tensor) = rewriter.tensor(id) else {
+                    return Ok(rewriter.map(id));
+                };
+                let part = match node.op.operand_share(index, tensor.shape()) {
+                    OperandShare::Whole => return Ok(rewriter.map(id)),
+                    OperandShare::Heads => {
                         let heads = tensor.shape().first().copied().unwrap_or(0);
-                        let part = tensor.rows(share.of(heads, 1));
-                        let name = share.name(rewriter.name(id));
-                        Ok(rewriter.constant(&name, sized(node, part)?))
+                        tensor.rows(share.of(heads, 1))
                     }
-                    // Fixed queries, or a table of each head's angles.
-                    Some(tensor) => {
+                    OperandShare::Channels => {
                         let channels = tensor.shape().last().copied().unwrap_or(0);
                         let range = share.of(channels, unit);
                         let shape = [&tensor.shape()[..tensor.shape().len() - 1], &[range.len()]].concat();
                         let matrix = tensor.reshaped([tensor.len() / channels.max(1), channels]);
-                        let part = matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape));
-                        let name = share.name(rewriter.name(id));
-                        Ok(rewriter.constant(&name, sized(node, part)?))
+                        matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape))
                     }
-                    None => Ok(rewriter.map(id)),
-                });
+                };
+                let name = share.name(rewriter.name(id));
+                Ok(rewriter.constant(&name, sized(node, part)?))
+            });
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             rewriter.emit(node.role, &node.name, op, inputs)
         }

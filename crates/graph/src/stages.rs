@@ -6,7 +6,7 @@
 use super::plan::step_flops;
 use super::{Graph, Node, OutputKind, Role, Value, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::Op;
+use crate::op::{Affine, MulScalar, Op};
 
 /// A part of a model.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
         {
             // A branch begins: with a norm, or, where the norm is at its end, with a Linear that leaves the value to the sum.
             let begins_branch = match node.op {
-                Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Affine => true,
+                Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Affine(Affine) => true,
                 Op::Linear(_) => last_use[value.index()] > index,
                 _ => false,
             };
@@ -77,7 +77,7 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
                 cuts.push((index, value));
             }
         }
-        live.push(node.output);
+        live.extend(&node.outputs);
         live.retain(|id| last_use[id.index()] > index);
     }
     cuts
@@ -121,7 +121,7 @@ fn stage(
     costs: &[u64],
 ) -> Result<Stage> {
     let nodes: Vec<Node> = graph.nodes[range.clone()].to_vec();
-    let computed = |id: ValueId| nodes.iter().any(|node| node.output == id);
+    let computed = |id: ValueId| nodes.iter().any(|node| node.outputs.contains(&id));
     let mut part = Graph {
         nodes: nodes.clone(),
         input,
@@ -168,9 +168,9 @@ fn receive(part: &mut Graph) {
     let role = part.nodes.first().map_or(Role::Other, |node| node.role);
     let node = Node {
         name,
-        op: Op::MulScalar(1.0),
+        op: Op::MulScalar(MulScalar(1.0)),
         inputs: vec![input],
-        output,
+        outputs: vec![output],
         role,
     };
     part.nodes.insert(0, node);

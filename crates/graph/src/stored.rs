@@ -17,7 +17,7 @@ impl Graph {
         let of_nodes = self
             .nodes
             .iter()
-            .flat_map(|node| node.inputs.iter().chain([&node.output]));
+            .flat_map(|node| node.inputs.iter().chain(&node.outputs));
         let all = of_nodes
             .chain(self.outputs.iter().map(|(_, id)| id))
             .chain([&self.input]);

@@ -28,8 +28,10 @@ impl Graph {
                 let reason = format!("reads `{operand}` before it is computed");
                 return Err(Error::graph(&node.name, reason));
             }
-            if std::mem::replace(&mut known[node.output.index()], true) {
-                return Err(Error::graph(&node.name, "computes a value that is already known"));
+            for id in &node.outputs {
+                if std::mem::replace(&mut known[id.index()], true) {
+                    return Err(Error::graph(&node.name, "computes a value that is already known"));
+                }
             }
         }
         let unknown = |&&(_, id): &&(_, ValueId)| !known[id.index()];
@@ -44,8 +46,12 @@ impl Graph {
 
     fn verify_shapes(&self) -> Result<()> {
         let single = self.shapes(1)?;
-        for node in &self.nodes {
-            let (declared, inferred) = (&self.value(node.output).shape, &single[node.output.index()]);
+        let results = self
+            .nodes
+            .iter()
+            .flat_map(|node| node.outputs.iter().map(move |id| (node, id)));
+        for (node, id) in results {
+            let (declared, inferred) = (&self.value(*id).shape, &single[id.index()]);
             if declared != inferred {
                 let reason = format!("declares shape {declared:?}, but its op gives {inferred:?}");
                 return Err(Error::graph(&node.name, reason));
@@ -77,14 +83,14 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::ops::{Activation, Op, Pool};
+    use crate::op::{Activation, Add, Op, Pool};
     use crate::tensor::{DType, Tensor};
     use crate::{Graph, OutputKind, Role};
 
     fn graph() -> Graph {
         let mut g = Graph::new("test", [1, 3, 4, 4], DType::F32);
         let weight = g.constant("w", Tensor::from_f32([5, 3, 2, 2], vec![0.0; 60]).unwrap());
-        let conv = Op::PatchConv(crate::ops::PatchConv {
+        let conv = Op::PatchConv(crate::op::PatchConv {
             patch: [2, 2],
             bias: false,
         });
@@ -139,7 +145,8 @@ mod tests {
         let mut g = graph();
         let constant = g.constant("c", Tensor::from_f32([1, 5], vec![0.0; 5]).unwrap());
         let pooled = g.outputs()[0].1;
-        g.push(Role::Other, "sum", Op::Add, [constant, pooled]).unwrap();
+        g.push(Role::Other, "sum", Op::Add(Add), [constant, pooled])
+            .unwrap();
         assert_eq!(reason(&g), "node `sum`: cannot add [2, 5] to [1, 5]");
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn largest_sum(plan: &Plan) -> usize {
         .steps()
         .iter()
         .filter(|step| matches!(plan.node(step).op, Op::AllReduce(_)));
-    let bytes = sums.map(|step| plan.buffer(step.output).bytes);
+    let bytes = sums.map(|step| plan.buffer(step.output()).bytes);
     bytes.max().unwrap_or(0)
 }
 

@@ -82,7 +82,7 @@ impl SparseWeights {
 fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
     let nodes = graph.nodes();
     let patches = nodes.iter().filter(|node| matches!(node.op, Op::PatchExtract(_)));
-    let patches: HashSet<ValueId> = patches.map(|node| node.output).collect();
+    let patches: HashSet<ValueId> = patches.map(|node| node.output()).collect();
     let mut used_otherwise = HashSet::new();
     for node in nodes {
         for (position, &id) in node.inputs.iter().enumerate() {

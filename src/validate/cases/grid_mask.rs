@@ -1,7 +1,7 @@
 //! Which tokens are an image's own, of images whose grids differ.
 
 use super::{AWKWARD, List, Operand, Scale, image};
-use crate::ops::Op;
+use crate::ops::{GridMask, Op};
 use crate::tensor::DType;
 
 pub(super) fn cases(list: &mut List) {
@@ -17,7 +17,7 @@ pub(super) fn cases(list: &mut List) {
 }
 
 fn add(list: &mut List, batch: usize, tokens: usize) {
-    list.push(Op::GridMask, vec![flexible(batch, tokens)]);
+    list.push(Op::GridMask(GridMask), vec![flexible(batch, tokens)]);
 }
 
 /// Images of up to so many patches, as [`crate::patch_grid`] has them.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::ops::{Attention, Float8Scale, Linear, Op, Rounding};
+use crate::op::{Attention, Float8Scale, Linear, Op, Rounding, SwiGlu};
 use crate::rewrite::Rewritten;
 use crate::{Graph, Node, ValueId};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(graph: &Graph, stored: bool, fused: bool) -> Result<Rewritten>
 fn keep_attention(graph: &mut Graph, which: impl Fn(&Attention) -> bool) -> usize {
     let mut changes = 0;
     for node in &mut graph.nodes {
-        if let Op::Attention(spec) | Op::AttentionStatistics(spec) = &mut node.op
+        if let Op::Attention(spec) = &mut node.op
             && spec.float8.is_some()
             && which(spec)
         {
@@ -113,7 +113,7 @@ fn stored(graph: &Graph) -> Vec<(ValueId, f32)> {
         .nodes
         .iter()
         .filter(|node| writes_float8(&node.op))
-        .filter_map(|node| Some((node.output, steps.get(&node.output).copied().flatten()?)))
+        .filter_map(|node| Some((node.output(), steps.get(&node.output()).copied().flatten()?)))
         .collect()
 }
 
@@ -124,9 +124,7 @@ fn step(spec: &Linear) -> Option<f32> {
 /// Whether a GPU's kernel or GEMM for the op can write FP8.
 fn writes_float8(op: &Op) -> bool {
     match op {
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::SwiGlu | Op::SwiGluNorm { .. } | Op::Attention(_) => {
-            true
-        }
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_) | Op::Attention(_) => true,
         // A GEMM of FP8 can; a residual would be in FP8 as well.
         Op::Linear(spec) => step(spec).is_some() && !spec.residual,
         _ => false,

@@ -26,7 +26,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let result =
             reference::eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
         let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
-        computed.insert(node.output, result);
+        computed.insert(node.output(), result);
         Ok(Some(rewriter.constant(&node.name, tensor)))
     })
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use crate::ops::{Float8Scale, Op, Rounding, Transpose};
+use crate::op::{Add, Affine, Float8Scale, MulScalar, Op, Rounding, Scale, Transpose};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, ValueId};
@@ -22,17 +22,17 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let x = node.inputs[0];
         let factor = match node.op {
             Op::Linear(_) => return absorb_affine(rewriter, graph, node),
-            Op::Scale if transposition(rewriter, x).is_some() => {
+            Op::Scale(Scale) if transposition(rewriter, x).is_some() => {
                 return scaled_transposition(rewriter, node);
             }
-            Op::Scale => match rewriter.tensor(node.inputs[1]) {
+            Op::Scale(Scale) => match rewriter.tensor(node.inputs[1]) {
                 Some(gamma) => Factor {
                     of_channel: gamma.to_f32(),
                     name: rewriter.name(node.inputs[1]).to_owned(),
                 },
                 None => return Ok(None),
             },
-            Op::MulScalar(factor) => Factor {
+            Op::MulScalar(MulScalar(factor)) => Factor {
                 of_channel: vec![factor; graph.value(x).shape.last().copied().unwrap_or(0)].into(),
                 name: factor.to_string(),
             },
@@ -69,7 +69,8 @@ fn scaled_transposition(rewriter: &mut Rewriter<'_>, scale: &Node) -> Result<Opt
 fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Option<ValueId>> {
     let linear = PlainLinear::of(graph, node).filter(|linear| !linear.is_in_8_bits());
     let affine = rewriter.sole_producer(node.inputs[0]);
-    let (Some(linear), Some(affine)) = (linear, affine.filter(|affine| affine.op == Op::Affine)) else {
+    let (Some(linear), Some(affine)) = (linear, affine.filter(|affine| affine.op == Op::Affine(Affine)))
+    else {
         return Ok(None);
     };
     let [factor, shift] = [1, 2].map(|i| rewriter.tensor(affine.inputs[i]).map(Tensor::to_f32));
@@ -114,7 +115,7 @@ fn accepts(rewriter: &Rewriter<'_>, id: ValueId) -> bool {
     let linear = rewriter.plain_linear(id);
     linear.is_some_and(|linear| !matches!(linear.rounding, Some(Rounding::Float8(Float8Scale::Fixed(_)))))
         || rewriter.sole_producer(id).is_some_and(|node| {
-            node.op == Op::Add && node.inputs.iter().all(|&operand| accepts(rewriter, operand))
+            node.op == Op::Add(Add) && node.inputs.iter().all(|&operand| accepts(rewriter, operand))
         })
 }
 
@@ -131,7 +132,7 @@ fn scaled(rewriter: &mut Rewriter<'_>, id: ValueId, factor: &Factor<'_>) -> Resu
         .iter()
         .map(|&operand| scaled(rewriter, operand, factor))
         .collect::<Result<Vec<_>>>()?;
-    rewriter.emit(role, name, Op::Add, operands)
+    rewriter.emit(role, name, Op::Add(Add), operands)
 }
 
 fn scaled_linear(

@@ -2,7 +2,7 @@
 
 use crate::Graph;
 use crate::error::Result;
-use crate::ops::{Linear, Op};
+use crate::op::{Linear, Op};
 use crate::rewrite::{Rewritten, rewrite};
 
 /// Counts the activations that became part of a Linear.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use crate::ops::{Normalize, Op, PatchExtract, PixelLayout};
+use crate::op::{Normalize, Op, PatchExtract, PixelLayout};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, Role, ValueId};

@@ -2,7 +2,7 @@
 
 use crate::Graph;
 use crate::error::Result;
-use crate::ops::{Combine, Linear, Op, Transpose};
+use crate::op::{Add, Combine, Linear, Op, Transpose};
 use crate::rewrite::{Rewritten, rewrite};
 
 /// Counts the additions that became part of another op.
@@ -10,7 +10,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     // What one batch broadcasts is no residual, and shows only where the batch is not 1.
     let shapes = graph.shapes(2)?;
     rewrite(graph, |rewriter, node| {
-        let (Op::Add, &[x, y]) = (&node.op, node.inputs.as_slice()) else {
+        let (Op::Add(Add), &[x, y]) = (&node.op, node.inputs.as_slice()) else {
             return Ok(None);
         };
         if shapes[x.index()] != shapes[y.index()] {

@@ -2,7 +2,7 @@
 //! tokens are added to them here, once.
 
 use crate::error::Result;
-use crate::ops::{Op, Tokens};
+use crate::op::{Add, Op, Prepend, Tokens};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, ValueId};
@@ -11,8 +11,8 @@ use crate::{Graph, Node, ValueId};
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     rewrite(graph, |rewriter, node| match node.op {
         // `Prepend`, then positions for all tokens.
-        Op::Add => match rewriter.sole_producer(node.inputs[0]) {
-            Some(prepend) if prepend.op == Op::Prepend => {
+        Op::Add(Add) => match rewriter.sole_producer(node.inputs[0]) {
+            Some(prepend) if prepend.op == Op::Prepend(Prepend) => {
                 let Some((prefix, x)) = prefix(rewriter, prepend)? else {
                     return Ok(None);
                 };
@@ -26,12 +26,12 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             }
             _ => Ok(None),
         },
-        Op::Prepend => {
+        Op::Prepend(Prepend) => {
             let Some((prefix, x)) = prefix(rewriter, node)? else {
                 return Ok(None);
             };
             // Positions for the patches alone, then `Prepend`.
-            let positioned = rewriter.sole_producer(x).filter(|add| add.op == Op::Add);
+            let positioned = rewriter.sole_producer(x).filter(|add| add.op == Op::Add(Add));
             match positioned.and_then(|add| Some((add.inputs[0], position(rewriter, graph, add)?))) {
                 Some((x, position)) => emit(rewriter, node, x, prefix, Some(position)).map(Some),
                 None if is_added_to(rewriter, graph, node) => Ok(None),
@@ -72,10 +72,10 @@ fn position(rewriter: &Rewriter<'_>, graph: &Graph, add: &Node) -> Option<Tensor
 
 /// Whether the only reader of `prepend` is the `Add` of its positions, at which both are replaced.
 fn is_added_to(rewriter: &Rewriter<'_>, graph: &Graph, prepend: &Node) -> bool {
-    rewriter.sole_producer(prepend.output).is_some()
+    rewriter.sole_producer(prepend.output()).is_some()
         && graph.nodes().iter().any(|node| {
-            node.op == Op::Add
-                && node.inputs[0] == prepend.output
+            node.op == Op::Add(Add)
+                && node.inputs[0] == prepend.output()
                 && position(rewriter, graph, node).is_some()
         })
 }

@@ -2,7 +2,7 @@
 //! alone where the queries come from elsewhere: one large GEMM is faster than three smaller ones.
 
 use crate::error::Result;
-use crate::ops::{Attention, AttentionOperands, Op};
+use crate::op::{Attention, AttentionOperands, Op};
 use crate::rewrite::{PlainLinear, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, Role};

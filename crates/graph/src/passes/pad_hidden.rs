@@ -6,7 +6,7 @@
 
 use super::pad_tokens::VECTOR;
 use crate::error::Result;
-use crate::ops::{Linear, Op, Rounding};
+use crate::op::{Linear, Op, Rounding, SwiGlu, SwiGluNorm};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, ValueId};
@@ -27,10 +27,10 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let mut y = rewriter.emit(first.role, &first.name, first.op.clone(), inputs)?;
         if let Some(between) = network.between {
             let op = match between.op {
-                Op::SwiGluNorm { epsilon, padding } => Op::SwiGluNorm {
+                Op::SwiGluNorm(SwiGluNorm { epsilon, padding }) => Op::SwiGluNorm(SwiGluNorm {
                     epsilon,
                     padding: padding + padded - width,
-                },
+                }),
                 _ => between.op.clone(),
             };
             let mut inputs = constants(rewriter, between, |tensor| tensor.padded(&[padded]))?;
@@ -61,7 +61,7 @@ impl<'a> Network<'a> {
         }
         let producer = rewriter.sole_producer(second.inputs[0])?;
         let (first, between) = match producer.op {
-            Op::SwiGlu | Op::SwiGluNorm { .. } | Op::Activation(_) => {
+            Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_) | Op::Activation(_) => {
                 (rewriter.sole_producer(producer.inputs[0])?, Some(producer))
             }
             _ => (producer, None),
@@ -76,7 +76,7 @@ impl<'a> Network<'a> {
     /// Of the first layer's weight or bias, with zeros for the outputs up to `padded` of each of the network's halves.
     fn more_outputs(&self, tensor: &Tensor, padded: usize) -> Option<Tensor> {
         let halves = match self.between.map(|between| &between.op) {
-            Some(Op::SwiGlu | Op::SwiGluNorm { .. }) => 2,
+            Some(Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_)) => 2,
             _ => 1,
         };
         let (&rows, inner) = tensor.shape().split_first()?;

@@ -5,7 +5,7 @@
 //! for as many outputs more, which the next layer multiplies by zeros or the last transposition leaves out.
 
 use crate::error::Result;
-use crate::ops::{Linear, Op, Rounding, Transpose};
+use crate::op::{Linear, Op, Rounding, Transpose};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::{Graph, Node, ValueId};
 
@@ -24,10 +24,10 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             _ => 0,
         };
         let mut all = std::iter::once(&between.first).chain(&between.layers);
-        if all.all(|node| padding(node.output) == 0) {
+        if all.all(|node| padding(node.output()) == 0) {
             return Ok(None);
         }
-        let (first, mut pad) = (between.first, padding(between.first.output));
+        let (first, mut pad) = (between.first, padding(between.first.output()));
         let op = Op::Transpose(Transpose {
             pad,
             ..between.spec_of_first
@@ -36,8 +36,8 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let mut y = rewriter.emit(first.role, &first.name, op, inputs)?;
         for layer in between.layers {
             let columns = width(layer.inputs[0]) + pad;
-            pad = padding(layer.output);
-            y = padded(rewriter, layer, y, [width(layer.output) + pad, columns])?;
+            pad = padding(layer.output());
+            y = padded(rewriter, layer, y, [width(layer.output()) + pad, columns])?;
         }
         let op = Op::Transpose(Transpose {
             crop: pad,

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::ops::{Attention, AttentionOperands, Op, Pool, Rope};
+use crate::op::{Attention, AttentionOperands, Op, Pool, Rope};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::{Graph, Node, Role, ValueId};
 
@@ -41,7 +41,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             moved_pools += 1;
             return Ok(Some(rewriter.map(node.inputs[0])));
         }
-        let Some(token) = token_of(node.output) else {
+        let Some(token) = token_of(node.output()) else {
             return Ok(None);
         };
         let mut narrow = |rewriter: &mut Rewriter<'_>, id: ValueId| match token_of(id) {
@@ -55,7 +55,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         if let Op::Attention(attention) = &node.op {
             return narrow_attention(rewriter, graph, node, attention, token, narrow).map(Some);
         }
-        let narrowed = token_operands(&node.op).unwrap_or_default();
+        let narrowed = node.op.tokenwise().unwrap_or_default();
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (i, &id) in node.inputs.iter().enumerate() {
             inputs.push(if narrowed.contains(&i) {
@@ -79,7 +79,7 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
     let shapes = graph.shapes(2)?;
     // One token of several per image.
     let has_tokens = |id: ValueId| matches!(*shapes[id.index()], [2, tokens, _] if tokens > 1);
-    let producers: HashMap<ValueId, &Node> = graph.nodes().iter().map(|node| (node.output, node)).collect();
+    let producers: HashMap<ValueId, &Node> = graph.nodes().iter().map(|node| (node.output(), node)).collect();
     let mut demands = vec![Demand::Nothing; graph.values().len()];
     let want = |demands: &mut Vec<Demand>, id: ValueId, demand| {
         demands[id.index()] = demands[id.index()].join(demand);
@@ -97,15 +97,15 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
         }
         // A query of its own would lose its position among the keys; and a key mask is of models whose head reads all tokens.
         if matches!(&node.op, Op::Attention(attention) if attention.causal || attention.key_mask)
-            && let wanted @ Demand::Token(_) = &mut demands[node.output.index()]
+            && let wanted @ Demand::Token(_) = &mut demands[node.output().index()]
         {
             *wanted = Demand::All;
         }
-        let demand = demands[node.output.index()];
+        let demand = demands[node.output().index()];
         let token = matches!(demand, Demand::Token(_));
         match &node.op {
             Op::Attention(attention) if token && !is_constant_bias(graph, node, attention) => {
-                demands[node.output.index()] = Demand::All;
+                demands[node.output().index()] = Demand::All;
                 for &id in &node.inputs {
                     want(&mut demands, id, Demand::All);
                 }
@@ -115,20 +115,21 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
                 match projection(graph, |id| producers.get(&id).copied(), x, demand) {
                     Some((linear, _)) => want(&mut demands, linear.x(), Demand::All),
                     None => {
-                        demands[node.output.index()] = Demand::All;
+                        demands[node.output().index()] = Demand::All;
                         want(&mut demands, x, Demand::All);
                     }
                 }
             }
             Op::Rope(_) if token && !(is_fixed(graph, node, demand) && has_tokens(x)) => {
-                demands[node.output.index()] = Demand::All;
+                demands[node.output().index()] = Demand::All;
                 want(&mut demands, x, Demand::All);
             }
             op => {
-                let narrowed = token_operands(op)
+                let narrowed = op
+                    .tokenwise()
                     .filter(|operands| token && operands.iter().all(|&i| has_tokens(node.inputs[i])));
                 if narrowed.is_none() && token {
-                    demands[node.output.index()] = Demand::All;
+                    demands[node.output().index()] = Demand::All;
                 }
                 let narrowed = narrowed.unwrap_or_default();
                 for (i, &id) in node.inputs.iter().enumerate() {
@@ -139,28 +140,6 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
         }
     }
     Ok(demands)
-}
-
-/// The operands of which an op needs only the tokens that are needed of its result; `None` if it needs all.
-fn token_operands(op: &Op) -> Option<Vec<usize>> {
-    match op {
-        Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Activation(_)
-        | Op::Scale
-        | Op::Affine
-        | Op::MulScalar(_)
-        | Op::Rope(_)
-        | Op::SwiGlu => Some(vec![0]),
-        Op::Add => Some(vec![0, 1]),
-        Op::Linear(linear) => {
-            let residual = linear.residual.then_some(2 + usize::from(linear.bias));
-            Some(std::iter::once(0).chain(residual).collect())
-        }
-        // The queries.
-        Op::Attention(attention) => (attention.operands != AttentionOperands::PackedQkv).then(|| vec![0]),
-        _ => None,
-    }
 }
 
 /// Whether attention's bias, if it has one, is a constant, of which one query's rows can be taken.

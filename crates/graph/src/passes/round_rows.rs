@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::ops::{Op, Rounding};
+use crate::op::{Op, Rounding};
 use crate::rewrite::Rewritten;
 use crate::{Graph, Node, ValueId};
 
@@ -35,7 +35,7 @@ pub(crate) fn mark(graph: &mut Graph) -> usize {
     }
     let norms = graph.nodes.iter().filter(|node| norms_rows(graph, node));
     let marked: Vec<(ValueId, Rounding)> = norms
-        .filter_map(|node| Some((node.output, of_readers.get(&node.output).copied().flatten()?)))
+        .filter_map(|node| Some((node.output(), of_readers.get(&node.output()).copied().flatten()?)))
         .collect();
     for &(id, rounding) in &marked {
         graph.values[id.index()].rounding = Some(rounding);
@@ -47,7 +47,7 @@ pub(crate) fn mark(graph: &mut Graph) -> usize {
 fn norms_rows(graph: &Graph, node: &Node) -> bool {
     let last = |id: ValueId| graph.value(id).shape.last();
     match node.op {
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } => last(node.inputs[1]) == last(node.output),
+        Op::LayerNorm(_) | Op::RmsNorm(_) => last(node.inputs[1]) == last(node.output()),
         _ => false,
     }
 }

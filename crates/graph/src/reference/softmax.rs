@@ -1,5 +1,7 @@
 //! Softmax of a row of scores.
 
+use crate::array::Real;
+
 /// The softmax of scale · x over the visible keys of a row; the others get 0, and so do all of a row without visible keys.
 pub fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) -> Vec<f64> {
     let keys: Vec<usize> = (0..row.len()).filter(|&key| visible(key)).collect();
@@ -13,11 +15,11 @@ pub fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) 
 }
 
 /// Replaces the scores by `exp(score − max) / Σ exp(score − max)`. An empty row stays empty; a score of −∞ becomes 0.
-pub(super) fn softmax(scores: &mut [f64]) {
-    let row_max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+pub(crate) fn softmax<T: Real>(scores: &mut [T]) {
+    let row_max = scores.iter().copied().fold(T::NEG_INFINITY, T::max);
     scores
         .iter_mut()
         .for_each(|score| *score = (*score - row_max).exp());
-    let row_sum: f64 = scores.iter().sum();
+    let row_sum: T = scores.iter().copied().sum();
     scores.iter_mut().for_each(|score| *score /= row_sum);
 }

@@ -1,9 +1,10 @@
 //! The reference against known values, and its ops against one another.
 
 use super::*;
-use crate::ops::{
-    Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
+use crate::op::{
+    Activation, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels, LayerNorm, Linear,
+    MulScalar, Normalize, Op, PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs,
+    Scale, SwiGlu, Tokens, Transpose,
 };
 
 fn array(shape: &[usize], values: &[f64]) -> Array {
@@ -43,11 +44,14 @@ fn a_rotation_turns_the_pairs_of_the_last_tokens() {
         pairs: RopePairs::Halves,
     };
     let error = eval(&Op::Rope(spec), &[&x, &table]).unwrap_err();
-    assert_eq!(error, "x has 8 channels, expected at least 3 times 4");
+    assert_eq!(error.to_string(), "x has 8 channels, expected at least 3 times 4");
     let long = array(&[1, 3, 4], &[0.0; 12]);
     let spec = Rope { rotated: 1, ..spec };
     let error = eval(&Op::Rope(spec), &[&x, &long]).unwrap_err();
-    assert_eq!(error, "`table` has shape [1, 3, 4], expected at most 2 tokens");
+    assert_eq!(
+        error.to_string(),
+        "`table` has shape [1, 3, 4], expected at most 2 tokens"
+    );
 }
 
 /// Distinct, exactly representable values.
@@ -129,7 +133,7 @@ fn layer_norm_uses_the_biased_variance() {
         array(&[4], &[1.0, 1.0, 2.0, 1.0]),
         array(&[4], &[0.0, 0.0, 0.0, 10.0]),
     );
-    let y = apply(&Op::LayerNorm { epsilon: 0.0 }, &[&x, &weight, &bias]);
+    let y = apply(&Op::LayerNorm(LayerNorm { epsilon: 0.0 }), &[&x, &weight, &bias]);
     // Deviations −1.5 … 1.5 over √1.25.
     let unit = 1.0 / 1.25f64.sqrt();
     let expected = [-1.5 * unit, -0.5 * unit, 1.0 * unit, 10.0 + 1.5 * unit];
@@ -140,10 +144,16 @@ fn layer_norm_uses_the_biased_variance() {
 fn rms_norm_subtracts_no_mean_and_norms_each_group_of_channels() {
     // Of 1 and 7 the mean square is 25, of −3 and 1 it is 5.
     let x = array(&[1, 4], &[1.0, 7.0, -3.0, 1.0]);
-    let y = apply(&Op::RmsNorm { epsilon: 0.0 }, &[&x, &array(&[2], &[10.0, 2.0])]);
+    let y = apply(
+        &Op::RmsNorm(RmsNorm { epsilon: 0.0 }),
+        &[&x, &array(&[2], &[10.0, 2.0])],
+    );
     let root = 5f64.sqrt();
     assert_close(y.values(), &[2.0, 2.8, -30.0 / root, 2.0 / root], 1e-15);
-    let all = apply(&Op::RmsNorm { epsilon: 10.0 }, &[&x, &array(&[4], &[1.0; 4])]);
+    let all = apply(
+        &Op::RmsNorm(RmsNorm { epsilon: 10.0 }),
+        &[&x, &array(&[4], &[1.0; 4])],
+    );
     assert_close(all.values(), &[0.2, 1.4, -0.6, 0.2], 1e-15);
 }
 
@@ -225,8 +235,8 @@ fn a_patch_convolution_is_extraction_and_a_linear() {
 #[test]
 fn tokens_are_an_addition_and_a_prefix() {
     let (x, position, prefix) = (ramp(&[2, 3, 4]), ramp(&[1, 3, 4]), ramp(&[1, 2, 4]));
-    let sum = apply(&Op::Add, &[&x, &position]);
-    let expected = apply(&Op::Prepend, &[&prefix, &sum]);
+    let sum = apply(&Op::Add(Add), &[&x, &position]);
+    let expected = apply(&Op::Prepend(Prepend), &[&prefix, &sum]);
     assert_eq!(expected.shape(), [2, 5, 4]);
     assert_eq!(&expected.values()[20..28], prefix.values());
     let spec = Tokens {
@@ -278,7 +288,7 @@ fn causal_attention_sees_no_later_key() {
         key_mask: false,
         bias: false,
         causal: true,
-        float8: None,
+        ..Attention::default()
     };
     let zeros = array(&[1, 3, 1], &[0.0; 3]);
     let v = array(&[1, 3, 1], &[6.0, 2.0, 1.0]);
@@ -286,11 +296,20 @@ fn causal_attention_sees_no_later_key() {
     assert_close(y.values(), &[6.0, 4.0, 3.0], 1e-15);
     let of_last = array(&[1, 1], &[0.0]);
     let shapes = [of_last.shape(), zeros.shape(), v.shape()];
-    let error = crate::ops::output_shape(&Op::Attention(spec), &shapes).unwrap_err();
+    let error = Op::Attention(spec).shapes(&shapes).unwrap_err();
     assert_eq!(
-        error,
+        error.to_string(),
         "is causal, which takes as many queries as its 3 keys, and no key mask"
     );
+}
+
+/// The statistics of the softmax alone.
+fn statistics(spec: Attention, operands: &[&Array]) -> Array {
+    let spec = Attention {
+        statistics: true,
+        ..spec
+    };
+    Op::Attention(spec).eval(operands).unwrap().swap_remove(1)
 }
 
 /// By hand: even rows, a row with one key, and a row whose keys are all out of sight.
@@ -306,7 +325,7 @@ fn statistics_of_attention_by_hand() {
     let q = array(&[1, 2, 1], &[0.0, 1.0]);
     let k = array(&[1, 3, 1], &[0.0, 0.0, 0.5 * 2f64.ln()]);
     // Of query 1 the scores are 0, 0 and ln 2: probabilities 1/4, 1/4 and 1/2.
-    let y = apply(&Op::AttentionStatistics(spec), &[&q, &k, &k]);
+    let y = statistics(spec, &[&q, &k, &k]);
     assert_eq!(y.shape(), [1, 1, 2, 3]);
     let (ln2, ln3) = (2f64.ln(), 3f64.ln());
     assert_close(
@@ -316,10 +335,15 @@ fn statistics_of_attention_by_hand() {
     );
     let causal = Attention { causal: true, ..spec };
     let q = array(&[1, 3, 1], &[1.0, 0.0, 1.0]);
-    let y = apply(&Op::AttentionStatistics(causal), &[&q, &k, &k]);
+    let y = statistics(causal, &[&q, &k, &k]);
     let expected = [0.0, 1.0, 0.0, ln2, 0.5, ln2, 2.0 * ln2, 0.5, 1.5 * ln2];
     assert_close(y.values(), &expected, 1e-15);
-    let y = super::masked_statistics(&spec, &[&q, &k, &k], |_, query, _| query != 1).unwrap();
+    let spec = Attention {
+        statistics: true,
+        ..spec
+    };
+    let results = spec.eval_masked(&[&q, &k, &k], |_, query, _| query != 1).unwrap();
+    let y = &results[1];
     assert_eq!(y.values()[3..6], [f64::NEG_INFINITY, 0.0, 0.0]);
 }
 
@@ -361,13 +385,13 @@ fn the_small_ops_compute_what_they_say() {
     );
     let gamma = array(&[2], &[10.0, -1.0]);
     assert_eq!(
-        apply(&Op::Scale, &[&x, &gamma]).values(),
+        apply(&Op::Scale(Scale), &[&x, &gamma]).values(),
         [10.0, -2.0, 30.0, -4.0, 50.0, -6.0]
     );
-    assert_eq!(apply(&Op::MulScalar(0.5), &[&x]).values()[5], 3.0);
+    assert_eq!(apply(&Op::MulScalar(MulScalar(0.5)), &[&x]).values()[5], 3.0);
     let shift = array(&[2], &[0.5, -1.0]);
     assert_eq!(
-        apply(&Op::Affine, &[&x, &gamma, &shift]).values(),
+        apply(&Op::Affine(Affine), &[&x, &gamma, &shift]).values(),
         [10.5, -3.0, 30.5, -5.0, 50.5, -7.0]
     );
     let transposed = |scale, combine, more: &[&Array]| {
@@ -411,19 +435,33 @@ fn the_small_ops_compute_what_they_say() {
         apply(&sized(true, Some(Combine::Add), [1, 1]), &[&x, &factors, &other]).values(),
         [2.0, 32.0, -2.0, 4.0]
     );
-    let all = eval(&sized(false, None, [0, 2]), &[&x]).unwrap_err();
+    let all = eval(&sized(false, None, [0, 2]), &[&x]).unwrap_err().to_string();
     assert!(all.contains("leaves out 2 of 2 columns"), "{all}");
     let wrong = sized(false, Some(Combine::Add), [0, 0]);
     assert!(
         eval(&wrong, &[&x, &x])
             .unwrap_err()
+            .to_string()
             .contains("expected [1, 2, 3]")
     );
-    assert!(eval(&wrong, &[&x]).unwrap_err().contains("`y` is missing"));
+    assert!(
+        eval(&wrong, &[&x])
+            .unwrap_err()
+            .to_string()
+            .contains("`y` is missing")
+    );
     let y = array(&[2, 1], &[7.0, 8.0]);
-    let joined = apply(&Op::ConcatChannels, &[&array(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), &y]);
+    let joined = apply(
+        &Op::ConcatChannels(ConcatChannels),
+        &[&array(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), &y],
+    );
     assert_eq!(joined.values(), [1.0, 2.0, 7.0, 3.0, 4.0, 8.0]);
-    let gated = apply(&Op::SwiGlu, &[&array(&[1, 4], &[1.0, 0.0, 3.0, 5.0])]);
+    let gated = apply(&Op::SwiGlu(SwiGlu), &[&array(&[1, 4], &[1.0, 0.0, 3.0, 5.0])]);
     assert_close(gated.values(), &[3.0 * 0.731_058_578_630_004_9, 0.0], 1e-15);
-    assert!(eval(&Op::Add, &[&x, &y]).unwrap_err().starts_with("cannot add"));
+    assert!(
+        eval(&Op::Add(Add), &[&x, &y])
+            .unwrap_err()
+            .to_string()
+            .starts_with("cannot add")
+    );
 }

@@ -5,8 +5,8 @@
 //! element is known, `max B / max |y|` is used: at the largest element that is the bound itself.
 
 use super::Array;
-use crate::ops::{Linear, Op, Pool, Rounding, Transpose};
-use crate::tensor::DType;
+use crate::dtype::DType;
+use crate::op::{Definition, LayerNorm};
 
 /// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
 /// and sums `reduction` terms for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
@@ -77,96 +77,16 @@ pub fn layer_norm_tolerance(
     let rereading = if reread { u * reach } else { 0.0 };
     let errors = rereading + single * (24.0 * reach + 4.0 * largest(bias.values()));
     let bound = u + errors / largest(y.values()).max(f64::MIN_POSITIVE);
-    let of_op = op_tolerance(&Op::LayerNorm { epsilon }, &operands, dtype);
+    let of_op = LayerNorm { epsilon }.tolerance(0, &operands, dtype);
     if reread { bound } else { bound.min(of_op) }
 }
 
-/// The [`tolerance`] of `op` on these operands, which are numbers of `dtype` (pixels excepted); 0 for an op that moves
-/// elements and computes nothing.
-pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
-    // What is computed in f32 and rounded once.
-    let narrow = match dtype {
+/// The part of a tolerance that is due to rounding once to `dtype` what is computed in f32; 0 for f32.
+pub fn narrow(dtype: DType) -> f64 {
+    match dtype {
         DType::F16 | DType::BF16 => unit_roundoff(dtype),
         _ => 0.0,
-    };
-    let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
-    match op {
-        Op::Prepend | Op::GridMask | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
-        Op::Tokens(tokens) if !tokens.position => 0.0,
-        Op::Transpose(Transpose {
-            scale: false,
-            combine: None,
-            ..
-        }) => 0.0,
-        Op::Linear(Linear {
-            rounding: Some(Rounding::Float8(_)),
-            ..
-        }) if dtype.size() == 2 => {
-            let channels = extents(1).iter().skip(1).product();
-            tolerance(dtype, channels) + float8_accumulation(channels)
-        }
-        Op::PatchConv(_) | Op::Linear(_) => tolerance(dtype, extents(1).iter().skip(1).product()),
-        Op::Pool(Pool::Mean { skip }) => match extents(0).get(1).map_or(1, |n| n - skip) {
-            1 => 0.0,
-            tokens => narrow + tolerance(DType::F32, tokens),
-        },
-        // The scores' error, which grows with head_dim, is an error of the exponential too.
-        Op::Attention(spec) => {
-            let keys = extents(spec.operands.keys()).get(1).copied().unwrap_or(1);
-            // P may be E4M3, whose unit roundoff is 2^-4: an error of that times Σ p·|v|.
-            let weights = match spec.float8 {
-                Some(_) if dtype.size() == 2 => 0.0625,
-                _ => 0.0,
-            };
-            // What adds a bias rounds the scores once more.
-            weights + (2.0 + f64::from(spec.bias)) * tolerance(dtype, keys + spec.head_dim)
-        }
-        // The scores are not rounded to the dtype. An error of a score is one of ln Σ e^s; of the entropy up to Σ p·|ln p + H| ≤
-        // 2·H ≤ 2·ln(keys) times as large.
-        Op::AttentionStatistics(spec) => {
-            let keys = extents(spec.operands.keys()).get(1).copied().unwrap_or(1);
-            (2.0 + 2.0 * (keys as f64).ln()) * tolerance(DType::F32, keys + spec.head_dim)
-        }
-        Op::LayerNorm { epsilon } => {
-            let d = extents(1).iter().product();
-            // x is exact; what is amplified are errors of f32.
-            let amplified = (cancellation(operands, d, *epsilon) - 1.0) * tolerance(DType::F32, d);
-            narrow + tolerance(DType::F32, d) + amplified
-        }
-        // The norm's, of what is not exact: its errors of f32 are amplified as well.
-        Op::SwiGluNorm { epsilon, .. } => {
-            let d = extents(1).iter().product();
-            let gated = operands
-                .first()
-                .and_then(|x| super::eval(&Op::SwiGlu, &[*x]).ok());
-            let amplified = gated.map_or(1.0, |gated| cancellation(&[&gated], d, *epsilon));
-            narrow + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d)
-        }
-        // No mean is subtracted, so nothing cancels.
-        Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
-        // A product and a sum, or two products.
-        Op::Rope(_) | Op::Affine | Op::Transpose(_) => narrow + tolerance(DType::F32, 2),
-        // Weights are quotients of sums over as many cells of each axis as the table has at most.
-        Op::GridPositions => {
-            narrow + 4.0 * tolerance(DType::F32, 2 * extents(1).first().copied().unwrap_or(1))
-        }
-        // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
-        Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
-        Op::Normalize(_)
-        | Op::PatchExtract(_)
-        | Op::Tokens(_)
-        | Op::Add
-        | Op::Scale
-        | Op::MulScalar(_)
-        | Op::Activation(_)
-        | Op::SwiGlu => narrow + tolerance(DType::F32, 1),
     }
-}
-
-/// What GEMMs of FP8 lose on Hopper, whose matrix cores add 32 products at once to sums of 14 bits, and cut off the rest: half of
-/// 2⁻¹³ each time, always towards 0. <https://arxiv.org/abs/2412.19437>, section 3.3.2
-fn float8_accumulation(channels: usize) -> f64 {
-    channels.div_ceil(32) as f64 * 2f64.powi(-14)
 }
 
 /// How far an output of a whole model of `nodes` nodes may be from the one in double precision, as a part of the largest. In
@@ -182,11 +102,10 @@ pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
     4.0 * epsilon / 2.0 * roundings.sqrt()
 }
 
-/// Subtracting the mean leaves the rounding errors of x, which are then divided by the deviation: how much larger they
-/// become in the worst row, at least 1.
-fn cancellation(operands: &[&Array], channels: usize, epsilon: f32) -> f64 {
-    let rows = operands.first().map_or(&[] as &[f64], |x| x.values());
-    let amplification = rows.chunks(channels.max(1)).map(|row| {
+/// Subtracting the mean leaves the rounding errors of x, which are then divided by the deviation: how much larger they become in the worst row of
+/// `channels`, at least 1.
+pub fn cancellation(x: &Array, channels: usize, epsilon: f32) -> f64 {
+    let amplification = x.values().chunks(channels.max(1)).map(|row| {
         let (mean, deviation) = mean_and_deviation(row, epsilon);
         mean.abs() / deviation
     });

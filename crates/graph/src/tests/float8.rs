@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ops::{Attention, AttentionOperands, Float8Scale, Linear, Op, Rounding};
+use crate::op::{Attention, AttentionOperands, Float8Scale, Linear, MulScalar, Op, Rounding};
 use crate::passes::float8;
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, OutputKind, Role, ValueId};
@@ -40,6 +40,7 @@ fn graph(change: impl Fn(&mut Attention), read_twice: bool) -> Graph {
         bias: false,
         causal: false,
         float8: Some(QKV),
+        ..Attention::default()
     };
     change(&mut spec);
     let y = graph
@@ -49,7 +50,7 @@ fn graph(change: impl Fn(&mut Attention), read_twice: bool) -> Graph {
     graph.set_output(OutputKind::Logits, y);
     if read_twice {
         let other = graph
-            .push(Role::Other, "other", Op::MulScalar(2.0), [qkv])
+            .push(Role::Other, "other", Op::MulScalar(MulScalar(2.0)), [qkv])
             .unwrap();
         graph.set_output(OutputKind::HiddenLayer(0), other);
     }
@@ -60,7 +61,7 @@ fn graph(change: impl Fn(&mut Attention), read_twice: bool) -> Graph {
 fn stored(graph: &Graph, whole: bool, fused: bool) -> [Option<f32>; 3] {
     let graph = float8::run(graph, whole, fused).unwrap().graph;
     let node = |name: &str| graph.nodes().iter().find(|node| node.name == name).unwrap();
-    let of = |name: &str| graph.value(node(name).output).rounding?.fixed_float8();
+    let of = |name: &str| graph.value(node(name).output()).rounding?.fixed_float8();
     let Op::Attention(spec) = &node("attention").op else {
         panic!("is not attention");
     };

@@ -1,7 +1,7 @@
 //! The interpreter of whole graphs in double precision.
 
 use crate::error::Error;
-use crate::ops::{Normalize, Op, PatchConv, Pool};
+use crate::op::{Add, Normalize, Op, PatchConv, Pool};
 use crate::tensor::{DType, Input, Tensor};
 use crate::{Graph, OutputKind, Role, interpret};
 
@@ -31,7 +31,7 @@ fn a_graph_runs_and_a_wrong_input_is_refused() {
     let x = graph
         .push(Role::Patch, "patches", Op::PatchConv(patch), [x, weight])
         .unwrap();
-    let doubled = graph.push(Role::Other, "double", Op::Add, [x, x]).unwrap();
+    let doubled = graph.push(Role::Other, "double", Op::Add(Add), [x, x]).unwrap();
     let pooled = graph
         .push(Role::Other, "pool", Op::Pool(Pool::Mean { skip: 0 }), [doubled])
         .unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::vit::{EXACT, Head, Projection, Random, Vit, assert_same};
-use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
+use crate::op::{Activation, Add, Linear, Op, PatchConv, Pool, Scale};
 use crate::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
     pack_qkv, prune_tokens,
@@ -214,8 +214,10 @@ fn a_scale_stays_where_its_product_is_read_twice() {
     let x = graph.push(Role::Patch, "conv", conv, [input, kernel]).unwrap();
     let linear = Op::Linear(Linear::default());
     let y = graph.push(Role::Ffn, "linear", linear, [x, weight]).unwrap();
-    let scaled = graph.push(Role::Ffn, "scale", Op::Scale, [y, gamma]).unwrap();
-    let sum = graph.push(Role::Ffn, "sum", Op::Add, [y, scaled]).unwrap();
+    let scaled = graph
+        .push(Role::Ffn, "scale", Op::Scale(Scale), [y, gamma])
+        .unwrap();
+    let sum = graph.push(Role::Ffn, "sum", Op::Add(Add), [y, scaled]).unwrap();
     let pool = Op::Pool(Pool::Mean { skip: 0 });
     let pooled = graph.push(Role::Other, "pool", pool, [sum]).unwrap();
     graph.set_output(OutputKind::Embedding, pooled);
@@ -398,7 +400,7 @@ fn only_the_token_that_is_read_is_computed() {
         assert_same(&graph, &after.graph, EXACT);
         let one_token = |name: &str| {
             let node = after.graph.nodes().iter().find(|node| node.name == name).unwrap();
-            after.graph.value(node.output).shape.len() == 2
+            after.graph.value(node.output()).shape.len() == 2
         };
         assert!(one_token("blocks.1.attn") && one_token("blocks.1.fc1") && one_token("norm"));
         assert!(!one_token("blocks.1.norm1") && !one_token("blocks.0.fc2"));

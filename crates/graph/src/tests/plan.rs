@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::vit::Vit;
-use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
+use crate::op::{Activation, Add, LayerNorm, Linear, Op, PatchConv, Pool};
 use crate::plan::{ALIGNMENT, Operand, Plan};
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, optimize};
@@ -64,7 +64,7 @@ fn graph(choices: &[Choice], early: usize) -> Graph {
         let value = match *choice {
             Choice::Activation(x) => push("relu", Op::Activation(Activation::Relu), vec![at(x)]),
             Choice::Norm(x) => {
-                let op = Op::LayerNorm { epsilon: 1e-6 };
+                let op = Op::LayerNorm(LayerNorm { epsilon: 1e-6 });
                 push("norm", op, vec![at(x), vector, vector])
             }
             Choice::Linear { x, residual } => {
@@ -75,7 +75,7 @@ fn graph(choices: &[Choice], early: usize) -> Graph {
                 let wide = push("up", linear(false), vec![at(x), up]);
                 push("down", linear(false), vec![wide, down])
             }
-            Choice::Add(x, y) => push("add", Op::Add, vec![at(x), at(y)]),
+            Choice::Add(x, y) => push("add", Op::Add(Add), vec![at(x), at(y)]),
         };
         values.push(value);
     }
@@ -117,7 +117,7 @@ fn check(plan: &Plan) -> Result<(), TestCaseError> {
                 continue;
             };
             prop_assert!(owns(&owner, id.index()), "step {} reads what is gone", index);
-            let (input, output) = (plan.buffer(id), plan.buffer(step.output));
+            let (input, output) = (plan.buffer(id), plan.buffer(step.output()));
             let overlap =
                 input.offset < output.offset + output.bytes && output.offset < input.offset + input.bytes;
             prop_assert_eq!(overlap, step.in_place == Some(i));
@@ -127,8 +127,8 @@ fn check(plan: &Plan) -> Result<(), TestCaseError> {
                 prop_assert_eq!(step.inputs.iter().filter(|other| *other == operand).count(), 1);
             }
         }
-        let output = plan.buffer(step.output);
-        owner[output.offset..output.offset + output.bytes].fill(Some(step.output.index()));
+        let output = plan.buffer(step.output());
+        owner[output.offset..output.offset + output.bytes].fill(Some(step.output().index()));
     }
     for &(_, value, id) in plan.outputs() {
         prop_assert_eq!(plan.buffer(id).value, value);

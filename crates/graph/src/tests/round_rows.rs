@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ops::{Float8Scale, Levels, Linear, Op, Rounding};
+use crate::op::{Add, Float8Scale, Levels, Linear, Op, RmsNorm, Rounding};
 use crate::passes::round_rows;
 use crate::plan::{ALIGNMENT, Plan};
 use crate::tensor::{DType, Tensor};
@@ -22,7 +22,7 @@ fn graph(normed: usize, roundings: &[Option<Rounding>]) -> (Graph, ValueId) {
     };
     let x = constant(&mut graph, "x", &[1, TOKENS, CHANNELS]);
     let scale = constant(&mut graph, "scale", &[normed]);
-    let norm = Op::RmsNorm { epsilon: 1e-6 };
+    let norm = Op::RmsNorm(RmsNorm { epsilon: 1e-6 });
     let norm = graph.push(Role::Other, "norm", norm, [x, scale]).unwrap();
     for (index, &rounding) in roundings.iter().enumerate() {
         let weight = constant(&mut graph, &format!("{index}.weight"), &[16, CHANNELS]);
@@ -62,7 +62,9 @@ fn norms_write_what_all_their_readers_round_to() {
         output.set_output(OutputKind::Tokens, norm);
         assert_eq!(stored(&output, norm), None);
         let (mut added, norm) = graph(CHANNELS, &[Some(rounding)]);
-        let sum = added.push(Role::Other, "sum", Op::Add, [norm, norm]).unwrap();
+        let sum = added
+            .push(Role::Other, "sum", Op::Add(Add), [norm, norm])
+            .unwrap();
         added.set_output(OutputKind::Tokens, sum);
         assert_eq!(stored(&added, norm), None);
         // The layer rounds whole rows, and the norm is of heads.

@@ -1,7 +1,7 @@
 //! Shards and stages compute what the whole graph does.
 
 use super::vit::{Head, Projection, Vit, assert_same_outputs as assert_same, pixels};
-use crate::ops::Op;
+use crate::op::{Add, Op};
 use crate::tensor::{DType, Input, Tensor};
 use crate::{
     Graph, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards, interpret_stage_shards,
@@ -160,7 +160,7 @@ fn what_cannot_be_divided_is_named() {
     let mut flat = Graph::new("flat", [1, 2, 2, 3], DType::U8);
     let (input, normalize) = (
         flat.input(),
-        crate::ops::Normalize {
+        crate::op::Normalize {
             scale: [1.0; 3],
             shift: [0.0; 3],
         },
@@ -249,12 +249,12 @@ fn hidden_layers_are_outputs_of_their_stages() {
     .random(2);
     let residual = |graph: &Graph, name: &str| {
         let node = graph.nodes().iter().find(|node| node.name == name);
-        node.unwrap_or_else(|| panic!("no node {name}")).output
+        node.unwrap_or_else(|| panic!("no node {name}")).output()
     };
     let blocks: Vec<_> = graph
         .nodes()
         .iter()
-        .filter(|node| matches!(node.op, Op::Add))
+        .filter(|node| matches!(node.op, Op::Add(Add)))
         .map(|node| node.name.clone())
         .collect();
     for (index, name) in blocks.iter().skip(blocks.len() - 8).enumerate() {

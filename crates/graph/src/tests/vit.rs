@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use hipvit_graph::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
+use hipvit_graph::op::{
+    Activation, Add, Attention, AttentionOperands, LayerNorm, Linear, MulScalar, Normalize, Op, PatchConv,
+    Pool, Prepend, Scale, SwiGlu,
+};
 use hipvit_graph::tensor::{DType, Input, Tensor};
 use hipvit_graph::{Graph, OutputKind, Result, Role, ValueId, interpret, reference};
 
@@ -173,7 +176,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
         let dim = self.vit.dim;
         let weight = self.weight(format!("{name}.weight"), &[dim]);
         let bias = self.weight(format!("{name}.bias"), &[dim]);
-        let op = Op::LayerNorm { epsilon: 1e-6 };
+        let op = Op::LayerNorm(LayerNorm { epsilon: 1e-6 });
         self.graph.push(Role::Other, name, op, [x, weight, bias])
     }
 
@@ -200,8 +203,10 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
                     .push(role, "pool_dist", Op::Pool(Pool::Token(1)), [x])?;
                 let a = self.linear(role, "head", class, classes, true)?;
                 let b = self.linear(role, "head_dist", distilled, classes, true)?;
-                let sum = self.graph.push(role, "head.sum", Op::Add, [a, b])?;
-                let mean = self.graph.push(role, "head.mean", Op::MulScalar(0.5), [sum])?;
+                let sum = self.graph.push(role, "head.sum", Op::Add(Add), [a, b])?;
+                let mean = self
+                    .graph
+                    .push(role, "head.mean", Op::MulScalar(MulScalar(0.5)), [sum])?;
                 (class, mean)
             }
             Head::AttentionPool => {
@@ -241,7 +246,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
             let class = self.weight("cls_token".into(), &[1, 1, dim]);
             prefix.push(if self.vit.patch_positions {
                 let position = self.weight("cls_pos".into(), &[1, 1, dim]);
-                self.graph.push(role, "cls", Op::Add, [class, position])?
+                self.graph.push(role, "cls", Op::Add(Add), [class, position])?
             } else {
                 class
             });
@@ -254,17 +259,17 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
         }
         if self.vit.patch_positions || prefix.is_empty() {
             let position = self.weight("pos_embed".into(), &[1, patches, dim]);
-            x = self.graph.push(role, "positions", Op::Add, [x, position])?;
+            x = self.graph.push(role, "positions", Op::Add(Add), [x, position])?;
         }
         if prefix.is_empty() {
             return Ok(x);
         }
         prefix.push(x);
-        let mut x = self.graph.push(role, "tokens", Op::Prepend, prefix)?;
+        let mut x = self.graph.push(role, "tokens", Op::Prepend(Prepend), prefix)?;
         if !self.vit.patch_positions {
             let tokens = self.graph.value(x).shape[1];
             let position = self.weight("pos_embed".into(), &[1, tokens, dim]);
-            x = self.graph.push(role, "positions", Op::Add, [x, position])?;
+            x = self.graph.push(role, "positions", Op::Add(Add), [x, position])?;
         }
         Ok(x)
     }
@@ -311,7 +316,8 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
         let (role, dim) = (Role::Ffn, self.vit.dim);
         let y = self.linear(role, &format!("{name}.fc1"), x, 4 * dim, true)?;
         let y = if self.vit.swiglu {
-            self.graph.push(role, format!("{name}.gate"), Op::SwiGlu, [y])?
+            self.graph
+                .push(role, format!("{name}.gate"), Op::SwiGlu(SwiGlu), [y])?
         } else {
             let gelu = Op::Activation(Activation::GeluErf);
             self.graph.push(role, format!("{name}.gelu"), gelu, [y])?
@@ -322,9 +328,9 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
     fn residual(&mut self, role: Role, name: &str, x: ValueId, mut y: ValueId) -> Result<ValueId> {
         if self.vit.layer_scale {
             let gamma = self.weight(format!("{name}.gamma"), &[self.vit.dim]);
-            y = self.graph.push(role, name, Op::Scale, [y, gamma])?;
+            y = self.graph.push(role, name, Op::Scale(Scale), [y, gamma])?;
         }
-        self.graph.push(role, format!("{name}.add"), Op::Add, [x, y])
+        self.graph.push(role, format!("{name}.add"), Op::Add(Add), [x, y])
     }
 
     fn attention_pool(&mut self, x: ValueId) -> Result<ValueId> {
@@ -340,7 +346,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
         let y = self.linear(Role::Attention, "pool.proj", y, dim, true)?;
         let z = self.norm("pool.norm", y)?;
         let z = self.mlp("pool", z)?;
-        let y = self.graph.push(Role::Ffn, "pool.add", Op::Add, [y, z])?;
+        let y = self.graph.push(Role::Ffn, "pool.add", Op::Add(Add), [y, z])?;
         self.graph
             .push(Role::Other, "pool", Op::Pool(Pool::Token(0)), [y])
     }

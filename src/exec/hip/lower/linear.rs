@@ -217,7 +217,7 @@ struct Scratch {
 
 impl Scratch {
     fn of(plan: &Plan, step: &Step, spec: &Linear) -> Self {
-        let result = plan.buffer(step.output);
+        let result = plan.buffer(step.output());
         let elements: usize = result.shape.iter().product();
         let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
         let x_elements: usize = match bytes_of_x(plan, step) {
@@ -344,7 +344,7 @@ impl Lowering<'_> {
             Float8Scale::Row => rows,
             Float8Scale::Fixed(scale) => self.step_of_float8(scale)?[0],
         };
-        let result = self.plan.buffer(self.step.output).float8();
+        let result = self.plan.buffer(self.step.output()).float8();
         call.gemm.inputs = float8;
         call.gemm.output = if result.is_some() {
             float8

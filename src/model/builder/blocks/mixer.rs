@@ -5,7 +5,7 @@ use super::{Builder, Packed};
 use crate::error::Result;
 use crate::graph::{Role, ValueId};
 use crate::model::vit::{Mlp, Norm, NormKind, Vit};
-use crate::ops::{Combine, Op, Transpose};
+use crate::ops::{Add, Combine, Op, Transpose};
 
 /// PyTorch's default, which the gate's norm has whatever the others have.
 const GATE_NORM: Norm = Norm {
@@ -79,7 +79,7 @@ impl Builder<'_> {
         let y = self.linear(Role::Ffn, &format!("{step}.fc2"), gated, &name, [dim, half], true)?;
         Ok(self
             .graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?)
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// `x + ls1 · mix(norm1(x)ᵀ)ᵀ`.
@@ -99,7 +99,7 @@ impl Builder<'_> {
         let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls1"))?;
         Ok(self
             .graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?)
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// `x + ls2 · mlp_channels(norm2(x))`.
@@ -111,7 +111,7 @@ impl Builder<'_> {
         let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls2"))?;
         Ok(self
             .graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?)
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// Some outputs of a layer, and the network's activation of them.
