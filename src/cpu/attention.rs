@@ -31,8 +31,14 @@ impl CpuOp for Attention {
         let tokens = |(index, channel)| Tokens::of(operands, &values, index, channel);
         let [q, k, v] = self.places().map(tokens);
         let (q, k, v) = (q?, k?, v?);
-        let bias = self.bias_operand().map(|index| operands.values(index)).transpose()?;
-        let mask = self.key_mask_operand().map(|index| operands.values(index)).transpose()?;
+        let bias = self
+            .bias_operand()
+            .map(|index| operands.values(index))
+            .transpose()?;
+        let mask = self
+            .key_mask_operand()
+            .map(|index| operands.values(index))
+            .transpose()?;
         let batch = operands.result_shape(0)[0];
         let products = Products::new(operands.dtype());
         run((self, products), [q, k, v], (bias, mask), batch, results[0])?;

@@ -16,7 +16,14 @@ impl CpuOp for PatchConv {
         };
         let bias = operands.optional(self.bias, 2)?;
         let weight = operands.weight(1, operands.dtype())?;
-        convolve(self, operands.values(0)?, [height, width], &weight, bias, results[0])?;
+        convolve(
+            self,
+            operands.values(0)?,
+            [height, width],
+            &weight,
+            bias,
+            results[0],
+        )?;
         Ok(())
     }
 

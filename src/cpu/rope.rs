@@ -11,19 +11,19 @@ impl CpuOp for Rope {
             return Err("takes tokens and a table".into());
         };
         let extents = [tokens, channels, places];
-        rope(self, operands.source(0)?, operands.values(1)?, extents, results[0]);
+        rope(
+            self,
+            operands.source(0)?,
+            operands.values(1)?,
+            extents,
+            results[0],
+        );
         Ok(())
     }
 }
 
 /// Rotates `[B, tokens, channels]`, with the table of the last `places` tokens.
-fn rope(
-    spec: &Rope,
-    x: Source<'_>,
-    table: &[f32],
-    [tokens, channels, places]: [usize; 3],
-    out: &mut [f32],
-) {
+fn rope(spec: &Rope, x: Source<'_>, table: &[f32], [tokens, channels, places]: [usize; 3], out: &mut [f32]) {
     let Rope {
         heads,
         head_dim,

@@ -10,7 +10,13 @@ impl CpuOp for Tokens {
         let image = operands.shape(0)?.iter().skip(1).product();
         let prefix = operands.optional(self.prefix, 1)?;
         let position = operands.optional(self.position, operands.count().saturating_sub(1))?;
-        join(operands.values(0)?, image, prefix.as_slice(), position, results[0]);
+        join(
+            operands.values(0)?,
+            image,
+            prefix.as_slice(),
+            position,
+            results[0],
+        );
         Ok(())
     }
 }

@@ -102,7 +102,9 @@ impl Definition for AllReduce {
 
     fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
         let partials = ranks.iter().map(|operands| operands.first().copied());
-        let partials = partials.collect::<Option<Vec<&Array<T>>>>().ok_or(OpError::Missing("x"))?;
+        let partials = partials
+            .collect::<Option<Vec<&Array<T>>>>()
+            .ok_or(OpError::Missing("x"))?;
         let sum = |operands: &Vec<&Array<T>>| Ok(vec![self.sum(&partials, &operands[1..])?]);
         ranks.iter().map(sum).collect()
     }

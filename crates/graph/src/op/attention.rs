@@ -106,9 +106,7 @@ impl Attention {
 
     /// How many keys a query attends to, by the operands' shapes.
     pub fn keys(&self, operands: &[&[usize]]) -> usize {
-        let keys = operands
-            .get(self.operands.keys())
-            .and_then(|shape| shape.get(1));
+        let keys = operands.get(self.operands.keys()).and_then(|shape| shape.get(1));
         keys.map_or(0, |keys| keys.saturating_sub(self.first_key))
     }
 
@@ -209,8 +207,7 @@ impl Attention {
                 match *k {
                     [b, n, channels] if channels == c && v == k => (q, [b, n, c]),
                     _ => {
-                        let reason =
-                            format!("`k` and `v` have shapes {k:?} and {v:?}, expected [B, N, {c}]");
+                        let reason = format!("`k` and `v` have shapes {k:?} and {v:?}, expected [B, N, {c}]");
                         return Err(reason.into());
                     }
                 }

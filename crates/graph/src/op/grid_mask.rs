@@ -19,7 +19,11 @@ pub(super) fn extents(image: &[usize]) -> Result<(usize, usize), OpError> {
         [batch, height, width, 3] if height > width && (height - 1).is_multiple_of(width.max(2)) => {
             Ok((batch, patch_grid::most_patches([height, width])))
         }
-        _ => Err(OpError::layout("the image", image, "[B, P·p + 1, p, 3] of P patches")),
+        _ => Err(OpError::layout(
+            "the image",
+            image,
+            "[B, P·p + 1, p, 3] of P patches",
+        )),
     }
 }
 

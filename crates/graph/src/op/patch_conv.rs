@@ -69,7 +69,11 @@ impl Definition for PatchConv {
             for p in 0..patches {
                 let (top, left) = (p / (width / w) * h, p % (width / w) * w);
                 for d in 0..channels {
-                    let mut sum = if self.bias { operands[2].values()[d] } else { T::ZERO };
+                    let mut sum = if self.bias {
+                        operands[2].values()[d]
+                    } else {
+                        T::ZERO
+                    };
                     for c in 0..3 {
                         for i in 0..h {
                             for j in 0..w {

@@ -75,12 +75,22 @@ impl Definition for Rope {
                 expect("table", table, &[1, places, of_heads])?;
                 one(x)
             }
-            _ => Err(OpError::layout("`table`", table, format!("at most {tokens} tokens"))),
+            _ => Err(OpError::layout(
+                "`table`",
+                table,
+                format!("at most {tokens} tokens"),
+            )),
         }
     }
 
     fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
-        let rotated = [results[0][0], operands[1][1], self.rotated, self.heads, self.head_dim];
+        let rotated = [
+            results[0][0],
+            operands[1][1],
+            self.rotated,
+            self.heads,
+            self.head_dim,
+        ];
         FLOPS_PER_ELEMENT * count(&rotated)
     }
 

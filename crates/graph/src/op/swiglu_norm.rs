@@ -68,7 +68,9 @@ impl Definition for SwiGluNorm {
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
         let gated = SwiGlu.eval(&operands[..1]).unwrap_or_default();
-        let amplified = gated.first().map_or(1.0, |gated| cancellation(gated, d, self.epsilon));
+        let amplified = gated
+            .first()
+            .map_or(1.0, |gated| cancellation(gated, d, self.epsilon));
         narrow(dtype) + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d)
     }
 }

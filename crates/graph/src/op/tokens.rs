@@ -58,7 +58,10 @@ impl Definition for Tokens {
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let mut x = operands[0].clone();
         if self.position {
-            Add.compute(&[operands[0], operands[operands.len() - 1]], std::slice::from_mut(&mut x));
+            Add.compute(
+                &[operands[0], operands[operands.len() - 1]],
+                std::slice::from_mut(&mut x),
+            );
         }
         let prefixes = if self.prefix { &operands[1..2] } else { &[] };
         prepend::join(prefixes, &x, &mut results[0]);
