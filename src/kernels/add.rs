@@ -1,6 +1,10 @@
 //! `add`: `factor · gamma · x + y`, where `gamma` and `y` may be left out.
 
+use hipvit_graph::op::{Add, Affine, MulScalar, OpError, Scale};
+
+use super::Unit;
 use super::bindings::AddArgs;
+use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 
 impl AddArgs {
@@ -49,6 +53,73 @@ unsafe impl KernelArguments for AddArgs {
         visit(optional(Access::read("gamma", self.gamma, gamma)));
         visit(optional(Access::read("y", self.y, y)));
         visit(Access::write("out", self.out, all));
+    }
+}
+
+impl Lower for Add {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("add"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let y = (step.address(1)?, rows(step.shape_of(1)?)?);
+        one(AddArgs::new(
+            [step.address(0)?, step.out],
+            step.matrix()?,
+            1.0,
+            0,
+            Some(y),
+        )?)
+    }
+}
+
+impl Lower for Scale {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("add"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let gamma = step.address(1)?;
+        one(AddArgs::new(
+            [step.address(0)?, step.out],
+            step.matrix()?,
+            1.0,
+            gamma,
+            None,
+        )?)
+    }
+}
+
+impl Lower for Affine {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("add"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let (gamma, y) = (step.address(1)?, (step.address(2)?, 1));
+        one(AddArgs::new(
+            [step.address(0)?, step.out],
+            step.matrix()?,
+            1.0,
+            gamma,
+            Some(y),
+        )?)
+    }
+}
+
+impl Lower for MulScalar {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("add"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        one(AddArgs::new(
+            [step.address(0)?, step.out],
+            step.matrix()?,
+            self.0,
+            0,
+            None,
+        )?)
     }
 }
 

@@ -1,6 +1,10 @@
 //! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual; `all_reduce_norm` normalises its
 //! rows, too.
 
+use hipvit_graph::op::{AllReduce, OpError};
+
+use super::Unit;
+use super::lower::{AllReduceCall, Call, Lower, Lowering};
 use std::borrow::Cow;
 
 use super::bindings::{
@@ -214,5 +218,30 @@ unsafe impl KernelArguments for AllReduceArgs {
             self.control,
             size_of::<AllReduceControl>(),
         ));
+    }
+}
+
+impl Lower for AllReduce {
+    fn unit(&self) -> Option<Unit> {
+        (self.bias || self.residual).then(|| Unit::of("bias_activation"))
+    }
+
+    /// The sum, in place where the plan has it so, with bias and residual.
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let [rows, channels] = step.matrix()?;
+        let residual = if self.residual {
+            step.address(1 + usize::from(self.bias))?
+        } else {
+            0
+        };
+        Ok(vec![Call::AllReduce(AllReduceCall {
+            from: step.address(0)?,
+            to: step.out,
+            bias: if self.bias { step.address(1)? } else { 0 },
+            residual,
+            rows,
+            channels,
+            dtype: step.plan.dtype(),
+        })])
     }
 }

@@ -2,6 +2,8 @@
 //! `attention_<D>_rope` rotates queries and keys; `attention_<D>_stats` also writes statistics of the softmax;
 //! `attention_<D>_split` for few queries.
 
+pub(crate) mod lower;
+
 use std::borrow::Cow;
 
 use super::bindings::{

@@ -1,6 +1,10 @@
 //! `bias_activation`: `activation(x + bias) + residual`, what follows a linear layer's GEMM.
 
+use hipvit_graph::op::OpError;
+
+use super::Unit;
 use super::bindings::{ActivationCode, BiasActivationArgs};
+use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, Launch, Target, extent, float8, visit_biased};
 use crate::ops::Activation;
 
@@ -62,5 +66,16 @@ unsafe impl KernelArguments for BiasActivationArgs {
         let operands = [self.x, self.bias, self.residual, self.out];
         let elements = [element, float8::element(element, self.float8_factor)];
         visit_biased(operands, elements, [self.rows, self.channels], visit);
+    }
+}
+
+impl Lower for Activation {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("bias_activation"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let addresses = [step.address(0)?, 0, 0, step.out];
+        one(BiasActivationArgs::new(addresses, step.matrix()?, Some(*self))?)
     }
 }

@@ -1,7 +1,12 @@
 //! `grid_mask`: which tokens are an image's own.
 
+use hipvit_graph::op::{GridMask, OpError};
+
+use super::Unit;
 use super::bindings::{ELEMENTWISE_THREADS, GridMaskArgs, PATCH_GRID_BYTES, PatchGrids};
+use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use crate::graph::plan::Operand;
 use crate::patch_grid;
 
 impl PatchGrids {
@@ -63,5 +68,30 @@ unsafe impl KernelArguments for GridMaskArgs {
             self.out,
             bytes(1, &[self.images, self.tokens]),
         ));
+    }
+}
+
+impl Lower for GridMask {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("grid_mask"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let &[images, tokens] = step.shape else {
+            return Err("is not of images and tokens".into());
+        };
+        one(GridMaskArgs::new(step.grids(0)?, step.out, [images, tokens])?)
+    }
+}
+
+impl Lowering<'_> {
+    /// The grids of the images that are operand `index`.
+    pub(super) fn grids(&self, index: usize) -> Result<PatchGrids, OpError> {
+        match (self.operand(index)?, self.shape_of(index)?) {
+            (Operand::Input, &[_, height, width, _]) => {
+                Ok(PatchGrids::of_images(self.addresses.input, [height, width]))
+            }
+            _ => Err("takes the image that is given, not one that is computed".into()),
+        }
     }
 }

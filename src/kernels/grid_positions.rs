@@ -1,6 +1,10 @@
 //! `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
 
+use hipvit_graph::op::{GridPositions, OpError};
+
+use super::Unit;
 use super::bindings::{GridPositionsArgs, PatchGrids};
+use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
 
 impl GridPositionsArgs {
@@ -51,5 +55,20 @@ unsafe impl KernelArguments for GridPositionsArgs {
         ));
         self.grids.visit(self.images, visit);
         visit(Access::write("out", self.out, all));
+    }
+}
+
+impl Lower for GridPositions {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("grid_positions"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let (&[images, tokens, channels], &[side, ..]) = (step.shape, step.shape_of(1)?) else {
+            return Err("takes tokens and a table".into());
+        };
+        let addresses = [step.address(0)?, step.address(1)?, step.out];
+        let extents = [images, tokens, channels];
+        one(GridPositionsArgs::new(addresses, step.grids(2)?, extents, side)?)
     }
 }

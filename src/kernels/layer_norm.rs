@@ -1,5 +1,10 @@
 //! `layer_norm` and `rms_norm`, of x or of x + residual, over the channels; `_few` for few rows, `_wide` for longer ones.
 
+use hipvit_graph::op::{LayerNorm, OpError, RmsNorm, Rounding};
+
+use super::Unit;
+use super::bindings::{NormQuantizeArgs, QuantizeArgs};
+use super::lower::{Call, Lower, Lowering, one};
 use std::borrow::Cow;
 
 use super::bindings::{
@@ -125,5 +130,52 @@ unsafe impl KernelArguments for LayerNormArgs {
         let result = float8::element(element, self.float8_factor);
         let all = bytes(result, &[self.rows, self.channels]);
         visit(Access::write("out", self.out, all));
+    }
+}
+
+impl Lower for LayerNorm {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("layer_norm"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let addresses = [step.address(0)?, step.address(1)?, step.address(2)?, step.out];
+        step.norm(LayerNormArgs::new(addresses, step.groups()?, self.epsilon)?)
+    }
+}
+
+impl Lower for RmsNorm {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("layer_norm"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let addresses = [step.address(0)?, step.address(1)?, step.out];
+        step.norm(LayerNormArgs::rms(addresses, step.groups()?, self.epsilon)?)
+    }
+}
+
+impl Lowering<'_> {
+    /// The norm as its result is stored.
+    fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, OpError> {
+        let result = self.plan.buffer(self.step.output());
+        let Some(scales) = result.row_scales() else {
+            return one(self.float8().map_or(norm, |step| norm.to_float8(step)));
+        };
+        let addresses = [0, self.out, self.out + scales as u64];
+        let quantize = match result.rounding {
+            Some(Rounding::Int8(levels)) => QuantizeArgs::int8(addresses, self.matrix()?, levels)?,
+            _ => QuantizeArgs::float8_rows(addresses, self.matrix()?)?,
+        };
+        one(NormQuantizeArgs::new(LayerNormArgs { out: 0, ..norm }, quantize))
+    }
+
+    /// The result as rows of the channels that are normalised together, which are as many as the weight's.
+    fn groups(&self) -> Result<[usize; 2], OpError> {
+        let elements: usize = self.shape.iter().product();
+        match *self.shape_of(1)? {
+            [channels] if channels > 0 => Ok([elements / channels, channels]),
+            ref shape => Err(format!("its weight has shape {shape:?}, expected [D]").into()),
+        }
     }
 }

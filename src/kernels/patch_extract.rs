@@ -1,5 +1,10 @@
 //! `patch_extract` and `patch_extract_chw`: patches as the rows of the patch GEMM, normalised on the way.
 
+use hipvit_graph::op::{Linear, Op, OpError};
+
+use super::Unit;
+use super::lower::{Call, LinearCall, Lower, Lowering, one};
+use crate::graph::plan::{Operand, Plan, Step};
 use std::borrow::Cow;
 
 use super::bindings::{ELEMENTWISE_THREADS, PatchExtractArgs};
@@ -115,5 +120,98 @@ unsafe impl KernelArguments for PatchExtractChwArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         self.0.accesses_of(size_of::<f32>(), element, visit);
+    }
+}
+
+impl Lower for PatchExtract {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("patch_extract"))
+    }
+
+    /// One kernel by the order of the pixels; or, as [selected](crate::exec::select), the pixels as they are and a convolution.
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        match step.patch_embedding()? {
+            Some(call) => one(Call::Patches(call)),
+            None => one(step.extraction(self)?),
+        }
+    }
+}
+
+/// The two steps of a patch embedding of u8 pixels, which together are selected for: the buffer between them is as large for
+/// pixels as for patches, and the weight's order is that of both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PatchEmbeddingCall {
+    pub(crate) extract: PatchExtractArgs,
+    pub(crate) linear: LinearCall,
+}
+
+/// The steps of the patch embedding that `step` is one of: nothing else has the patches, and nothing but a bias follows.
+fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
+    let extract = match (&plan.node(step).op, step.inputs.first()) {
+        (Op::PatchExtract(_), _) => step,
+        (Op::Linear(_), Some(&Operand::Buffer(patches))) => {
+            plan.steps().get(plan.buffer(patches).first_step)?
+        }
+        _ => return None,
+    };
+    let Op::PatchExtract(PatchExtract {
+        layout: PixelLayout::Hwc,
+        ..
+    }) = plan.node(extract).op
+    else {
+        return None;
+    };
+    let patches = Operand::Buffer(extract.output());
+    let mut readers = plan.steps().iter().filter(|step| step.inputs.contains(&patches));
+    let (linear, None) = (readers.next()?, readers.next()) else {
+        return None;
+    };
+    let plain = matches!(
+        plan.node(linear).op,
+        Op::Linear(Linear {
+            activation: None,
+            residual: false,
+            ..
+        })
+    );
+    let is_output = plan.outputs().iter().any(|&(_, _, id)| id == extract.output());
+    (plain && linear.inputs.first() == Some(&patches) && !is_output).then_some([extract, linear])
+}
+
+impl Lowering<'_> {
+    /// The patch embedding that the step is of, if the candidates for such compute it.
+    pub(super) fn patch_embedding(&self) -> Result<Option<PatchEmbeddingCall>, OpError> {
+        let Some(steps) = embedding(self.plan, self.step) else {
+            return Ok(None);
+        };
+        let [extract, linear] = steps.map(|step| Lowering::new(self.plan, step, self.addresses));
+        let (Op::PatchExtract(patches), Op::Linear(projection)) =
+            (&self.plan.node(extract.step).op, &self.plan.node(linear.step).op)
+        else {
+            return Ok(None);
+        };
+        Ok(match extract.extraction(patches)? {
+            KernelCall::PatchExtract(extract) => Some(PatchEmbeddingCall {
+                extract,
+                linear: linear.linear_call(projection)?,
+            }),
+            _ => None,
+        })
+    }
+
+    fn extraction(&self, spec: &PatchExtract) -> Result<KernelCall, OpError> {
+        if self.operand(0)? != Operand::Input {
+            return Err("takes the image that is given, not one that is computed".into());
+        }
+        let (height, width) = match (spec.layout, self.shape_of(0)?) {
+            (PixelLayout::Hwc, &[_, h, w, _]) | (PixelLayout::Chw, &[_, _, h, w]) => (h, w),
+            (_, shape) => return Err(format!("takes images, not {shape:?}").into()),
+        };
+        let extents = [self.plan.batch(), height, width];
+        Ok(PatchExtractArgs::call(
+            spec,
+            [self.addresses.input, self.out],
+            extents,
+        )?)
     }
 }

@@ -1,7 +1,11 @@
 //! `pool`: one vector per image from its tokens.
 
+use hipvit_graph::op::OpError;
+
+use super::Unit;
 use super::bindings::{POOL_SLICES, POOL_VECS, PoolArgs, PoolMode};
 use super::launch::check_channels;
+use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
 use crate::ops::Pool;
 
@@ -60,5 +64,19 @@ unsafe impl KernelArguments for PoolArgs {
             self.out,
             bytes(&[self.images, self.channels]),
         ));
+    }
+}
+
+impl Lower for Pool {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("pool"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let &[images, tokens, channels] = step.shape_of(0)? else {
+            return Err("takes tokens".into());
+        };
+        let addresses = [step.address(0)?, step.out];
+        one(PoolArgs::new(addresses, [images, tokens, channels], *self)?)
     }
 }

@@ -1,7 +1,13 @@
 //! `rope`: rotates pairs of channels of queries and keys, in place.
 
+use hipvit_graph::op::{AttentionOperands, Op, OpError};
+
+use super::Unit;
+use super::attention::lower::fused;
 use super::bindings::RopeArgs;
+use super::lower::{Call, CopyRows, Lower, Lowering};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use crate::graph::plan::{Operand, Plan, Step};
 use crate::ops::{Rope, RopePairs};
 
 impl RopeArgs {
@@ -57,5 +63,103 @@ unsafe impl KernelArguments for RopeArgs {
         visit(Access::read("table", self.table, bytes(element, &table)));
         let x = [self.images, self.tokens, self.channels];
         visit(Access::write("x", self.x, bytes(element, &x)));
+    }
+}
+
+impl Lower for Rope {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("rope"))
+    }
+
+    /// Rotates in place; or the attention that alone reads the result rotates, which then reads it as it was. Steps decide that, not a pass of
+    /// the graph: for few queries, and before MIOpen's attention, it is a kernel of its own after all, in place as the plan has it.
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let result = step.plan.buffer(step.step.output());
+        let reader = step.plan.steps().get(result.last_step);
+        if let Some((rotated, _)) = reader.and_then(|reader| rotation(step.plan, reader))
+            && rotated.node == step.step.node
+        {
+            return Ok(Vec::new());
+        }
+        let mut calls = Vec::new();
+        let from = step.address(0)?;
+        if from != step.out {
+            let [images, tokens, channels] = step.token_extents()?;
+            let bytes = channels * step.element();
+            calls.push(Call::CopyRows(CopyRows {
+                from,
+                from_stride: bytes,
+                to: step.out,
+                to_stride: bytes,
+                bytes,
+                rows: images * tokens,
+            }));
+        }
+        calls.push(step.rope_arguments(self)?.into());
+        Ok(calls)
+    }
+}
+
+/// The rotation that step `attention` computes, if it does.
+pub(crate) fn rotation<'a>(plan: &'a Plan, attention: &Step) -> Option<(&'a Step, &'a Rope)> {
+    let Op::Attention(spec) = &plan.node(attention).op else {
+        return None;
+    };
+    let (operand, rotated) = match spec.operands {
+        AttentionOperands::PackedQkv => (0, 2),
+        AttentionOperands::PackedKv => (1, 1),
+        AttentionOperands::Separate => return None,
+    };
+    let &Operand::Buffer(id) = attention.inputs.get(operand)? else {
+        return None;
+    };
+    let step = plan.steps().get(plan.buffer(id).first_step)?;
+    let Op::Rope(rope) = &plan.node(step).op else {
+        return None;
+    };
+    let takes = fused(plan, spec)
+        && plan.graph().optimizations().fusion
+        && !spec.bias
+        && spec.first_key == 0
+        && (rope.heads, rope.head_dim, rope.rotated) == (spec.heads, spec.head_dim, rotated);
+    let between = plan.steps().get(step.node + 1..attention.node)?;
+    let read = |step: &Step| step.inputs.contains(&Operand::Buffer(id));
+    let alone = plan.buffer(id).last_step == attention.node
+        && !between.iter().any(read)
+        && plan.outputs().iter().all(|&(_, _, output)| output != id);
+    (takes && alone && step.in_place == Some(0)).then_some((step, rope))
+}
+
+impl Lowering<'_> {
+    fn token_extents(&self) -> Result<[usize; 3], OpError> {
+        match *self.shape {
+            [images, tokens, channels] => Ok([images, tokens, channels]),
+            ref shape => Err(format!("rotates {shape:?}, which are no tokens").into()),
+        }
+    }
+
+    /// What rotates the result in place.
+    fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, OpError> {
+        let &[_, places, table_channels] = self.shape_of(1)? else {
+            return Err("takes tokens and a table".into());
+        };
+        let addresses = [self.out, self.address(1)?];
+        Ok(RopeArgs::new(
+            addresses,
+            self.token_extents()?,
+            [places, table_channels],
+            spec,
+        )?)
+    }
+
+    /// The rotation that this step, attention, computes, if it does.
+    pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, OpError> {
+        match rotation(self.plan, self.step) {
+            Some((step, spec)) => {
+                let rope = Lowering::new(self.plan, step, self.addresses);
+                rope.rope_arguments(spec).map(Some)
+            }
+            None => Ok(None),
+        }
     }
 }

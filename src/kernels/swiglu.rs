@@ -1,5 +1,9 @@
 //! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`; `swiglu_norm`: that, normalised over the channels.
 
+use hipvit_graph::op::{OpError, SwiGlu, SwiGluNorm};
+
+use super::Unit;
+use super::lower::{Call, Lower, Lowering, one};
 use std::borrow::Cow;
 
 use super::bindings::{SWIGLU_NORM_ROW, SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
@@ -142,5 +146,33 @@ unsafe impl KernelArguments for SwiGluNormArgs {
             self.out,
             bytes(result, &[self.rows, self.channels]),
         ));
+    }
+}
+
+impl Lower for SwiGlu {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("swiglu"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let arguments = SwiGluArgs::new([step.address(0)?, 0, step.out], step.matrix()?)?;
+        one(step
+            .float8()
+            .map_or(arguments, |scale| arguments.to_float8(scale)))
+    }
+}
+
+impl Lower for SwiGluNorm {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("swiglu"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let addresses = [step.address(0)?, step.address(1)?, step.address(2)?, step.out];
+        let arguments = SwiGluNormArgs::new(addresses, step.matrix()?, self.epsilon)?;
+        let arguments = arguments.padded(self.padding)?;
+        one(step
+            .float8()
+            .map_or(arguments, |scale| arguments.to_float8(scale)))
     }
 }

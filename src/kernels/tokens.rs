@@ -1,6 +1,10 @@
 //! `tokens`: prefix tokens before an image's patch tokens, to which position embeddings are added.
 
+use hipvit_graph::op::{OpError, Tokens};
+
+use super::Unit;
 use super::bindings::TokensArgs;
+use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 
 impl TokensArgs {
@@ -53,5 +57,29 @@ unsafe impl KernelArguments for TokensArgs {
             bytes(&[tokens, channels]),
         )));
         visit(Access::write("out", self.out, bytes(&[images, all, channels])));
+    }
+}
+
+impl Lower for Tokens {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("tokens"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let &[images, tokens, channels] = step.shape_of(0)? else {
+            return Err("takes tokens".into());
+        };
+        let (prefix, prefixes) = if self.prefix {
+            (step.address(1)?, rows(step.shape_of(1)?)?)
+        } else {
+            (0, 0)
+        };
+        let position = if self.position {
+            step.address(step.step.inputs.len().saturating_sub(1))?
+        } else {
+            0
+        };
+        let addresses = [step.address(0)?, prefix, position, step.out];
+        one(TokensArgs::new(addresses, [images, tokens, channels], prefixes)?)
     }
 }

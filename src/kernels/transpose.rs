@@ -1,7 +1,11 @@
 //! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma`, `y` and the last columns of `x` may be left out
 //! and zeros may follow each row of the result.
 
+use hipvit_graph::op::OpError;
+
+use super::Unit;
 use super::bindings::{TRANSPOSE_LINE, TRANSPOSE_ROWS, TRANSPOSE_THREADS, TransposeArgs};
+use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 use crate::ops::{Combine, Transpose};
 
@@ -60,5 +64,24 @@ unsafe impl KernelArguments for TransposeArgs {
         )));
         visit(optional(Access::read("y", self.y, all)));
         visit(Access::write("out", self.out, all));
+    }
+}
+
+impl Lower for Transpose {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("transpose"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        let &[images, rows, columns] = step.shape_of(0)? else {
+            return Err("takes tokens".into());
+        };
+        let gamma = if self.scale { step.address(1)? } else { 0 };
+        let y = match self.combine {
+            Some(_) => step.address(1 + usize::from(self.scale))?,
+            None => 0,
+        };
+        let addresses = [step.address(0)?, gamma, y, step.out];
+        one(TransposeArgs::new(addresses, [images, rows, columns], *self)?)
     }
 }

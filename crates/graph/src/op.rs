@@ -82,7 +82,7 @@ macro_rules! declare {
             /// Name, as `hipvit inspect` prints it.
             pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$Op(op) => op.name(),)*
+                    $(Self::$Op(op) => op.op_name(),)*
                 }
             }
 

@@ -71,7 +71,66 @@ fn generate(hip: &Path) -> Result<String> {
         HEAD_DIMS.1,
         values.len()
     )?;
+    text += &kernel_list(hip, &text)?;
     Ok(text)
+}
+
+/// Kernels that no step of a plan calls.
+const NOT_CALLED: [&str; 2] = ["all_reduce", "resize"];
+
+/// A macro that lists the kernels by header, with their argument structures.
+fn kernel_list(hip: &Path, bindings: &str) -> Result<String> {
+    let mut list = String::from(
+        "
+/// Calls the macro `$then` with every kernel that a step of a plan can call, by file: `{ file { Variant(Arguments), … } … }`. `$more` follow.
+macro_rules! kernel_list {
+    ($then:ident $(, $($more:tt)*)?) => {
+        $then! {
+            {
+",
+    );
+    for header in headers(hip)? {
+        let source = fs::read_to_string(hip.join(&header))?;
+        let file = header.trim_end_matches(".h");
+        if NOT_CALLED.contains(&file) {
+            continue;
+        }
+        writeln!(list, "                {file} {{")?;
+        let names = bindings
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub struct ")?.split(' ').next());
+        let mut names: Vec<&str> = names
+            .filter(|name| name.ends_with("Args") && declares(&source, name))
+            .collect();
+        names.sort_unstable();
+        for name in names {
+            let variant = name.trim_end_matches("Args");
+            writeln!(list, "                    {variant}({name}),")?;
+        }
+        writeln!(list, "                }}")?;
+    }
+    list += "            }
+            $($($more)*,)?
+        }
+    };
+}
+pub(crate) use kernel_list;
+";
+    Ok(list)
+}
+
+/// True if the header declares the structure `name`.
+fn declares(header: &str, name: &str) -> bool {
+    let mut words = header
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty());
+    let mut after_struct = false;
+    words.any(|word| {
+        let found = after_struct && word == name;
+        // An attribute may stand between them.
+        after_struct = word == "struct" || (after_struct && word == "alignas");
+        found
+    })
 }
 
 /// The kernels' own headers; what they include comes along.

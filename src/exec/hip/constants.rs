@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use half::{bf16, f16};
 
-use super::lower::SparseForm;
+use super::lower::{FACTOR_ALIGNMENT, SparseForm};
 use super::sparse::{SparseWeights, append_sparse};
 use crate::dtype::to_hip;
 use crate::error::Result;
@@ -17,9 +17,6 @@ use crate::tensor::DType;
 
 /// Alignment of each constant: enough for any vector load.
 const ALIGNMENT: usize = 256;
-
-/// Alignment of a scale of FP8: with 8 bytes cuBLASLt 13 refuses GEMMs (NOT_SUPPORTED).
-pub(super) const FACTOR_ALIGNMENT: usize = 16;
 
 /// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
 #[derive(Debug)]
@@ -140,17 +137,6 @@ impl HostConstants {
 /// What OCP's numbers are in this encoding's: bits that stand for `x` there stand for `x / unit` here.
 fn unit(float8: DType) -> f32 {
     if float8 == DType::F8E4M3Fnuz { 2.0 } else { 1.0 }
-}
-
-/// Where the scale of a weight `[n, k]` in FP8 is, or the scales of its rows, behind its first byte.
-pub(super) fn float8_scales(n: usize, k: usize) -> usize {
-    (n * k).next_multiple_of(FACTOR_ALIGNMENT)
-}
-
-/// Where the scales, f32, of the rows of a weight `[n, k]` in int8 are, behind its first byte; and the sums of the rows, i32.
-pub(super) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
-    let scales = (n * k).next_multiple_of(size_of::<f32>());
-    [scales, scales + n * size_of::<f32>()]
 }
 
 fn append_int8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32])) {

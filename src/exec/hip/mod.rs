@@ -28,6 +28,7 @@ mod miopen;
 mod overlap;
 mod pipeline;
 mod preprocess;
+mod problem;
 mod regions;
 mod report;
 mod reserve;
@@ -54,7 +55,7 @@ pub(super) use self::feed::Feed;
 use self::feed::Uploaded;
 use self::hipsparselt::Hipsparselt;
 use self::libraries::Libraries;
-use self::lower::{SparseForm, attention_units, rounding_units, unit};
+use self::lower::{Lower, SparseForm, attention_units, rounding_units};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 pub(crate) use self::sparse::SparseWeights;
@@ -213,7 +214,7 @@ impl HipExecutor {
         if dtype.size() == 1 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
-        let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
+        let units = graph.nodes().iter().filter_map(|node| node.op.unit());
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
         let rounding = rounding_units(graph, device.properties().arch());
         let units = units.chain(attention_units(graph)).chain(rounding);

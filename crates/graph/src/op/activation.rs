@@ -79,7 +79,7 @@ impl Definition for Activation {
     const NAME: &'static str = "activation";
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " {}", self.name())
+        write!(f, " {}", (*self).name())
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {

@@ -14,7 +14,7 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     const NAME: &'static str;
 
     /// Returns the name. Differs from [`NAME`](Self::NAME) only for ops that are registered at run time.
-    fn name(&self) -> &'static str {
+    fn op_name(&self) -> &'static str {
         Self::NAME
     }
 

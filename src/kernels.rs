@@ -2,60 +2,36 @@
 //! here `<name>.rs`: the constructor of its arguments, its launch plan, and the memory that it reads and writes.
 //!
 //! `bindings.rs` holds the argument structures and tile constants, generated from the headers. `library.rs` finds the code
-//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, its file here, and a line in
-//! `kernel_list`.
+//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, and its file here, which also has the [`Lower`](lower::Lower) of
+//! the ops that it computes; then run `scripts/kernel-bindings`.
 #![allow(
     unsafe_code,
     reason = "each kernel's `unsafe impl` states what its device code accesses"
 )]
 
-mod add;
-mod all_reduce;
-mod attention;
-mod attention_float8;
-mod bias_activation;
 #[rustfmt::skip]
 #[allow(dead_code, reason = "some constants are the device code's alone")]
 mod bindings;
+mod all_reduce;
 mod cache_folder;
+mod concat_channels;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
 mod float8;
-mod grid_mask;
-mod grid_positions;
-mod int8_gemm;
 mod launch;
-mod layer_norm;
 mod library;
-mod norm_quantize;
-mod patch_extract;
-mod pool;
-mod quantize;
+pub(crate) mod linear;
+pub(crate) mod lower;
 mod resize;
-mod rope;
-mod softmax;
-mod sparse_gemm;
-mod swiglu;
 #[cfg(test)]
 mod tests;
-mod tokens;
-mod transpose;
 
 use std::borrow::Cow;
 
 pub(crate) use all_reduce::AllReduceGroup;
-pub(crate) use attention::{
-    AttentionSplitArgs, ScoreBias, Strided, Variant as AttentionVariant, is_fused, unit as attention_unit,
-    visibility,
-};
-pub(crate) use attention_float8::unit as attention_float8_unit;
-pub(crate) use bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionFloat8Args, AttentionRopeArgs,
-    AttentionStatisticsArgs, BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
-    Int8GemmArgs, LayerNormArgs, NormQuantizeArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs,
-    RopeArgs, SoftmaxArgs, SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
-};
+pub(crate) use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
+pub(crate) use bindings::*;
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
 pub(crate) use int8_gemm::has_int8_gemm;
@@ -103,50 +79,28 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access));
 }
 
-/// Every kernel that a step of a plan can call: calls `$then!` with `Variant(Arguments), …`.
-macro_rules! kernel_list {
-    ($then:ident) => {
-        $then! {
-            Add(AddArgs),
-            Attention(AttentionArgs),
-            AttentionBias(AttentionBiasArgs),
-            AttentionFloat8(AttentionFloat8Args),
-            AttentionRope(AttentionRopeArgs),
-            AttentionSplit(AttentionSplitArgs),
-            AttentionStatistics(AttentionStatisticsArgs),
-            BiasActivation(BiasActivationArgs),
-            Dequantize(DequantizeArgs),
-            GridMask(GridMaskArgs),
-            GridPositions(GridPositionsArgs),
-            Int8Gemm(Int8GemmArgs),
-            LayerNorm(LayerNormArgs),
-            NormQuantize(NormQuantizeArgs),
-            PatchExtract(PatchExtractArgs),
-            PatchExtractChw(PatchExtractChwArgs),
-            Pool(PoolArgs),
-            Quantize(QuantizeArgs),
-            Rope(RopeArgs),
-            Softmax(SoftmaxArgs),
-            SparseGemm(SparseGemmArgs),
-            SwiGlu(SwiGluArgs),
-            SwiGluNorm(SwiGluNormArgs),
-            Tokens(TokensArgs),
-            Transpose(TransposeArgs),
-        }
-    };
-}
-
 macro_rules! kernel_call {
-    ($($variant:ident($arguments:ty),)*) => {
+    (
+        { $($module:ident { $($variant:ident($arguments:ident),)* })* }
+        $($more:ident($more_arguments:ty),)*
+    ) => {
+        $(pub(crate) mod $module;)*
+
         /// A kernel with its arguments, whose addresses are the device's.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub(crate) enum KernelCall {
-            $($variant($arguments),)*
+            $($($variant(bindings::$arguments),)*)*
+            $($more($more_arguments),)*
         }
 
-        $(impl From<$arguments> for KernelCall {
-            fn from(arguments: $arguments) -> Self {
+        $($(impl From<bindings::$arguments> for KernelCall {
+            fn from(arguments: bindings::$arguments) -> Self {
                 Self::$variant(arguments)
+            }
+        })*)*
+        $(impl From<$more_arguments> for KernelCall {
+            fn from(arguments: $more_arguments) -> Self {
+                Self::$more(arguments)
             }
         })*
 
@@ -158,7 +112,8 @@ macro_rules! kernel_call {
             /// As [`Kernels::launch`].
             pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
-                    $(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*
+                    $($(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*)*
+                    $(Self::$more(arguments) => kernels.launch(stream, arguments, operands),)*
                 }
             }
 
@@ -169,7 +124,8 @@ macro_rules! kernel_call {
             /// As [`Kernels::geometry`].
             pub(crate) fn geometry(self, kernels: &Kernels) -> Result<Launch> {
                 match self {
-                    $(Self::$variant(arguments) => kernels.geometry(arguments),)*
+                    $($(Self::$variant(arguments) => kernels.geometry(arguments),)*)*
+                    $(Self::$more(arguments) => kernels.geometry(arguments),)*
                 }
             }
 
@@ -180,7 +136,8 @@ macro_rules! kernel_call {
             /// Why no code takes the arguments.
             pub(crate) fn unit(&self) -> Result<Unit, String> {
                 match self {
-                    $(Self::$variant(arguments) => arguments.unit(),)*
+                    $($(Self::$variant(arguments) => arguments.unit(),)*)*
+                    $(Self::$more(arguments) => arguments.unit(),)*
                 }
             }
 
@@ -191,7 +148,8 @@ macro_rules! kernel_call {
             /// Why no entry takes the arguments.
             pub(crate) fn entry(&self) -> Result<Cow<'static, str>, String> {
                 match self {
-                    $(Self::$variant(arguments) => arguments.entry(),)*
+                    $($(Self::$variant(arguments) => arguments.entry(),)*)*
+                    $(Self::$more(arguments) => arguments.entry(),)*
                 }
             }
 
@@ -199,13 +157,18 @@ macro_rules! kernel_call {
             #[cfg(test)]
             pub(crate) fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
                 match self {
-                    $(Self::$variant(arguments) => arguments.accesses(element, visit),)*
+                    $($(Self::$variant(arguments) => arguments.accesses(element, visit),)*)*
+                    $(Self::$more(arguments) => arguments.accesses(element, visit),)*
                 }
             }
         }
     };
 }
-kernel_list!(kernel_call);
+bindings::kernel_list!(
+    kernel_call,
+    AttentionSplit(AttentionSplitArgs),
+    PatchExtractChw(PatchExtractChwArgs)
+);
 
 /// The name of a kernel's entry for a dtype: `layer_norm_f16`.
 fn entry(kernel: &str, dtype: DType) -> String {

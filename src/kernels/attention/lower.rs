@@ -1,25 +1,26 @@
 //! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V. Or MIOpen's, as
 //! [selected](crate::exec::select).
 
-use super::{Call, Lowering, one, shape_of};
+use hipvit_graph::op::{Attention, OpError};
+
+use super::{ScoreBias, Strided, Variant, is_fused, unit, visibility};
 use crate::dtype::to_hip;
-use crate::exec::select::AttentionShape;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
-use crate::kernels::{
-    AddArgs, AttentionArgs, AttentionFloat8Args, KernelCall, QuantizeArgs, RopeArgs, ScoreBias, SoftmaxArgs,
-    Strided, Visibility, is_fused, visibility,
+use crate::kernels::bindings::{
+    AddArgs, AttentionArgs, AttentionFloat8Args, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility,
 };
-use crate::ops::{Attention, AttentionOperands};
+use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
+use crate::kernels::{KernelCall, Unit, attention_float8};
 use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
-pub(super) fn fused(plan: &Plan, spec: &Attention) -> bool {
+pub(crate) fn fused(plan: &Plan, spec: &Attention) -> bool {
     plan.graph().optimizations().fused_attention && is_fused(spec)
 }
 
 /// The memory that the scores of unfused attention take.
-pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
+pub(crate) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     if fused(plan, spec) {
         return 0;
     }
@@ -31,20 +32,6 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
         _ => 1,
     });
     spec.heads * queries * keys * plan.dtype().size()
-}
-
-/// The scratch memory of attention: of unfused attention scores, and where the result is FP8 the one before; of attention in FP8 the
-/// operands that it rounds.
-pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
-    if spec.float8.is_some() {
-        return float8_offsets(plan, step, spec).1;
-    }
-    let scores = score_bytes(plan, step, spec).next_multiple_of(ALIGNMENT);
-    let result = plan.buffer(step.output());
-    match result.float8() {
-        Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
-        _ => scores,
-    }
 }
 
 /// Where the operands that are to be rounded to FP8 go in the scratch memory, and its size. Those that are stored in FP8 have no place.
@@ -70,36 +57,26 @@ fn float8_offsets(plan: &Plan, step: &Step, spec: &Attention) -> (Vec<Option<usi
 
 /// Self-attention of all images: queries, keys, values and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::exec) struct AttentionCall {
-    pub(in crate::exec) spec: Attention,
-    pub(in crate::exec) images: usize,
-    pub(in crate::exec) dtype: DType,
-    pub(in crate::exec) operands: [Strided; 4],
+pub(crate) struct AttentionCall {
+    pub(crate) spec: Attention,
+    pub(crate) images: usize,
+    pub(crate) dtype: DType,
+    pub(crate) operands: [Strided; 4],
     /// Where there is one, only the crate's own kernels compute it.
-    pub(in crate::exec) bias: Option<ScoreBias>,
+    pub(crate) bias: Option<ScoreBias>,
     /// What rotates queries and keys, in place, if the fused kernel does not.
-    pub(in crate::exec) rope: Option<RopeArgs>,
+    pub(crate) rope: Option<RopeArgs>,
     /// Where the key mask lies, u8 `[images, keys]`; 0 without. With one, as with a bias.
-    pub(in crate::exec) key_mask: u64,
+    pub(crate) key_mask: u64,
     /// Memory for the scores, where there is no fused kernel.
-    pub(in crate::exec) scratch: u64,
+    pub(crate) scratch: u64,
     /// The step of the result, if it is FP8; then too, only the crate's own kernels compute it.
-    pub(in crate::exec) float8: Option<f32>,
+    pub(crate) float8: Option<f32>,
 }
 
 impl AttentionCall {
-    pub(in crate::exec) fn shape(&self) -> AttentionShape {
-        AttentionShape {
-            images: self.images,
-            heads: self.spec.heads,
-            tokens: self.operands[0].tokens,
-            head_dim: self.spec.head_dim,
-            dtype: to_hip(self.dtype),
-        }
-    }
-
     /// By the crate's own kernels.
-    pub(super) fn own(&self) -> Result<Vec<Call>, String> {
+    pub(crate) fn own(&self) -> Result<Vec<Call>, OpError> {
         if is_fused(&self.spec) {
             one(fused_attention(self)?)
         } else {
@@ -108,15 +85,42 @@ impl AttentionCall {
     }
 }
 
-impl Lowering<'_> {
-    pub(super) fn attention(&self, spec: &Attention) -> Result<Vec<Call>, String> {
-        if spec.statistics {
-            return self.attention_with_statistics(spec);
+impl Lower for Attention {
+    fn unit(&self) -> Option<Unit> {
+        if self.statistics {
+            return unit(self.head_dim, Variant::Statistics);
         }
-        self.attention_alone(spec)
+        if self.float8.is_some() {
+            return attention_float8::unit(self.head_dim);
+        }
+        let variant = if self.bias { Variant::Bias } else { Variant::Plain };
+        Some(unit(self.head_dim, variant).unwrap_or(Unit::of("softmax")))
     }
 
-    fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        if self.statistics {
+            step.attention_with_statistics(self)
+        } else {
+            step.attention_alone(self)
+        }
+    }
+
+    /// Of unfused attention scores, and where the result is FP8 the one before; of attention in FP8 the operands that it rounds.
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        if self.float8.is_some() {
+            return float8_offsets(plan, step, self).1;
+        }
+        let scores = score_bytes(plan, step, self).next_multiple_of(ALIGNMENT);
+        let result = plan.buffer(step.output());
+        match result.float8() {
+            Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
+            _ => scores,
+        }
+    }
+}
+
+impl Lowering<'_> {
+    fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
         if let Some(step) = spec.float8 {
             return self.attention_float8(spec, step);
         }
@@ -136,7 +140,7 @@ impl Lowering<'_> {
     }
 
     /// Of queries, keys and values in FP8, which are rounded first where they are not stored so.
-    fn attention_float8(&self, spec: &Attention, step: f32) -> Result<Vec<Call>, String> {
+    fn attention_float8(&self, spec: &Attention, step: f32) -> Result<Vec<Call>, OpError> {
         if self.addresses.float8.is_none() || !spec.is_plain_of_whole_heads() {
             return Err("is in FP8, in which the GPU does not compute it".into());
         }
@@ -159,7 +163,7 @@ impl Lowering<'_> {
             });
         }
         let heads = |(index, channel): (usize, usize)| self.heads_at((index, channel), addresses[index], 1);
-        let [q, k, v] = places_of(spec);
+        let [q, k, v] = spec.places();
         let q = heads(q)?;
         let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, 1)));
         let out = self.result_of(spec, &q, self.out);
@@ -169,7 +173,7 @@ impl Lowering<'_> {
     }
 
     /// A result in FP8 is rounded by a kernel of its own.
-    fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, String> {
+    fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, OpError> {
         let Some(step) = call.float8 else {
             return unfused_attention(&call);
         };
@@ -182,12 +186,12 @@ impl Lowering<'_> {
     }
 
     /// In one launch, where attention is fused.
-    fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+    fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
         if !is_fused(spec) {
             return Err(format!(
                 "needs the fused attention kernel, which there is none of for heads of {} channels: the CPU computes it",
                 spec.head_dim
-            ));
+            ).into());
         }
         let statistics = self.result(1)?;
         if fused(self.plan, spec) && spec.float8.is_none() {
@@ -201,10 +205,10 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, String> {
+    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, OpError> {
         let element = self.element();
         let heads = |(index, channel)| self.heads_at((index, channel), self.address(index)?, element);
-        let [q, k, v] = places_of(spec);
+        let [q, k, v] = spec.places();
         let q = heads(q)?;
         let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, element)));
         let out = self.result_of(spec, &q, out);
@@ -221,7 +225,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, String> {
+    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, OpError> {
         if !spec.bias {
             return Ok(None);
         }
@@ -236,7 +240,7 @@ impl Lowering<'_> {
         }))
     }
 
-    fn key_mask(&self, spec: &Attention) -> Result<u64, String> {
+    fn key_mask(&self, spec: &Attention) -> Result<u64, OpError> {
         if !spec.key_mask {
             return Ok(0);
         }
@@ -255,11 +259,11 @@ impl Lowering<'_> {
         (index, channel): (usize, usize),
         address: u64,
         element: usize,
-    ) -> Result<Strided, String> {
+    ) -> Result<Strided, OpError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
-            ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
+            ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
         };
         Ok(Strided {
             address: address + (channel * element) as u64,
@@ -281,18 +285,8 @@ impl Lowering<'_> {
     }
 }
 
-/// The operand that has queries, keys and values, and the channel of its tokens that they begin with.
-fn places_of(spec: &Attention) -> [(usize, usize); 3] {
-    let channels = spec.heads * spec.head_dim;
-    match spec.operands {
-        AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
-        AttentionOperands::PackedQkv => [(0, 0), (0, channels), (0, 2 * channels)],
-        AttentionOperands::PackedKv => [(0, 0), (1, 0), (1, channels)],
-    }
-}
-
 /// Keys or values, of elements of so many bytes, from the first that is attended to on.
-fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, String> {
+fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, OpError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
     Ok(Strided {
@@ -307,12 +301,12 @@ fn visible(call: &AttentionCall) -> Visibility {
     visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
 
-fn arguments(call: &AttentionCall) -> Result<AttentionArgs, String> {
+fn arguments(call: &AttentionCall) -> Result<AttentionArgs, OpError> {
     let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
     Ok(call.float8.map_or(arguments, |step| arguments.to_float8(step)))
 }
 
-fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
+fn fused_attention(call: &AttentionCall) -> Result<KernelCall, OpError> {
     let arguments = arguments(call)?;
     Ok(match (call.bias, call.rope) {
         (Some(bias), _) => arguments.with_bias(bias)?.into(),
@@ -322,13 +316,13 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
 }
 
 /// Fused attention and the statistics of its softmax, at `address`.
-fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, String> {
+fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, OpError> {
     Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
 /// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
 /// the scores, so that those of f16 do not overflow before. A bias is added between them and the softmax.
-fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
+fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, OpError> {
     let &AttentionCall {
         spec,
         images,

@@ -5,46 +5,50 @@
 //! x has its own, the library does so, or sums in f32 to scratch memory and a kernel does the rest. In int8, x is rounded row by row,
 //! too; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
 
-use super::{Call, Lowering, one, rows};
+use hipvit_graph::op::{Activation, Float8Scale, Levels, Linear, OpError, Rounding};
+
+use super::bindings::{BiasActivationArgs, DequantizeArgs, Int8GemmArgs, QuantizeArgs, SparseGemmArgs};
+use super::lower::{Call, FACTOR_ALIGNMENT, Lower, Lowering, one, rows, shape_of};
+use super::{KernelCall, Unit};
 use crate::dtype::to_hip;
-use crate::exec::hip::constants::{float8_scales, int8_tables};
-use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
-use crate::kernels::{
-    BiasActivationArgs, DequantizeArgs, Int8GemmArgs, KernelCall, QuantizeArgs, SparseGemmArgs,
-};
-use crate::ops::{Activation, Float8Scale, Levels, Linear, Rounding};
 
-/// Whether a kernel of the crate can follow or precede the GEMM.
-pub(super) fn needs_kernel(spec: &Linear) -> bool {
-    spec.bias || spec.activation.is_some() || spec.residual
+/// Where the scales of a weight in FP8 begin behind it.
+pub(crate) fn float8_scales(n: usize, k: usize) -> usize {
+    (n * k).next_multiple_of(FACTOR_ALIGNMENT)
+}
+
+/// Where the scales and the sums of an int8 weight's rows begin behind it.
+pub(crate) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
+    let scales = (n * k).next_multiple_of(size_of::<f32>());
+    [scales, scales + n * size_of::<f32>()]
 }
 
 /// `activation(x · weightᵀ + bias) + residual`; `bias` and `residual` may be 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::exec) struct LinearCall {
-    pub(in crate::exec) gemm: Gemm,
-    pub(in crate::exec) x: u64,
-    pub(in crate::exec) weight: u64,
-    pub(in crate::exec) bias: u64,
-    pub(in crate::exec) residual: u64,
-    pub(in crate::exec) out: u64,
+pub(crate) struct LinearCall {
+    pub(crate) gemm: Gemm,
+    pub(crate) x: u64,
+    pub(crate) weight: u64,
+    pub(crate) bias: u64,
+    pub(crate) residual: u64,
+    pub(crate) out: u64,
     /// As large as the result in the activations' type, where the residual lies where the result goes and an activation comes
     /// before it, and where the result is FP8. In int8 and in FP8 by rows, the sums of a library.
-    pub(in crate::exec) scratch: u64,
-    pub(in crate::exec) activation: Option<Activation>,
+    pub(crate) scratch: u64,
+    pub(crate) activation: Option<Activation>,
     /// If x and the weight are in FP8.
-    pub(in crate::exec) float8: Option<Float8Call>,
+    pub(crate) float8: Option<Float8Call>,
     /// If x and the weight are in int8.
-    pub(in crate::exec) int8: Option<Int8Call>,
+    pub(crate) int8: Option<Int8Call>,
     /// If the weight is 2:4 sparse, and the device can skip its zeros.
-    pub(in crate::exec) sparse: Option<SparseForm>,
+    pub(crate) sparse: Option<SparseForm>,
 }
 
 /// How a 2:4 sparse weight lies on a device that can skip its zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::exec) enum SparseForm {
+pub(crate) enum SparseForm {
     /// With them, for the libraries.
     Dense,
     /// Without, for `sparse_gemm`.
@@ -55,68 +59,48 @@ pub(in crate::exec) enum SparseForm {
 
 /// The scales of a GEMM in FP8: addresses of an f32 each, or of one for each row of x and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::exec) struct Float8Call {
-    pub(in crate::exec) rows: bool,
-    pub(in crate::exec) x: u64,
-    pub(in crate::exec) weight: u64,
+pub(crate) struct Float8Call {
+    pub(crate) rows: bool,
+    pub(crate) x: u64,
+    pub(crate) weight: u64,
     /// The result's, if it is FP8.
-    pub(in crate::exec) out: Option<Float8Result>,
+    pub(crate) out: Option<Float8Result>,
 }
 
 /// What the bytes of a GEMM in int8 stand for: addresses of the scale and zero point of each row of x, and of the scale and the sum of
 /// each row of the weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::exec) struct Int8Call {
-    pub(in crate::exec) ranges: u64,
-    pub(in crate::exec) scales: u64,
-    pub(in crate::exec) column_sums: u64,
+pub(crate) struct Int8Call {
+    pub(crate) ranges: u64,
+    pub(crate) scales: u64,
+    pub(crate) column_sums: u64,
 }
 
 /// The step of a result in FP8, and the address of its reciprocal, which the GEMM multiplies by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::exec) struct Float8Result {
-    pub(in crate::exec) step: f32,
-    pub(in crate::exec) reciprocal: u64,
+pub(crate) struct Float8Result {
+    pub(crate) step: f32,
+    pub(crate) reciprocal: u64,
 }
 
 /// A GEMM, and the kernel that finishes its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::exec) struct Unfused {
-    pub(in crate::exec) gemm: Gemm,
-    pub(in crate::exec) c: u64,
-    pub(in crate::exec) kernel: Option<KernelCall>,
+pub(crate) struct Unfused {
+    pub(crate) gemm: Gemm,
+    pub(crate) c: u64,
+    pub(crate) kernel: Option<KernelCall>,
 }
 
 impl LinearCall {
-    pub(in crate::exec) fn shape(&self) -> LinearShape {
-        let float8 = self.float8.map(|float8| Float8Shape {
-            activations: self.gemm.wide,
-            result: float8.out.is_some(),
-            rows: float8.rows,
-        });
-        LinearShape {
-            m: self.gemm.m,
-            n: self.gemm.n,
-            k: self.gemm.k,
-            dtype: self.gemm.inputs,
-            float8,
-            int8: self.int8.map(|_| self.gemm.wide),
-            sparse: self.sparse.is_some(),
-            bias: self.bias != 0,
-            activation: self.activation,
-            residual: self.residual != 0,
-        }
-    }
-
     /// With a weight that is packed.
-    pub(in crate::exec) fn packed(&self) -> Result<SparseGemmArgs, String> {
+    pub(crate) fn packed(&self) -> Result<SparseGemmArgs, String> {
         let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
         let Gemm { m, n, k, .. } = self.gemm;
         SparseGemmArgs::new(addresses, [m, n, k], self.activation)
     }
 
     /// In int8, as one kernel.
-    pub(in crate::exec) fn bytes(&self) -> Result<Int8GemmArgs, String> {
+    pub(crate) fn bytes(&self) -> Result<Int8GemmArgs, String> {
         let Int8Call {
             ranges,
             scales,
@@ -136,7 +120,7 @@ impl LinearCall {
 
     /// Without an epilogue. A residual that lies where the result goes is added by the GEMM itself; before an activation
     /// that would be wrong, and the GEMM writes to scratch memory, as it does where the result is FP8.
-    pub(in crate::exec) fn unfused(&self) -> Result<Unfused, String> {
+    pub(crate) fn unfused(&self) -> Result<Unfused, String> {
         if let Some(int8) = self.int8 {
             return self.unfused_int8(int8);
         }
@@ -219,7 +203,7 @@ impl Scratch {
     fn of(plan: &Plan, step: &Step, spec: &Linear) -> Self {
         let result = plan.buffer(step.output());
         let elements: usize = result.shape.iter().product();
-        let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
+        let x = step.inputs.first().map_or(&[][..], |&x| shape_of(plan, x));
         let x_elements: usize = match bytes_of_x(plan, step) {
             Some(_) => 0,
             None => x.iter().product(),
@@ -266,12 +250,6 @@ impl Scratch {
     }
 }
 
-/// The scratch memory of a linear layer, in bytes.
-pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Linear) -> usize {
-    let [.., end] = Scratch::of(plan, step, spec).offsets();
-    end
-}
-
 /// Where x lies, if it is in 8 bits there.
 fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
     match step.inputs.first() {
@@ -280,19 +258,32 @@ fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
     }
 }
 
-impl Lowering<'_> {
-    pub(super) fn linear(&self, spec: &Linear) -> Result<Vec<Call>, String> {
-        match spec.rounding {
-            None | Some(Rounding::Bf16) => match self.patch_embedding()? {
+impl Lower for Linear {
+    /// The kernel that can follow or precede the GEMM.
+    fn unit(&self) -> Option<Unit> {
+        let needed = self.bias || self.activation.is_some() || self.residual;
+        needed.then(|| Unit::of("bias_activation"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+        match self.rounding {
+            None | Some(Rounding::Bf16) => match step.patch_embedding()? {
                 Some(call) => one(Call::Projection(call)),
-                None => one(Call::Linear(self.linear_call(spec)?)),
+                None => one(Call::Linear(step.linear_call(self)?)),
             },
-            Some(Rounding::Float8(scale)) => self.linear_float8(spec, scale),
-            Some(Rounding::Int8(levels)) => self.linear_int8(spec, levels),
+            Some(Rounding::Float8(scale)) => step.linear_float8(self, scale),
+            Some(Rounding::Int8(levels)) => step.linear_int8(self, levels),
         }
     }
 
-    pub(super) fn linear_call(&self, spec: &Linear) -> Result<LinearCall, String> {
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        let [.., end] = Scratch::of(plan, step, self).offsets();
+        end
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn linear_call(&self, spec: &Linear) -> Result<LinearCall, OpError> {
         let [n, inner @ ..] = self.shape_of(1)? else {
             return Err("the weight is a scalar".into());
         };
@@ -325,7 +316,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn linear_float8(&self, spec: &Linear, scale: Float8Scale) -> Result<Vec<Call>, String> {
+    fn linear_float8(&self, spec: &Linear, scale: Float8Scale) -> Result<Vec<Call>, OpError> {
         let Some(float8) = self.addresses.float8 else {
             return Err("is in FP8, which the GPU does not multiply".into());
         };
@@ -369,7 +360,7 @@ impl Lowering<'_> {
     }
 
     /// Where x in 8 bits lies, or is to be written, and what its rows have beside them.
-    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), String> {
+    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), OpError> {
         if let Some(buffer) = bytes_of_x(self.plan, self.step) {
             let x = self.address(0)?;
             return Ok((x, x + buffer.row_scales().unwrap_or(0) as u64));
@@ -379,7 +370,7 @@ impl Lowering<'_> {
         Ok((at(x), at(rows)))
     }
 
-    fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, String> {
+    fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, OpError> {
         let mut call = self.linear_call(spec)?;
         let Gemm { m, n, k, .. } = call.gemm;
         let mut calls = Vec::with_capacity(2);
@@ -397,14 +388,5 @@ impl Lowering<'_> {
         });
         calls.push(Call::Linear(call));
         Ok(calls)
-    }
-
-    pub(super) fn activation(&self, activation: Activation) -> Result<Vec<Call>, String> {
-        let addresses = [self.address(0)?, 0, 0, self.out];
-        one(BiasActivationArgs::new(
-            addresses,
-            self.matrix()?,
-            Some(activation),
-        )?)
     }
 }

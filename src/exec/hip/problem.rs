@@ -1,0 +1,66 @@
+//! What there is to select for a call.
+
+use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
+use crate::dtype::to_hip;
+use crate::exec::select::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
+
+impl Call {
+    /// What there is to select for it.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        match self {
+            Self::Linear(call) => Some(call.shape().into()),
+            Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
+            Self::Attention(call) => Some(call.shape().into()),
+            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce(_) => None,
+        }
+    }
+}
+
+impl LinearCall {
+    pub(crate) fn shape(&self) -> LinearShape {
+        let float8 = self.float8.map(|float8| Float8Shape {
+            activations: self.gemm.wide,
+            result: float8.out.is_some(),
+            rows: float8.rows,
+        });
+        LinearShape {
+            m: self.gemm.m,
+            n: self.gemm.n,
+            k: self.gemm.k,
+            dtype: self.gemm.inputs,
+            float8,
+            int8: self.int8.map(|_| self.gemm.wide),
+            sparse: self.sparse.is_some(),
+            bias: self.bias != 0,
+            activation: self.activation,
+            residual: self.residual != 0,
+        }
+    }
+}
+
+impl AttentionCall {
+    pub(crate) fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            images: self.images,
+            heads: self.spec.heads,
+            tokens: self.operands[0].tokens,
+            head_dim: self.spec.head_dim,
+            dtype: to_hip(self.dtype),
+        }
+    }
+}
+
+impl PatchEmbeddingCall {
+    pub(crate) fn shape(&self) -> PatchEmbeddingShape {
+        let Self { extract, linear } = self;
+        PatchEmbeddingShape {
+            images: extract.images as usize,
+            height: extract.height as usize,
+            width: extract.width as usize,
+            patch: [extract.patch_height as usize, extract.patch_width as usize],
+            n: linear.gemm.n,
+            dtype: linear.gemm.inputs,
+            bias: linear.bias != 0,
+        }
+    }
+}
