@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use hipvit_image::ImageErrorKind;
+
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -121,20 +123,20 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Why an image cannot be decoded or used. A file that cannot be read is an [`Error::Io`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ImageErrorKind {
-    /// It is in no supported format, or uses a variant of its format that is not supported.
-    Unsupported,
-    /// It ends before all of its pixels are there. Not every format's decoder can tell this from damage.
-    Truncated,
-    /// It is damaged.
-    Damaged,
-    /// It has more pixels than its [`Limits`](crate::image::Limits) allow, or than memory can hold.
-    TooLarge,
-    /// It decodes, but its sides cannot be brought to the model's size.
-    Size,
+impl From<hipvit_image::Error> for Error {
+    fn from(error: hipvit_image::Error) -> Self {
+        match error {
+            hipvit_image::Error::Io { path, source } => Self::Io { path, source },
+            hipvit_image::Error::Image { name, kind, reason } => Self::Image { name, kind, reason },
+            hipvit_image::Error::Config { file, reason } => Self::Config { file, reason },
+            hipvit_image::Error::Argument { what, reason } => Self::Argument { what, reason },
+            // Future variants, which carry their own message.
+            error => Self::Argument {
+                what: "image",
+                reason: error.to_string(),
+            },
+        }
+    }
 }
 
 impl Error {

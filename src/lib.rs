@@ -198,7 +198,6 @@ pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod drawing;
-mod encoding;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
@@ -206,11 +205,8 @@ pub mod exec;
 pub mod explain;
 #[doc(hidden)]
 pub mod float8;
-mod foreign;
 #[doc(hidden)]
 pub mod graph;
-pub mod image;
-mod json;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;
@@ -220,7 +216,6 @@ mod non_finite;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
-mod patch_grid;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
 pub mod peaks;
@@ -235,16 +230,11 @@ mod safetensors_file;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod session;
-#[cfg(any(feature = "cli", feature = "serve"))]
-mod signals;
 #[cfg(any(feature = "inspect", feature = "validate"))]
 #[doc(hidden)]
 pub mod table;
 #[doc(hidden)]
-pub mod temporary;
-#[doc(hidden)]
 pub mod tensor;
-mod threads;
 #[doc(hidden)]
 pub mod timeline;
 pub mod timing;
@@ -254,10 +244,13 @@ pub mod validate;
 #[cfg(feature = "text")]
 pub mod zero_shot;
 
-pub use error::{Error, ImageErrorKind, Result};
+pub use error::{Error, Result};
 pub use exec::select::{AllReduceKind, Overlap, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
+pub use hipvit_image as image;
+pub use hipvit_image::ImageErrorKind;
+pub(crate) use hipvit_image::{patch_grid, threads};
 pub use labels::{LabelSource, Labels};
 pub use ndarray;
 pub use non_finite::NonFinite;

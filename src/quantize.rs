@@ -46,7 +46,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::image::RgbImage;
 use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use crate::ops::Op;
-use crate::temporary::Listed;
+use hipvit_files::temporary::Listed;
 
 /// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
 const BALANCE: f32 = 0.5;

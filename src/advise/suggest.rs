@@ -367,5 +367,5 @@ fn host_resize_seconds(rule: &Preprocess) -> Result<f64> {
 /// An image to resize; what it shows does not matter to the time.
 pub(super) fn photograph() -> Result<RgbImage> {
     let [height, width] = PHOTOGRAPH;
-    RgbImage::new(width, height, vec![128; 3 * width * height])
+    Ok(RgbImage::new(width, height, vec![128; 3 * width * height])?)
 }

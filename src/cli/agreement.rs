@@ -6,9 +6,9 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use hipvit::hip::regular_file;
 use hipvit::model;
 use hipvit::pipeline::Source;
+use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -8,9 +8,9 @@ use anyhow::{Result, bail};
 use console::{Alignment, pad_str};
 use hipvit::digits;
 use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, Tally};
-use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
+use hipvit_files::regular_file;
 use serde::Serialize;
 
 use super::inputs::{DecodeArgs, images_below};

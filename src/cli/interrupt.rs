@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use hipvit::{Error, temporary};
+use hipvit::Error;
+use hipvit_files::temporary;
 use parking_lot::Mutex;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,7 +18,7 @@ use signal_hook::low_level::{emulate_default_handler, unregister};
 
 use super::output;
 use super::partial::JournalFile;
-use crate::signals::is_ignored;
+use hipvit_files::signals::is_ignored;
 
 /// The results to keep, once a run has some.
 static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);

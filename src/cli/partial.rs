@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use hipvit::hip::regular_file;
 use hipvit::pipeline::{ItemParts, Source};
+use hipvit_files::regular_file;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

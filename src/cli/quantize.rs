@@ -7,7 +7,6 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::evaluate::LabelledSet;
-use hipvit::hip::regular_file;
 use hipvit::pipeline::Source;
 use hipvit::quantize::{
     ActivationRange, Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales,
@@ -15,6 +14,7 @@ use hipvit::quantize::{
 };
 use hipvit::table::{Column, Table};
 use hipvit::{DType, Device, Session};
+use hipvit_files::regular_file;
 
 use super::inputs::{DecodeArgs, images_below};
 use super::{Outcome, Usage, choices, completions, output, record, refused};

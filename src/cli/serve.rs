@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
-use hipvit::hip::regular_file;
 use hipvit::image::Limits;
 use hipvit::serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
+use hipvit_files::regular_file;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
@@ -388,7 +388,7 @@ impl Args {
         tracing::info!("stopping: finishing the requests in flight");
         if !server.stop() {
             drop(log);
-            hipvit::temporary::remove_all();
+            hipvit_files::temporary::remove_all();
             // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
             signal_hook::low_level::exit(0);
         }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
-use hipvit::temporary::{self, Listed};
+use hipvit_files::temporary::{self, Listed};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;

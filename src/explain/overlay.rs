@@ -57,7 +57,7 @@ pub fn colours(map: &Array2<f32>) -> Result<RgbImage> {
         .iter()
         .flat_map(|value| heat_colour(value / largest))
         .collect();
-    RgbImage::new(map.ncols(), map.nrows(), data)
+    Ok(RgbImage::new(map.ncols(), map.nrows(), data)?)
 }
 
 /// `map`, one value per pixel or per patch, over the greys of `image`: red where it is positive, blue where it is negative, at
@@ -188,7 +188,7 @@ pub fn tiles(images: &[RgbImage], columns: usize) -> Result<RgbImage> {
             data[at..at + row.len()].copy_from_slice(row);
         }
     }
-    RgbImage::new(width, height, data)
+    Ok(RgbImage::new(width, height, data)?)
 }
 
 /// The picture as a PNG file.

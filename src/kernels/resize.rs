@@ -285,9 +285,7 @@ mod tests {
 
     use super::pass::Geometry;
     use super::*;
-    use crate::image::{
-        Crop, Filter, Pass, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, noise,
-    };
+    use crate::image::{Crop, Filter, Pass, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule};
 
     const INPUT: u64 = 16;
 
@@ -401,7 +399,8 @@ mod tests {
             exact: bool,
             seed: u64,
         ) {
-            let image = noise(width, height, seed);
+            let bytes = (0..(3 * width * height) as u64).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]);
+            let image = RgbImage::new(width, height, bytes.collect()).unwrap();
             let resize = if exact { Resize::Exact { height: edge, width: 65 - edge } } else { Resize::Shortest { edge, longest: None } };
             let crop = Crop { height: crop, width: crop, rounding: Rounding::Torchvision, fill: [1, 2, 3] };
             let values = ValueRule { rescale: Rescale::None, normalize: None };

@@ -16,10 +16,10 @@ use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
 use super::weights::{Stored, Weights};
 use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, embedded, from_bytes};
 use crate::error::{Error, Result};
-use crate::json;
 use crate::ops::Float8Scale;
 use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
+use hipvit_files::json;
 
 /// A model's files, opened.
 #[derive(Debug)]

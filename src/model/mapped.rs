@@ -8,8 +8,8 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
 use crate::tensor::Bytes;
+use hipvit_files::regular_file;
 
 /// The file's bytes, read from disk on first access, and what is known of the file that was mapped.
 ///

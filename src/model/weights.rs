@@ -14,9 +14,9 @@ use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
 use super::weight_file::WeightFile;
 use super::{hub, mapped, renames};
 use crate::error::{Error, Result};
-use crate::foreign;
 use crate::ops::Rounding;
 use crate::tensor::{Bytes, DType, Tensor};
+use hipvit_files::foreign;
 
 /// A tensor of the weight file that the model does not need.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -78,7 +78,7 @@ pub use self::scheduler::Priority;
 use self::service::Service;
 use self::traces::Traces;
 use crate::error::{Error, Result};
-use crate::signals::is_ignored;
+use hipvit_files::signals::is_ignored;
 
 /// Minimum time for engines to end what runs when the server stops.
 const ENGINE_END_TIME: Duration = Duration::from_secs(2);

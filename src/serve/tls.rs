@@ -11,7 +11,7 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use super::options::TlsFiles;
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
+use hipvit_files::regular_file;
 
 /// Maximum size of a file of certificates, or of a key.
 const MAX_FILE: u64 = 1 << 20;

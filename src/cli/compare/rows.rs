@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hipvit::hip::regular_file;
+use hipvit_files::regular_file;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 

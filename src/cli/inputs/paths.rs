@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use percent_encoding::percent_decode_str;
 
-use crate::encoding::{EncodingError, to_utf8};
+use hipvit_files::encoding::{EncodingError, to_utf8};
 
 /// Returns the file or directory that an argument names: the path itself, or the path of a `file://` URL.
 ///

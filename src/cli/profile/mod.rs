@@ -14,8 +14,8 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::bench::DeviceInfo;
 use hipvit::hip::HardwareCounters;
-use hipvit::temporary::Listed;
 use hipvit::{Device, GraphMode, RunInput, RunOptions, Session};
+use hipvit_files::temporary::Listed;
 use serde::Serialize;
 
 use super::format::{Format, Formats, OutputArgs};

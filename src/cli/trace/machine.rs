@@ -13,8 +13,8 @@ use hipvit::bench::DeviceInfo;
 use hipvit::exec::Executor;
 use hipvit::explain::Trace;
 use hipvit::table::{Column, Table, paragraph};
-use hipvit::temporary::Listed;
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
+use hipvit_files::temporary::Listed;
 use serde::{Deserialize, Serialize};
 
 use super::places::Memory;

@@ -9,7 +9,7 @@ use ndarray::Array2;
 
 use super::backend::{Preparation, PrepareTimes, RunTimes};
 use super::*;
-use crate::error::ImageErrorKind;
+use crate::ImageErrorKind;
 use crate::image::Limits;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};

@@ -54,5 +54,5 @@ fn structured(width: usize, height: usize, seed: u64) -> Result<RgbImage> {
             }
         }
     }
-    RgbImage::new(width, height, bytes)
+    Ok(RgbImage::new(width, height, bytes)?)
 }
