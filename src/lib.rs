@@ -255,7 +255,7 @@ pub mod validate;
 pub mod zero_shot;
 
 pub use error::{Error, ImageErrorKind, Result};
-pub use exec::select::{AllReduceKind, Overlap, Sparse};
+pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::{LabelSource, Labels};

@@ -58,8 +58,8 @@ use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, Device, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
-    SessionBuilder, Sparse,
+    AllReduceKind, DType, Device, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
+    Sparse,
 };
 use progress::Progress;
 use ranks::Ranks;
@@ -169,17 +169,11 @@ pub struct ParallelArgs {
     /// auto (direct for small messages, where the GPUs can)
     #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
     all_reduce: AllReduceKind,
-    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
-    overlap: Overlap,
 }
 
 impl ParallelArgs {
     fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
-        builder
-            .parallel(self.kind)
-            .all_reduce(self.all_reduce)
-            .overlap(self.overlap)
+        builder.parallel(self.kind).all_reduce(self.all_reduce)
     }
 }
 
