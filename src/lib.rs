@@ -129,7 +129,7 @@
 //! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
-//! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
+//! - `serve`: `hipvit serve`, and the module `serve`.
 //!
 //! # Stability
 //!
