@@ -129,7 +129,7 @@
 //! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
-//! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
+//! - `serve`: `hipvit serve`, and the module `serve`.
 //!
 //! # Stability
 //!
@@ -245,7 +245,7 @@ pub mod validate;
 pub mod zero_shot;
 
 pub use error::{Error, Result};
-pub use exec::select::{AllReduceKind, Overlap, Sparse};
+pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use hipvit_image as image;

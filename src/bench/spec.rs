@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Rung;
 use crate::exec::GraphMode;
-use crate::exec::select::{AllReduceKind, Overlap, Sparse};
+use crate::exec::select::{AllReduceKind, Sparse};
 use crate::graph::Optimizations;
 use crate::hip::World;
 use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
@@ -40,8 +40,6 @@ pub struct Spec {
     pub reproducible: bool,
     /// See [`SessionBuilder::all_reduce`].
     pub all_reduce: AllReduceKind,
-    /// See [`SessionBuilder::overlap`].
-    pub overlap: Overlap,
     /// See [`SessionBuilder::sparse`].
     pub sparse: Sparse,
     /// Threads that call the session at once, for each of its replicas.
@@ -68,7 +66,6 @@ impl Default for Spec {
             hip_graphs: GraphMode::Auto,
             reproducible: false,
             all_reduce: AllReduceKind::default(),
-            overlap: Overlap::default(),
             sparse: Sparse::default(),
             in_flight: 1,
             optimizations: Optimizations::default(),
@@ -98,7 +95,6 @@ impl Spec {
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
             .all_reduce(self.all_reduce)
-            .overlap(self.overlap)
             .sparse(self.sparse)
             .optimizations(self.optimizations);
         if let Some(world) = &self.world {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, ResizeOn, Sparse};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Parallelism, ResizeOn, Sparse};
 
 /// Values of `--device` for help; other names and numbers are parsed too.
 static DEVICES: [(&str, &str); 6] = [
@@ -105,11 +105,6 @@ pub fn hip_graphs() -> impl TypedValueParser<Value = GraphMode> {
 /// `auto`, `direct`, `library`.
 pub fn all_reduce() -> impl TypedValueParser<Value = AllReduceKind> {
     PossibleValuesParser::new(["auto", "direct", "library"]).try_map(|text| AllReduceKind::from_str(&text))
-}
-
-/// `auto`, `on`, `off`.
-pub fn overlap() -> impl TypedValueParser<Value = Overlap> {
-    PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| Overlap::from_str(&text))
 }
 
 /// `auto`, `on`, `off`.

@@ -38,8 +38,6 @@ mod results;
 mod serve;
 mod target;
 mod texts;
-#[cfg(feature = "serve")]
-mod top;
 mod trace;
 mod tune;
 mod validate;
@@ -58,8 +56,8 @@ use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, Device, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
-    SessionBuilder, Sparse,
+    AllReduceKind, DType, Device, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
+    Sparse,
 };
 use progress::Progress;
 use ranks::Ranks;
@@ -104,9 +102,6 @@ enum Command {
     /// Serve models over HTTP and gRPC, by the Open Inference Protocol
     #[cfg(feature = "serve")]
     Serve(serve::Args),
-    /// Show what a server is doing: requests, latencies, batches and GPUs, from its metrics
-    #[cfg(feature = "serve")]
-    Top(top::Args),
     /// Show what a model needs, what bounds each step on a GPU, and what to change next
     Advise(advise::Args),
     /// Time models on random pixels
@@ -169,17 +164,11 @@ pub struct ParallelArgs {
     /// auto (direct for small messages, where the GPUs can)
     #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
     all_reduce: AllReduceKind,
-    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
-    overlap: Overlap,
 }
 
 impl ParallelArgs {
     fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
-        builder
-            .parallel(self.kind)
-            .all_reduce(self.all_reduce)
-            .overlap(self.overlap)
+        builder.parallel(self.kind).all_reduce(self.all_reduce)
     }
 }
 
@@ -433,7 +422,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let handler = match cli.command {
         // These end on signals in their own way.
         #[cfg(feature = "serve")]
-        Command::Serve(_) | Command::Top(_) => None,
+        Command::Serve(_) => None,
         _ => match interrupt::start() {
             Ok(handler) => Some(handler),
             Err(error) => return failed(&error),
@@ -449,8 +438,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Preprocess(args) => args.run(),
         #[cfg(feature = "serve")]
         Command::Serve(args) => args.run(),
-        #[cfg(feature = "serve")]
-        Command::Top(args) => args.run(),
         Command::Advise(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Profile(args) => args.run(),
@@ -476,11 +463,11 @@ fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
     if !cfg!(feature = "serve")
         && let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand)
-        && ["serve", "top"].contains(&command.as_str())
+        && command == "serve"
     {
-        output::note(&format!(
-            "`{command}` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)"
-        ));
+        output::note(
+            "`serve` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)",
+        );
     }
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)

@@ -367,7 +367,6 @@ impl<'a> Work<'a> {
         let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
         facts.add("--parallel", degrees);
         facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
-        facts.add("--overlap", lowercase(&args.parallel.overlap));
         facts.add("--sparse", lowercase(&args.sparse));
         facts.add("--strict", on_or_off(args.compute.strict));
         facts.add("--reproducible", on_or_off(args.compute.reproducible));

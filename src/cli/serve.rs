@@ -291,7 +291,7 @@ const MAX_TOKEN_FILE: u64 = 1 << 20;
 /// # Errors
 ///
 /// The file cannot be read, is not text, or has no token.
-pub(super) fn read_token(path: &Path) -> Result<String> {
+fn read_token(path: &Path) -> Result<String> {
     let bytes = regular_file::read_within(path, MAX_TOKEN_FILE).map_err(refused(path))?;
     let text = std::str::from_utf8(&bytes);
     let token = text.map_err(|_| anyhow!("{}: is not text in UTF-8", path.display()))?;

@@ -220,7 +220,6 @@ impl Args {
                             hip_graphs: self.hip_graphs,
                             reproducible: self.reproducible,
                             all_reduce: self.parallel.all_reduce,
-                            overlap: self.parallel.overlap,
                             sparse: self.sparse,
                             in_flight: self.in_flight,
                             ..Spec::default()

@@ -25,7 +25,6 @@ mod hipsparselt;
 mod libraries;
 mod lower;
 mod miopen;
-mod overlap;
 mod pipeline;
 mod preprocess;
 mod regions;
@@ -118,7 +117,6 @@ pub struct HipExecutor {
     anchor: Mutex<Option<Anchor>>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
-    overlapped_runs: AtomicU64,
     checked_runs: AtomicU64,
     recomputed_runs: AtomicU64,
 }
@@ -240,7 +238,6 @@ impl HipExecutor {
             anchor: Mutex::default(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
-            overlapped_runs: AtomicU64::new(0),
             checked_runs: AtomicU64::new(0),
             recomputed_runs: AtomicU64::new(0),
         })
@@ -352,7 +349,6 @@ impl HipExecutor {
         Replays {
             replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
             eager_runs: self.eager_runs.load(Ordering::Relaxed),
-            overlapped_runs: self.overlapped_runs.load(Ordering::Relaxed),
             checked_runs: self.checked_runs.load(Ordering::Relaxed),
             recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),
