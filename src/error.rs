@@ -149,18 +149,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
+    pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_owned(),
             source,
         }
     }
 
-    pub(crate) fn image(
-        name: impl Into<String>,
-        kind: ImageErrorKind,
-        reason: impl std::fmt::Display,
-    ) -> Self {
+    pub fn image(name: impl Into<String>, kind: ImageErrorKind, reason: impl std::fmt::Display) -> Self {
         Self::Image {
             name: name.into(),
             kind,
@@ -168,7 +164,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
+    pub fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
         Self::Config {
             file: file.as_ref().to_owned(),
             reason: reason.to_string(),
@@ -182,11 +178,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn tensor(
-        file: impl AsRef<Path>,
-        tensor: impl Into<String>,
-        reason: impl std::fmt::Display,
-    ) -> Self {
+    pub fn tensor(file: impl AsRef<Path>, tensor: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Tensor {
             file: file.as_ref().to_owned(),
             tensor: tensor.into(),
@@ -194,14 +186,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+    pub fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Graph {
             node: node.into(),
             reason: reason.to_string(),
         }
     }
 
-    pub(crate) fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
+    pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Argument {
             what,
             reason: reason.to_string(),

@@ -137,19 +137,6 @@
 //! them `exec`, `graph`, `kernels`, `ops`, `reference`, `tensor` and `validate`) are for this project's own program, tests
 //! and benchmarks; they may change in any release.
 
-#![cfg_attr(
-    not(feature = "validate"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "some internals are used by `validate` alone"
-    )
-)]
-
-// The command line names the library as a program of its own would.
-#[cfg(feature = "cli")]
-extern crate self as hipvit;
-
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -181,28 +168,13 @@ mod guide {
     struct Logit;
 }
 
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod advise;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod bench;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod certificate;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-#[allow(unreachable_pub, reason = "its modules are written as those of a program")]
-pub mod cli;
 pub mod digits;
-#[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod drawing;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
 pub mod exec;
-pub mod explain;
 #[doc(hidden)]
 pub mod float8;
 #[doc(hidden)]
@@ -211,26 +183,16 @@ pub mod graph;
 pub mod kernels;
 pub mod labels;
 pub mod model;
-mod nearest;
+pub mod nearest;
 mod non_finite;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
-#[cfg(feature = "validate")]
-#[doc(hidden)]
-pub mod peaks;
 pub mod pipeline;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod profile;
-pub mod quantize;
 #[doc(hidden)]
 pub mod reference;
 mod safetensors_file;
-#[cfg(feature = "serve")]
-pub mod serve;
 pub mod session;
-#[cfg(any(feature = "inspect", feature = "validate"))]
 #[doc(hidden)]
 pub mod table;
 #[doc(hidden)]
@@ -238,9 +200,6 @@ pub mod tensor;
 #[doc(hidden)]
 pub mod timeline;
 pub mod timing;
-#[cfg(feature = "validate")]
-#[doc(hidden)]
-pub mod validate;
 #[cfg(feature = "text")]
 pub mod zero_shot;
 
@@ -250,7 +209,7 @@ pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use hipvit_image as image;
 pub use hipvit_image::ImageErrorKind;
-pub(crate) use hipvit_image::{patch_grid, threads};
+pub use hipvit_image::{patch_grid, threads};
 pub use labels::{LabelSource, Labels};
 pub use ndarray;
 pub use non_finite::NonFinite;

@@ -208,7 +208,7 @@ impl Graph {
     }
 
     /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8), or attention does.
-    pub(crate) fn has_float8(&self) -> bool {
+    pub fn has_float8(&self) -> bool {
         let attends = |node: &Node| matches!(&node.op, Op::Attention(spec) if spec.float8.is_some());
         self.float8_weights().next().is_some() || self.nodes.iter().any(attends)
     }

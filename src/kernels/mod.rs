@@ -44,26 +44,26 @@ mod transpose;
 
 use std::borrow::Cow;
 
-pub(crate) use all_reduce::AllReduceGroup;
-pub(crate) use attention::{
+pub use all_reduce::AllReduceGroup;
+pub use attention::{
     AttentionSplitArgs, ScoreBias, Strided, Variant as AttentionVariant, is_fused, unit as attention_unit,
     visibility,
 };
-pub(crate) use attention_float8::unit as attention_float8_unit;
-pub(crate) use bindings::{
+pub use attention_float8::unit as attention_float8_unit;
+pub use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionFloat8Args, AttentionRopeArgs,
     AttentionStatisticsArgs, BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
     Int8GemmArgs, LayerNormArgs, NormQuantizeArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs,
     RopeArgs, SoftmaxArgs, SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
 };
-pub(crate) use cache_folder::cache_folder;
+pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
-pub(crate) use int8_gemm::has_int8_gemm;
+pub use int8_gemm::has_int8_gemm;
 use launch::Target;
-pub(crate) use library::{Kernels, Unit};
-pub(crate) use patch_extract::PatchExtractChwArgs;
-pub(crate) use resize::{DevicePass, ImagePass, ResizeKernels};
-pub(crate) use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
+pub use library::{Kernels, Unit};
+pub use patch_extract::PatchExtractChwArgs;
+pub use resize::{DevicePass, ImagePass, ResizeKernels};
+pub use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
 
 use crate::error::Result;
 use crate::hip::{Access, Launch, Operand, Stream};
@@ -140,7 +140,7 @@ macro_rules! kernel_call {
     ($($variant:ident($arguments:ty),)*) => {
         /// A kernel with its arguments, whose addresses are the device's.
         #[derive(Clone, Copy, Debug, PartialEq)]
-        pub(crate) enum KernelCall {
+        pub enum KernelCall {
             $($variant($arguments),)*
         }
 
@@ -156,7 +156,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// As [`Kernels::launch`].
-            pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
+            pub fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*
                 }
@@ -178,7 +178,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// Why no code takes the arguments.
-            pub(crate) fn unit(&self) -> Result<Unit, String> {
+            pub fn unit(&self) -> Result<Unit, String> {
                 match self {
                     $(Self::$variant(arguments) => arguments.unit(),)*
                 }

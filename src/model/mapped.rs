@@ -16,7 +16,7 @@ use hipvit_files::regular_file;
 /// # Errors
 ///
 /// [`Error::Io`] if the file cannot be opened or mapped.
-pub(crate) fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
+pub fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
     let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
     let metadata = file.metadata().map_err(|source| Error::io(path, source))?;
     // SAFETY: the map is read-only and private to this process. It is invalidated only if another process truncates the

@@ -187,7 +187,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Tensor`] naming what is inconsistent.
-    pub(super) fn unpack(&mut self) -> Result<()> {
+    pub fn unpack(&mut self) -> Result<()> {
         if self.scheme.as_ref().is_some_and(|scheme| scheme.packed) {
             self.sparsity = compressed_tensors::unpack(&mut self.tensors)?;
         }
@@ -240,7 +240,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Io`] if it cannot be opened or mapped, else as [`add`](Self::add).
-    pub(super) fn map(&mut self, file: &Path) -> Result<()> {
+    pub fn map(&mut self, file: &Path) -> Result<()> {
         let (bytes, metadata) = mapped::map(file)?;
         self.add(file, &bytes)?;
         self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());

@@ -132,7 +132,7 @@ pub(super) fn statistics_flops(spec: &Attention, inputs: &[&[usize]], output: &[
 
 /// The location of queries, keys or values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens<'a> {
+pub struct Tokens<'a> {
     /// The operand, from the first channel of the first token on.
     pub(crate) data: &'a [f32],
     /// Tokens per image.
@@ -439,7 +439,7 @@ impl Attention {
 
 impl AttentionOperands {
     /// The operand that the keys are in.
-    pub(crate) fn keys(self) -> usize {
+    pub fn keys(self) -> usize {
         match self {
             Self::PackedQkv => 0,
             Self::Separate | Self::PackedKv => 1,
@@ -447,7 +447,7 @@ impl AttentionOperands {
     }
 
     /// The operands before the bias.
-    pub(crate) fn count(self) -> usize {
+    pub fn count(self) -> usize {
         match self {
             Self::PackedQkv => 1,
             Self::PackedKv => 2,

@@ -39,7 +39,7 @@ pub fn round(x: f32, scale: f32) -> f32 {
 }
 
 /// All of `x`, rows of `channels`, [rounded](round).
-pub(crate) fn rounded(x: &[f32], channels: usize, scale: Float8Scale) -> Vec<f32> {
+pub fn rounded(x: &[f32], channels: usize, scale: Float8Scale) -> Vec<f32> {
     let mut y = vec![0.0; x.len()];
     let (piece, fixed) = match scale {
         Float8Scale::Fixed(scale) => (PIECE, Some(scale)),

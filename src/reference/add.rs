@@ -21,7 +21,7 @@ pub(super) fn affine(operands: &[&Array], y: &mut Array) {
     }
 }
 
-pub(super) fn map(x: &Array, y: &mut Array, f: impl Fn(f64) -> f64) {
+pub fn map(x: &Array, y: &mut Array, f: impl Fn(f64) -> f64) {
     for (y, &x) in y.values_mut().iter_mut().zip(x.values()) {
         *y = f(x);
     }

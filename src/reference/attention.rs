@@ -48,7 +48,7 @@ impl<'a> Packed<'a> {
 /// # Errors
 ///
 /// As for [`eval`](super::eval).
-pub(crate) fn masked_attention(
+pub fn masked_attention(
     spec: &Attention,
     operands: &[&Array],
     visible: impl Fn(usize, usize, usize) -> bool + Sync,
@@ -63,7 +63,7 @@ pub(crate) fn masked_attention(
 /// # Errors
 ///
 /// As for [`eval`](super::eval).
-pub(crate) fn masked_statistics(
+pub fn masked_statistics(
     spec: &Attention,
     operands: &[&Array],
     visible: impl Fn(usize, usize, usize) -> bool + Sync,

@@ -26,11 +26,11 @@ mod transpose;
 
 pub use all_reduce::all_reduce;
 pub use array::Array;
-pub(crate) use attention::{masked_attention, masked_statistics};
+pub use attention::{masked_attention, masked_statistics};
 pub use compare::{Difference, Mismatch, assert_close, check_close};
-pub(crate) use resize::resize;
-pub(crate) use softmax::masked_softmax;
-pub(crate) use tolerance::{fused_attention_tolerance, layer_norm_tolerance, rounded};
+pub use resize::resize;
+pub use softmax::masked_softmax;
+pub use tolerance::{fused_attention_tolerance, layer_norm_tolerance, rounded};
 pub use tolerance::{model_tolerance, op_tolerance, tolerance};
 
 use crate::ops::{Op, output_shape};

@@ -1,7 +1,7 @@
 //! Softmax of a row of scores.
 
 /// The softmax of scale · x over the visible keys of a row; the others get 0, and so do all of a row without visible keys.
-pub(crate) fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) -> Vec<f64> {
+pub fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) -> Vec<f64> {
     let keys: Vec<usize> = (0..row.len()).filter(|&key| visible(key)).collect();
     let mut weights: Vec<f64> = keys.iter().map(|&key| f64::from(scale) * row[key]).collect();
     softmax(&mut weights);

@@ -38,7 +38,7 @@ fn unit_roundoff(dtype: DType) -> f64 {
 
 /// The tolerance of what is computed from exact operands in f32, with errors of up to `roundings` times f32's unit roundoff,
 /// and then rounded to `dtype`.
-pub(crate) fn rounded(dtype: DType, roundings: f64) -> f64 {
+pub fn rounded(dtype: DType, roundings: f64) -> f64 {
     unit_roundoff(dtype) + roundings * unit_roundoff(DType::F32)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn rounded(dtype: DType, roundings: f64) -> f64 {
 /// channels, since an error of the scores is one of the exponential too, and at most 65 roundings and one per 16 keys, since
 /// the accumulators are rescaled once per tile of 32 and |y| ≤ max |v|. A narrow type rounds the weights for P·V and the
 /// result: an error of u · Σ p·|v| and one of u · |y|, which together are 2u of the largest.
-pub(crate) fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> f64 {
+pub fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> f64 {
     let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
     let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));
     match dtype {
@@ -59,7 +59,7 @@ pub(crate) fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usi
 /// `u·|y| + u₃₂·(24·max|x|/σ·|weight| + 4·|bias|)` for an element. The sums of a row go in parts of at most 32 and a tree,
 /// some 16 roundings of the largest |x|, which the deviation σ then divides. Where `reread`, the kernel reads x again as it
 /// was rounded to the dtype.
-pub(crate) fn layer_norm_tolerance(
+pub fn layer_norm_tolerance(
     operands: [&Array; 3],
     y: &Array,
     epsilon: f32,

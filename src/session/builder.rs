@@ -347,7 +347,7 @@ impl SessionBuilder {
     }
 
     /// A session of a model that is loaded already.
-    pub(crate) fn of_model(&self, model: Model) -> Result<Session> {
+    pub fn of_model(&self, model: Model) -> Result<Session> {
         self.read(Origin::Bytes, || Ok(model))
     }
 

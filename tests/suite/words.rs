@@ -45,7 +45,6 @@ fn images(output: &Output) -> Vec<String> {
 }
 
 #[test]
-#[cfg(feature = "serve")]
 fn an_error_has_its_causes_once() {
     let output = hipvit(["serve", "--token-file", "nofile"]);
     let text = stderr(&output);
@@ -340,7 +339,6 @@ fn trace_fits_the_terminal() {
 }
 
 #[test]
-#[cfg(feature = "serve")]
 fn the_commands_of_a_help_are_not_wrapped() {
     let output = run(&["serve", "--help"], &[("COLUMNS", "78")], b"");
     let curl = "    curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' \\\n      http://127.0.0.1:8000/v2/models/vit/infer\n";

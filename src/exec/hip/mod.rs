@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 
 use self::clock::Anchor;
 use self::constants::Constants;
-pub(crate) use self::constants::{HostConstants, append, unpack};
+pub use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 pub(super) use self::feed::Feed;
 use self::feed::Uploaded;
@@ -80,8 +80,8 @@ pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
 pub(crate) use self::reserve::Reserved;
 use self::run::results;
 pub(super) use self::run::{Finished, KeepResult};
-pub(crate) use self::run::{Running, Submission};
-pub(crate) use self::tensor::Processes;
+pub use self::run::{Running, Submission};
+pub use self::tensor::Processes;
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
 pub(super) use self::tensor::{TensorFinished, TensorRun};
@@ -339,7 +339,6 @@ impl HipExecutor {
     /// # Errors
     ///
     /// It cannot be had again.
-    #[cfg(feature = "validate")]
     pub fn code(&self) -> Result<Vec<(String, hip::Code)>> {
         self.kernels.code()
     }

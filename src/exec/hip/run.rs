@@ -22,13 +22,13 @@ use crate::timeline::{self, Activity};
 
 /// How a run is carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Submission {
+pub struct Submission {
     /// Each stage is timed.
-    pub(crate) timed: bool,
+    pub timed: bool,
     /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
-    pub(crate) sleeps: bool,
+    pub sleeps: bool,
     /// Results stay on the device: to the host go logits and embeddings alone, which tell whether a replay wrote them.
-    pub(crate) on_device: bool,
+    pub on_device: bool,
 }
 
 /// What [`HipExecutor::finish_on_device`] gives results to.
@@ -42,7 +42,7 @@ pub(in crate::exec) struct Finished {
 }
 
 /// A run that was submitted. Dropping it waits for its copies.
-pub(crate) struct Running<P> {
+pub struct Running<P> {
     uploads: VecDeque<Uploaded>,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
     /// What provided the input.

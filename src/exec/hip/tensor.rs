@@ -31,7 +31,7 @@ use self::agreement::Agreement;
 use self::group::{Group, Streams};
 use self::link::Links;
 use self::processes::Connected;
-pub(crate) use self::processes::Processes;
+pub use self::processes::Processes;
 use self::spin::spin;
 use self::worker::{Other, Worker};
 use super::direct::DirectRank;

@@ -4,9 +4,9 @@ use hipvit::graph::Node;
 use hipvit::hip::Device as Gpu;
 use hipvit::image::{Limits, RgbImage};
 use hipvit::ops::Op;
-use hipvit::quantize::{Options, Precision, quantize};
 use hipvit::reference::model_tolerance;
 use hipvit::{DType, Outputs, Parallelism, Session, SessionBuilder, digits};
+use hipvit_quantize::{Options, Precision, quantize};
 
 use super::{compare, device, dtypes, epsilon, gpu, pixels, run_pixels, same};
 use crate::at;

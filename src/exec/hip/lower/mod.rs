@@ -166,7 +166,7 @@ pub(super) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
 }
 
 /// The kernel that `op` needs beside the libraries, if any.
-pub(super) fn unit(op: &Op) -> Option<Unit> {
+pub fn unit(op: &Op) -> Option<Unit> {
     Some(match op {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),

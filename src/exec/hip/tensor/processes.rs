@@ -27,7 +27,7 @@ use crate::tensor::DType;
 
 /// Processes that have met to run one model, each with a GPU.
 #[derive(Debug)]
-pub(crate) struct Processes {
+pub struct Processes {
     rendezvous: Rendezvous,
     /// The name of each rank's GPU, with that of its host.
     gpus: Vec<String>,
