@@ -62,7 +62,7 @@ impl Work for Rank<'_> {
         for _ in 0..SUMS {
             if self.kind == Kind::Library {
                 self.comm
-                    .all_reduce(DType::BF16, Reduction::Sum, &self.x, &mut self.out)?;
+                    .all_reduce(hip::DType::BF16, Reduction::Sum, &self.x, &mut self.out)?;
                 continue;
             }
             let follows = self.kind != Kind::Direct;

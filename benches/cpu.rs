@@ -14,7 +14,7 @@ use hipvit::exec::{Arena, CpuExecutor};
 use hipvit::graph::plan::{Plan, Step};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
 use hipvit::ops::{
-    Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, Tokens,
+    Activation, Attention, AttentionOperands, LayerNorm, Linear, Op, PatchExtract, PixelLayout, Pool, Tokens,
 };
 use hipvit::tensor::Input;
 use hipvit::tensor::{DType, Tensor};
@@ -50,8 +50,8 @@ impl Builder {
     fn norm(&mut self, name: &str, x: ValueId) -> Result<ValueId> {
         let weight = self.constant(format!("{name}.weight"), &[DIM]);
         let bias = self.constant(format!("{name}.bias"), &[DIM]);
-        let op = Op::LayerNorm { epsilon: 1e-6 };
-        self.graph.push(Role::Other, name, op, [x, weight, bias])
+        let op = Op::LayerNorm(LayerNorm { epsilon: 1e-6 });
+        Ok(self.graph.push(Role::Other, name, op, [x, weight, bias])?)
     }
 
     fn linear(
@@ -71,7 +71,7 @@ impl Builder {
             ..Linear::default()
         });
         let inputs: Vec<ValueId> = [x, weight, bias].into_iter().chain(residual).collect();
-        self.graph.push(Role::Other, name, op, inputs)
+        Ok(self.graph.push(Role::Other, name, op, inputs)?)
     }
 }
 

@@ -116,6 +116,17 @@ pub enum Error {
     Hip(#[from] crate::hip::Error),
 }
 
+impl From<hipvit_graph::Error> for Error {
+    fn from(error: hipvit_graph::Error) -> Self {
+        match error {
+            hipvit_graph::Error::Graph { node, reason } => Self::Graph { node, reason },
+            hipvit_graph::Error::Op { node, source, .. } => Self::graph(node, source),
+            hipvit_graph::Error::Argument { what, reason } => Self::Argument { what, reason },
+            other => Self::graph("graph", other),
+        }
+    }
+}
+
 /// Writes the message, as [`Display`](fmt::Display) does. A `main` that returns a [`Result`] prints its error with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

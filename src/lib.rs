@@ -119,7 +119,7 @@
 //! - [`explain`]: attention maps, and which pixels a result comes from; the journey of one pixel.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 //! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
-//! - [`error`]: the error type.
+//! - [`dtype`]: conversion of element types to those of [`hip`] and back; [`error`]: the error type.
 //!
 //! # Features
 //!
@@ -168,35 +168,39 @@ mod guide {
     struct Logit;
 }
 
+#[doc(hidden)]
+pub mod cpu;
 pub mod digits;
 #[doc(hidden)]
 pub mod drawing;
+pub mod dtype;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
 pub mod exec;
 #[doc(hidden)]
-pub mod float8;
+pub mod graph {
+    //! Graphs of typed ops, and what `hipvit inspect` shows of them.
+
+    pub use hipvit_graph::*;
+
+    pub use crate::inspection;
+}
+#[cfg(test)]
+mod graph_tests;
 #[doc(hidden)]
-pub mod graph;
+pub mod inspection;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;
 pub mod model;
 pub mod nearest;
-mod non_finite;
-#[doc(hidden)]
-pub mod ops;
 pub mod outputs;
 pub mod pipeline;
-#[doc(hidden)]
-pub mod reference;
 mod safetensors_file;
 pub mod session;
 #[doc(hidden)]
 pub mod table;
-#[doc(hidden)]
-pub mod tensor;
 #[doc(hidden)]
 pub mod timeline;
 pub mod timing;
@@ -207,6 +211,8 @@ pub use error::{Error, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
+#[doc(hidden)]
+pub use hipvit_graph::{float8, non_finite, op as ops, reference, tensor};
 pub use hipvit_image as image;
 pub use hipvit_image::ImageErrorKind;
 pub use hipvit_image::{patch_grid, threads};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hipvit::model::InputKind;
-use hipvit::{DType, Device, Labels, ResizeOn, Session, SessionBuilder, hip};
+use hipvit::{DType, Device, Labels, ResizeOn, Session, SessionBuilder};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -91,8 +91,8 @@ fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
         Ok(name) => name.str()?.to_string(),
         Err(_) => dtype.str()?.to_string(),
     };
-    text.parse()
-        .map_err(|error: hip::Error| convert(dtype.py(), &error.into(), None))
+    text.parse::<DType>()
+        .map_err(|error| convert(dtype.py(), &error.into(), None))
 }
 
 fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {

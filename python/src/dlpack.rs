@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 
 use hipvit::DType;
+use hipvit::dtype::from_hip;
 use hipvit::hip::{Device, DlpackTensor, ForeignMemory, Stream};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -80,7 +81,7 @@ pub fn on_gpu(
     let shape = tensor.shape().iter().map(|&extent| extent as usize).collect();
     Ok(Some(DeviceTensor {
         memory,
-        dtype,
+        dtype: from_hip(dtype),
         shape,
         _tensor: tensor,
     }))

@@ -9,7 +9,7 @@ pub(super) fn step_args(plan: &Plan, step: &Step) -> Map<String, Value> {
     let node = plan.node(step);
     let fields = [
         ("op", json!(node.op.to_string())),
-        ("shape", json!(plan.buffer(step.output).shape)),
+        ("shape", json!(plan.buffer(step.output()).shape)),
         ("dtype", json!(plan.dtype().to_string())),
         ("flops", json!(step.flops)),
         ("bytes_read", json!(step.bytes_read)),

@@ -15,7 +15,9 @@ use super::vit::{Norm, NormKind, Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, OutputKind, Role, ValueId};
-use crate::ops::{Activation, Linear, Op, PatchConv};
+use crate::ops::{
+    Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, RmsNorm,
+};
 use crate::tensor::Tensor;
 
 pub(super) use text::build_text;
@@ -148,7 +150,9 @@ impl Builder<'_> {
         }
         let positions = self.positions()?;
         if let Some(Table { patches, .. }) = positions {
-            x = self.graph.push(Role::Patch, "positions", Op::Add, [x, patches])?;
+            x = self
+                .graph
+                .push(Role::Patch, "positions", Op::Add(Add), [x, patches])?;
         }
         let mut tokens = Vec::new();
         let mut row = 0;
@@ -183,13 +187,17 @@ impl Builder<'_> {
                     rows.end
                 );
                 let position = self.derived(name, &position, &[1, count, dim])?;
-                token = self.graph.push(Role::Patch, step, Op::Add, [token, position])?;
+                token = self
+                    .graph
+                    .push(Role::Patch, step, Op::Add(Add), [token, position])?;
             }
             tokens.push(token);
         }
         if !tokens.is_empty() {
             tokens.push(x);
-            x = self.graph.push(Role::Patch, "tokens", Op::Prepend, tokens)?;
+            x = self
+                .graph
+                .push(Role::Patch, "tokens", Op::Prepend(Prepend), tokens)?;
         }
         if self.vit.pre_norm {
             x = self.norm("norm_pre", x, &self.trunk(self.names.pre_norm), dim)?;
@@ -241,9 +249,16 @@ impl Builder<'_> {
         let (name, dim, input) = (self.trunk(self.names.positions), self.vit.dim, self.graph.input());
         let table = self.weights.take(&name, &[side * side, dim])?;
         let table = self.derived(name, &table, &[side, side, dim])?;
-        self.key_mask = Some(self.graph.push(Role::Patch, "key_mask", Op::GridMask, [input])?);
-        self.graph
-            .push(Role::Patch, "positions", Op::GridPositions, [x, table, input])
+        self.key_mask = Some(
+            self.graph
+                .push(Role::Patch, "key_mask", Op::GridMask(GridMask), [input])?,
+        );
+        Ok(self.graph.push(
+            Role::Patch,
+            "positions",
+            Op::GridPositions(GridPositions),
+            [x, table, input],
+        )?)
     }
 
     /// A constant `[1, count, D]` token.
@@ -349,7 +364,7 @@ impl Builder<'_> {
             rounding,
             ..Linear::default()
         });
-        self.graph.push(role, step, op, operands)
+        Ok(self.graph.push(role, step, op, operands)?)
     }
 
     /// A norm of each `dim` channels.
@@ -374,17 +389,17 @@ impl Builder<'_> {
                 let stored = self.weights.take(&name, &[1, 1, dim])?;
                 inputs.push(self.derived(name, &stored, &[dim])?);
             }
-            return self.graph.push(role, step, Op::Affine, inputs);
+            return Ok(self.graph.push(role, step, Op::Affine(Affine), inputs)?);
         }
         let mut inputs = vec![x, self.constant(&format!("{tensor}.weight"), &[dim])?];
         let op = match norm.kind {
-            NormKind::Rms => Op::RmsNorm { epsilon },
+            NormKind::Rms => Op::RmsNorm(RmsNorm { epsilon }),
             NormKind::Layer | NormKind::Affine => {
                 inputs.push(self.constant(&format!("{tensor}.bias"), &[dim])?);
-                Op::LayerNorm { epsilon }
+                Op::LayerNorm(LayerNorm { epsilon })
             }
         };
-        self.graph.push(role, step, op, inputs)
+        Ok(self.graph.push(role, step, op, inputs)?)
     }
 
     /// The tensor `name` of the weight file.

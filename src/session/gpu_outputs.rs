@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::run::{Collect, RunInput, RunOptions, Submitted};
+use crate::dtype::to_hip;
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
@@ -89,7 +90,7 @@ impl GpuTensor {
     /// None for a tensor of a session's.
     pub fn to_dlpack(&self) -> Result<DlpackTensor> {
         let view = DlpackView {
-            dtype: self.dtype,
+            dtype: to_hip(self.dtype),
             offset: self.offset,
             shape: &self.shape,
             strides: &self.strides,

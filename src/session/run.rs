@@ -374,8 +374,8 @@ impl Session {
     ) -> Result<AttentionLayer> {
         let graph = self.graph();
         let output = graph.outputs().iter().find(|&&(known, _)| known == kind);
-        let node = output.and_then(|&(_, id)| graph.nodes().iter().find(|node| node.output == id));
-        let Some((node, Op::AttentionStatistics(spec))) = node.map(|node| (node, &node.op)) else {
+        let node = output.and_then(|&(_, id)| graph.nodes().iter().find(|node| node.outputs.contains(&id)));
+        let Some((node, Op::Attention(spec))) = node.map(|node| (node, &node.op)) else {
             return Err(Error::argument("outputs", "has no attention"));
         };
         let inputs: Vec<&[usize]> = node
@@ -383,10 +383,10 @@ impl Session {
             .iter()
             .map(|&id| graph.value(id).shape.as_slice())
             .collect();
-        let queries = graph.value(node.output).shape[2];
+        let queries = graph.value(node.outputs[1]).shape[2];
         let values = values.into_shape_with_order((images, spec.heads, queries, 3));
         Ok(AttentionLayer {
-            name: node.name.trim_end_matches(".statistics").to_owned(),
+            name: node.name.clone(),
             keys: spec.keys(&inputs),
             values: values.map_err(|e| Error::argument("outputs", e))?,
         })

@@ -251,8 +251,8 @@ fn features() -> Vec<&'static str> {
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
-        ("amx-int8", hipvit::ops::int8::has_amx()),
-        ("amx-bf16", hipvit::ops::bf16::has_amx()),
+        ("amx-int8", hipvit::cpu::int8::has_amx()),
+        ("amx-bf16", hipvit::cpu::bf16::has_amx()),
     ];
     detected
         .into_iter()

@@ -85,8 +85,8 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node, spec: &Attention) 
     let [q, k, v] = parts;
     let d = spec.head_dim;
     let c = spec.heads * d;
-    let len: usize = run.shape(node.output).iter().product();
-    let batch = run.shape(node.output)[0];
+    let len: usize = run.shape(node.output()).iter().product();
+    let batch = run.shape(node.output())[0];
     let scale = T::of(spec.scale.into());
     let bias = spec.bias.then(|| run.operand(node, spec.operands.count()));
     let heads: Vec<(Array2<T>, Array2<T>)> = (0..batch * spec.heads)
@@ -142,7 +142,7 @@ pub(super) fn backward<T: Real>(
     let parts = Part::of(run, node, spec);
     let [q, k, v] = parts;
     let d = spec.head_dim;
-    let batch = run.shape(node.output)[0];
+    let batch = run.shape(node.output())[0];
     let scale = T::of(spec.scale.into());
     let result = Part {
         operand: 0,

@@ -6,7 +6,10 @@ use super::attention;
 use super::forward::{Patches, argmax, inverse_rms, moments, pooled, rotate, transposed, zip};
 use super::program::{Real, Run, Saved, gemm, rows, rows_mut};
 use hipvit::graph::{Node, ValueId};
-use hipvit::ops::{Activation, Combine, Linear, Op, PixelLayout, Pool, Tokens, Transpose};
+use hipvit::ops::{
+    Activation, Add, Affine, Combine, ConcatChannels, GridMask, GridPositions, LayerNorm, Linear, MulScalar,
+    Op, PixelLayout, Pool, Prepend, RmsNorm, Scale, SwiGlu, Tokens, Transpose,
+};
 
 /// What a backward pass computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +50,8 @@ impl<T: Real> Run<'_, T> {
         let mut gradients: Vec<Option<Vec<T>>> = vec![None; graph.values().len()];
         gradients[output.index()] = Some(seed);
         for (index, node) in graph.nodes().iter().enumerate().rev() {
-            let slot = &mut gradients[node.output.index()];
-            let dy = if keep(node.output) {
+            let slot = &mut gradients[node.output().index()];
+            let dy = if keep(node.output()) {
                 slot.clone()
             } else {
                 slot.take()
@@ -91,7 +94,7 @@ impl<T: Real> Run<'_, T> {
         let mut wanted = vec![constants; graph.values().len()];
         wanted[graph.input().index()] = true;
         for node in graph.nodes() {
-            wanted[node.output.index()] |= node.inputs.iter().any(|id| wanted[id.index()]);
+            wanted[node.output().index()] |= node.inputs.iter().any(|id| wanted[id.index()]);
         }
         wanted
     }
@@ -102,9 +105,9 @@ fn differentiable(op: &Op, operands: usize) -> Vec<usize> {
     match op {
         // Its bias is none of the image.
         Op::Attention(spec) => (0..spec.operands.count()).collect(),
-        Op::Scale | Op::Rope(_) => vec![0],
+        Op::Scale(Scale) | Op::Rope(_) => vec![0],
         Op::Transpose(spec) => (0..operands).filter(|&i| !(spec.scale && i == 1)).collect(),
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Affine | Op::Linear(_) | Op::PatchConv(_) => {
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Affine(Affine) | Op::Linear(_) | Op::PatchConv(_) => {
             (0..operands).filter(|&i| i != 1).collect()
         }
         _ => (0..operands).collect(),
@@ -121,7 +124,7 @@ fn propagate<T: Real>(
     gradients: &mut [Vec<T>],
 ) {
     let operand = |i| run.operand(node, i);
-    let shape = run.shape(node.output);
+    let shape = run.shape(node.output());
     let channels = shape.last().copied().unwrap_or(1);
     match &node.op {
         Op::Normalize(spec) => {
@@ -157,7 +160,7 @@ fn propagate<T: Real>(
                 add_repeated(&mut gradients[2], dy);
             }
         }
-        Op::Prepend => split(shape[0], dy, gradients),
+        Op::Prepend(Prepend) => split(shape[0], dy, gradients),
         Op::Tokens(Tokens { prefix, position }) => {
             let last = gradients.len() - 1;
             let x_len = operand(0).len();
@@ -177,26 +180,26 @@ fn propagate<T: Real>(
                 add_repeated(&mut gradients[1], &d_prefix);
             }
         }
-        Op::Add => gradients.iter_mut().for_each(|dx| add_repeated(dx, dy)),
-        Op::Scale => {
+        Op::Add(Add) => gradients.iter_mut().for_each(|dx| add_repeated(dx, dy)),
+        Op::Scale(Scale) => {
             let gamma = operand(1).iter().cycle();
             let scaled = dy.iter().zip(gamma).map(|(&g, &gamma)| g * gamma);
             gradients[0].iter_mut().zip(scaled).for_each(|(dx, g)| *dx += g);
         }
-        Op::Affine => {
+        Op::Affine(Affine) => {
             let scaled = zip(dy, operand(1), |g, weight| g * weight);
             add_repeated(&mut gradients[0], &scaled);
             add_repeated(&mut gradients[2], dy);
         }
         Op::Transpose(spec) => transpose(run, node, *spec, rules, dy, gradients),
-        Op::MulScalar(factor) => {
+        Op::MulScalar(MulScalar(factor)) => {
             let factor = T::of((*factor).into());
             gradients[0]
                 .iter_mut()
                 .zip(dy)
                 .for_each(|(dx, &g)| *dx += g * factor);
         }
-        Op::LayerNorm { epsilon } => {
+        Op::LayerNorm(LayerNorm { epsilon }) => {
             let weight = operand(1);
             let d = weight.len();
             let dx = gradients[0].chunks_exact_mut(d);
@@ -205,7 +208,7 @@ fn propagate<T: Real>(
             }
             add_repeated(&mut gradients[2], dy);
         }
-        Op::RmsNorm { epsilon } => {
+        Op::RmsNorm(RmsNorm { epsilon }) => {
             let weight = operand(1);
             let d = weight.len();
             let dx = gradients[0].chunks_exact_mut(d);
@@ -219,7 +222,7 @@ fn propagate<T: Real>(
             let products = factors.zip(dy).map(|(f, &g)| f * g);
             gradients[0].iter_mut().zip(products).for_each(|(dx, g)| *dx += g);
         }
-        Op::SwiGlu => {
+        Op::SwiGlu(SwiGlu) => {
             let x = operand(0).chunks_exact(2 * channels);
             let dx = gradients[0].chunks_exact_mut(2 * channels);
             let half = T::of(if rules == Rules::Gradient { 1.0 } else { 0.5 });
@@ -244,7 +247,7 @@ fn propagate<T: Real>(
             dy,
             &mut gradients[0],
         ),
-        Op::ConcatChannels => {
+        Op::ConcatChannels(ConcatChannels) => {
             let [m, n] = [0, 1].map(|i| run.operand_shape(node, i).last().copied().unwrap_or(1));
             for (row, dy) in dy.chunks_exact(m + n).enumerate() {
                 for (dx, (range, width)) in gradients.iter_mut().zip([(0..m, m), (m..m + n, n)]) {
@@ -255,11 +258,10 @@ fn propagate<T: Real>(
         }
         // Attention's is computed with its probabilities; a program with sums over ranks is refused.
         Op::Attention(_)
-        | Op::AttentionStatistics(_)
-        | Op::SwiGluNorm { .. }
+        | Op::SwiGluNorm(_)
         | Op::AllReduce(_)
-        | Op::GridPositions
-        | Op::GridMask => {}
+        | Op::GridPositions(GridPositions)
+        | Op::GridMask(GridMask) => {}
     }
 }
 
@@ -340,7 +342,7 @@ fn transpose<T: Real>(
     }
     add_repeated(
         &mut gradients[0],
-        &transposed(run.shape(node.output), &scaled(inner), [spec.pad, spec.crop]),
+        &transposed(run.shape(node.output()), &scaled(inner), [spec.pad, spec.crop]),
     );
 }
 

@@ -3,13 +3,16 @@
 use super::activation::apply;
 use super::program::{Real, Run, Saved, gemm, rows, rows_mut};
 use hipvit::graph::Node;
-use hipvit::ops::{Combine, Linear, Normalize, Op, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens};
+use hipvit::ops::{
+    Add, Affine, Combine, ConcatChannels, GridMask, GridPositions, LayerNorm, Linear, MulScalar, Normalize,
+    Op, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale, SwiGlu, Tokens,
+};
 
 /// The result of `node`, whose operands are there, and what its backward pass needs.
 pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<T>) {
     let operand = |i| run.operand(node, i);
     let x = operand(0);
-    let shape = run.shape(node.output);
+    let shape = run.shape(node.output());
     let len: usize = shape.iter().product();
     let channels = shape.last().copied().unwrap_or(1);
     let plain = match &node.op {
@@ -30,7 +33,7 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             );
             y
         }
-        Op::Prepend => {
+        Op::Prepend(Prepend) => {
             let parts: Vec<&[T]> = (0..node.inputs.len()).map(operand).collect();
             concatenate(&parts, shape[0], parts.len() - 1)
         }
@@ -45,13 +48,13 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
                 x
             }
         }
-        Op::Add => {
+        Op::Add(Add) => {
             let mut y = x.to_vec();
             add_repeated(&mut y, operand(1));
             y
         }
-        Op::Scale => zip(x, operand(1), |x, gamma| x * gamma),
-        Op::Affine => {
+        Op::Scale(Scale) => zip(x, operand(1), |x, gamma| x * gamma),
+        Op::Affine(Affine) => {
             let (weight, bias) = (operand(1).iter(), operand(2).iter());
             let factors = weight.zip(bias).cycle();
             x.iter().zip(factors).map(|(&x, (&w, &b))| x * w + b).collect()
@@ -69,8 +72,8 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             }
             y
         }
-        Op::MulScalar(factor) => x.iter().map(|&x| x * T::of((*factor).into())).collect(),
-        Op::LayerNorm { epsilon } => {
+        Op::MulScalar(MulScalar(factor)) => x.iter().map(|&x| x * T::of((*factor).into())).collect(),
+        Op::LayerNorm(LayerNorm { epsilon }) => {
             let (weight, bias) = (operand(1), operand(2));
             let mut y = Vec::with_capacity(len);
             for x in x.chunks_exact(weight.len()) {
@@ -80,7 +83,7 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             }
             y
         }
-        Op::RmsNorm { epsilon } => {
+        Op::RmsNorm(RmsNorm { epsilon }) => {
             let weight = operand(1);
             let mut y = Vec::with_capacity(len);
             for x in x.chunks_exact(weight.len()) {
@@ -91,7 +94,7 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
         }
         Op::Linear(spec) => return linear(run, node, spec),
         Op::Activation(activation) => x.iter().map(|&x| apply(*activation, x)).collect(),
-        Op::SwiGlu => {
+        Op::SwiGlu(SwiGlu) => {
             let pairs = x.chunks_exact(2 * channels).map(|x| x.split_at(channels));
             pairs
                 .flat_map(|(gate, value)| {
@@ -105,25 +108,24 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             y
         }
         Op::Pool(spec) => pool(spec, run.operand_shape(node, 0), x),
-        Op::ConcatChannels => {
+        Op::ConcatChannels(ConcatChannels) => {
             let [m, n] = [0, 1].map(|i| run.operand_shape(node, i).last().copied().unwrap_or(1));
             let both = x.chunks_exact(m).zip(operand(1).chunks_exact(n));
             both.flat_map(|(x, y)| x.iter().chain(y).copied()).collect()
         }
-        // Attention is computed in `attention`; only optimised graphs have its statistics, and norms that are part of gates; programs
+        // Attention is computed in `attention`; only optimised graphs have norms that are part of gates; programs
         // with sums over ranks or with grids are refused.
         Op::Attention(_)
-        | Op::SwiGluNorm { .. }
-        | Op::AttentionStatistics(_)
+        | Op::SwiGluNorm(_)
         | Op::AllReduce(_)
-        | Op::GridPositions
-        | Op::GridMask => Vec::new(),
+        | Op::GridPositions(GridPositions)
+        | Op::GridMask(GridMask) => Vec::new(),
     };
     (plain, Saved::Nothing)
 }
 
 fn linear<T: Real>(run: &Run<'_, T>, node: &Node, spec: &Linear) -> (Vec<T>, Saved<T>) {
-    let len: usize = run.shape(node.output).iter().product();
+    let len: usize = run.shape(node.output()).iter().product();
     let [n, k] = [0, 1].map(|i| run.operand_shape(node, 1).get(i).copied().unwrap_or(1));
     let mut y = repeated(spec.bias.then(|| run.operand(node, 2)), len);
     gemm(

@@ -57,7 +57,7 @@ pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
     let mut maps = Vec::new();
     for (index, node) in run.graph().nodes().iter().enumerate() {
         if let (Op::Attention(spec), Some(p)) = (&node.op, run.probabilities(index)) {
-            let queries = match *run.shape(node.output) {
+            let queries = match *run.shape(node.output()) {
                 [_, queries, _] => queries,
                 _ => 1,
             };

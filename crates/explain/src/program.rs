@@ -8,7 +8,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, NdFloat, ShapeBuilder};
 use super::{attention, forward};
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, ValueId};
-use hipvit::ops::Op;
+use hipvit::ops::{GridMask, GridPositions, Op};
 
 /// The element types that a program computes in.
 pub(crate) trait Real: NdFloat + Default {
@@ -72,7 +72,7 @@ impl<T: Real> Program<T> {
                 );
                 return Err(Error::graph(&node.name, reason));
             }
-            if let Op::GridPositions | Op::GridMask = node.op {
+            if let Op::GridPositions(GridPositions) | Op::GridMask(GridMask) = node.op {
                 let reason = "models for images of any aspect ratio are not explained";
                 return Err(Error::graph(&node.name, reason));
             }
@@ -119,7 +119,7 @@ impl<T: Real> Program<T> {
                 Op::Attention(spec) => attention::forward(&run, node, spec),
                 _ => forward::forward(&run, node),
             };
-            run.values[node.output.index()] = Some(value);
+            run.values[node.output().index()] = Some(value);
             run.saved.push(saved);
         }
         Ok(run)

@@ -7,8 +7,8 @@ use super::*;
 use hipvit::graph::{self, Graph, Passes, Role, interpret};
 use hipvit::model::{self, InputKind, LoadOptions};
 use hipvit::ops::{
-    Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, Pool, Rope,
-    RopePairs, Transpose,
+    Activation, Affine, Attention, AttentionOperands, Combine, LayerNorm, Linear, MulScalar, Normalize, Op,
+    PatchConv, Pool, RmsNorm, Rope, RopePairs, Scale, SwiGlu, Transpose,
 };
 use hipvit::tensor::{DType, Input, Tensor};
 
@@ -101,6 +101,7 @@ fn forward_passes_equal_the_interpreter() {
                     InputKind::PixelValues => {
                         (values.iter().map(|&v| v.into()).collect(), Input::Values(&values))
                     }
+                    other => unreachable!("{other:?}"),
                 };
                 let expected = interpret(&graph, 2, input).unwrap();
                 let program = Program::<f64>::new(&graph).unwrap();
@@ -223,7 +224,7 @@ fn gradients_of_ops_equal_differences() {
         let x = small.1;
         small.check(Op::Linear(spec), &[w, b, x]);
     }
-    Small::new(4).check(Op::SwiGlu, &[]);
+    Small::new(4).check(Op::SwiGlu(SwiGlu), &[]);
     for (pairs, table) in [(RopePairs::Interleaved, 4), (RopePairs::Halves, 8)] {
         let mut small = Small::new(24);
         let table = small.constant("table", &[1, 2, table]);
@@ -235,15 +236,15 @@ fn gradients_of_ops_equal_differences() {
         };
         small.check(Op::Rope(spec), &[table]);
     }
-    Small::new(4).check(Op::MulScalar(-1.5), &[]);
+    Small::new(4).check(Op::MulScalar(MulScalar(-1.5)), &[]);
     Small::new(4).check(Op::Pool(Pool::Mean { skip: 1 }), &[]);
     Small::new(4).check(Op::Pool(Pool::Max { skip: 0 }), &[]);
     let mut small = Small::new(4);
     let gamma = small.constant("gamma", &[4]);
-    small.check(Op::Scale, &[gamma]);
+    small.check(Op::Scale(Scale), &[gamma]);
     let mut small = Small::new(4);
     let (w, b) = (small.constant("w2", &[4]), small.constant("b2", &[4]));
-    small.check(Op::Affine, &[w, b]);
+    small.check(Op::Affine(Affine), &[w, b]);
     let sizes = [[0, 0], [3, 1]];
     for ([pad, crop], scale) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
@@ -269,17 +270,17 @@ fn gradients_of_ops_equal_differences() {
     }
     let mut small = Small::new(4);
     let (w, b) = (small.constant("w2", &[4]), small.constant("b2", &[4]));
-    small.check(Op::LayerNorm { epsilon: 1e-6 }, &[w, b]);
+    small.check(Op::LayerNorm(LayerNorm { epsilon: 1e-6 }), &[w, b]);
     let mut small = Small::new(4);
     let w = small.constant("w2", &[4]);
-    small.check(Op::RmsNorm { epsilon: 1e-6 }, &[w]);
+    small.check(Op::RmsNorm(RmsNorm { epsilon: 1e-6 }), &[w]);
     // Each of two heads.
     let mut small = Small::new(6);
     let (w, b) = (small.constant("w2", &[3]), small.constant("b2", &[3]));
-    small.check(Op::LayerNorm { epsilon: 1e-6 }, &[w, b]);
+    small.check(Op::LayerNorm(LayerNorm { epsilon: 1e-6 }), &[w, b]);
     let mut small = Small::new(6);
     let w = small.constant("w2", &[3]);
-    small.check(Op::RmsNorm { epsilon: 1e-6 }, &[w]);
+    small.check(Op::RmsNorm(RmsNorm { epsilon: 1e-6 }), &[w]);
     let attention = |operands, first_key, bias| {
         Op::Attention(Attention {
             heads: 2,
@@ -290,7 +291,7 @@ fn gradients_of_ops_equal_differences() {
             key_mask: false,
             bias,
             causal: false,
-            float8: None,
+            ..Attention::default()
         })
     };
     for first_key in [0, 2] {

@@ -69,7 +69,7 @@ impl Attended {
             )
         };
         let operand = |&value: &ValueId| {
-            let node = graph.nodes().iter().find(|node| node.output == value)?;
+            let node = graph.nodes().iter().find(|node| node.output() == value)?;
             let Op::Linear(_) = node.op else { return None };
             let weights: Vec<String> = stored_names(&graph.value(node.inputs[1]).name).collect();
             weights.iter().all(in_float8).then_some((value, weights))

@@ -333,10 +333,10 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
     }
     let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
     let norms = graph.nodes().iter().filter_map(|node| {
-        let (Op::LayerNorm { .. } | Op::RmsNorm { .. }) = node.op else {
+        let (Op::LayerNorm(_) | Op::RmsNorm(_)) = node.op else {
             return None;
         };
-        let output = node.output;
+        let output = node.output();
         let readers = readers.get(&output).filter(|_| !is_output(output))?;
         let mut weights = BTreeSet::new();
         for reader in readers {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::auto::Unit;
 use super::stored_names;
+use hipvit::cpu::int8::{self, Int8Weight};
+use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
 use hipvit::exec::select::SelectOptions;
 use hipvit::exec::{CpuExecutor, Executor, HipExecutor};
@@ -13,8 +15,6 @@ use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, Passes, optimize};
 use hipvit::hip::Device;
 use hipvit::model::Model;
-use hipvit::ops::int8::{self, Int8Weight};
-use hipvit::ops::linear::{self, PrepackedWeight, Tail};
 use hipvit::ops::{Levels, Op};
 use hipvit::tensor::DType;
 

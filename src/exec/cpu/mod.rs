@@ -4,20 +4,17 @@
 //! fixed order by one thread.
 
 mod arena;
-mod constants;
-mod step;
 #[cfg(test)]
 mod tests;
 
 pub use self::arena::Arena;
-pub use self::constants::constant_bytes;
+pub use crate::cpu::constant_bytes;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use self::constants::Constants;
-use self::step::Memory;
+use crate::cpu::{self, Constants, CpuOp, Memory};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
@@ -116,7 +113,7 @@ impl CpuExecutor {
             .map(|&(kind, value, id)| {
                 let name = &plan.graph().value(value).name;
                 let buffer = plan.buffer(id);
-                let values = step::range(buffer)
+                let values = cpu::range(buffer)
                     .and_then(|range| arena.get(range))
                     .ok_or_else(|| Error::graph(name, "lies outside the arena"))?;
                 matrix(&buffer.shape, values.to_vec())
@@ -135,9 +132,10 @@ impl CpuExecutor {
     ) -> Result<()> {
         for step in plan.steps() {
             let start = Instant::now();
+            let node = plan.node(step);
             Memory::split(plan, step, input, &self.constants, arena)
-                .and_then(Memory::execute)
-                .map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
+                .and_then(|mut memory| node.op.run(&memory.operands, &mut memory.results))
+                .map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
             if let Some(observer) = &mut observer {
                 observer(step, start.elapsed());
             }

@@ -8,6 +8,7 @@ use std::thread;
 use rayon::ThreadPool;
 
 use super::Executor;
+use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
 use crate::exec::cpu::{cores, thread_pool};
@@ -50,7 +51,9 @@ impl Executor {
         let pools: Vec<Arc<ThreadPool>> = pools.collect::<Result<_>>()?;
 
         // Devices that encode FP8 differently are not mixed in one machine.
-        let float8 = devices.first().and_then(|device| device.properties().float8());
+        let float8 = devices
+            .first()
+            .and_then(|device| device.properties().float8().map(from_hip));
         // Nor those whose indices of 2:4 sparse weights differ.
         let sparse = match devices.first() {
             Some(device) => SparseWeights::of(graph, device, dtype, select, None)?,

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 
 use super::lower::SparseForm;
 use super::sparse::{SparseWeights, append_sparse};
+use crate::dtype::to_hip;
 use crate::error::Result;
 use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
@@ -221,7 +222,7 @@ impl Constants {
                 let dense = stream.upload(&weight.bytes)?;
                 let compressed = memory.writing();
                 let compressed = compressed.part(weight.offset..weight.offset + weight.compressed)?;
-                lt.compress(weight.extents, weight.dtype, dense.reading(), compressed)?;
+                lt.compress(weight.extents, to_hip(weight.dtype), dense.reading(), compressed)?;
             }
         }
         let memory = memory.freeze()?;

@@ -11,6 +11,7 @@ use super::miopen::Miopen;
 use super::regions::Regions;
 use super::report::name;
 use super::tensor::RankStream;
+use crate::dtype::to_hip;
 use crate::error::{Error, Result};
 use crate::exec::select::{
     Candidate, HIPBLASLT, HIPSPARSELT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
@@ -190,7 +191,12 @@ impl Libraries {
             return Err(Error::argument("all-reduce", reason));
         };
         let part = |address: u64| Ok::<_, Error>(regions.from(address)?.part(0..call.bytes())?);
-        comm.all_reduce(call.dtype, Reduction::Sum, part(call.from)?, part(call.to)?)?;
+        comm.all_reduce(
+            to_hip(call.dtype),
+            Reduction::Sum,
+            part(call.from)?,
+            part(call.to)?,
+        )?;
         self.called("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
         let follows = call.follows().map_err(|e| Error::argument("all-reduce", e))?;
         self.finish(follows, kernels, regions)

@@ -60,6 +60,7 @@ pub(crate) use self::sparse::SparseWeights;
 use self::staging::Pieces;
 use super::select::{HIPBLASLT, HIPSPARSELT, Key, SelectOptions, Selection, Sparse, Store};
 use super::slabs::Slabs;
+use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
@@ -146,7 +147,12 @@ impl HipExecutor {
         select: SelectOptions,
     ) -> Result<Self> {
         let sparse = SparseWeights::of(graph, device, dtype, select, None)?;
-        let constants = HostConstants::new(graph, dtype, device.properties().float8(), sparse.as_ref());
+        let constants = HostConstants::new(
+            graph,
+            dtype,
+            device.properties().float8().map(from_hip),
+            sparse.as_ref(),
+        );
         let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
         executor.selection.set_options(select);
         Ok(executor)
@@ -165,7 +171,12 @@ impl HipExecutor {
         tuned: Store,
     ) -> Result<Self> {
         let sparse = SparseWeights::of(graph, device, dtype, select, Some(&tuned))?;
-        let constants = HostConstants::new(graph, dtype, device.properties().float8(), sparse.as_ref());
+        let constants = HostConstants::new(
+            graph,
+            dtype,
+            device.properties().float8().map(from_hip),
+            sparse.as_ref(),
+        );
         let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
         executor.selection.set_options(select);
         executor.selection.set_tuned(tuned);

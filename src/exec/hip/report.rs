@@ -41,7 +41,7 @@ impl HipExecutor {
             });
             let of_step = SelectedKernels {
                 op: node.op.to_string(),
-                shape: plan.buffer(step.output).shape.clone(),
+                shape: plan.buffer(step.output()).shape.clone(),
                 steps: 1,
                 launches: launches.collect(),
                 kernels: called.into_iter().map(|called| called.name).collect(),

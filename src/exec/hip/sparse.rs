@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::constants::append;
 use super::hipsparselt::Hipsparselt;
 use super::lower::SparseForm;
+use crate::dtype::to_hip;
 use crate::error::Result;
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Sparse, SparseKernel, Store};
 use crate::graph::{Graph, ValueId};
@@ -58,10 +59,10 @@ impl SparseWeights {
             SparseLt::with_workspace(&stream, 0).ok()
         };
         let compressed = |extents| {
-            let bytes = library.as_ref()?.compressed_bytes(extents, dtype).ok()?;
+            let bytes = library.as_ref()?.compressed_bytes(extents, to_hip(dtype)).ok()?;
             Some(SparseForm::Compressed { bytes })
         };
-        let form = |extents| match (store.sparse(extents, dtype), select.sparse) {
+        let form = |extents| match (store.sparse(extents, to_hip(dtype)), select.sparse) {
             (_, Sparse::Own) | (Some(SparseKernel::Own), _) => SparseForm::Packed,
             (Some(SparseKernel::Hipsparselt), Sparse::Auto) => {
                 compressed(extents).unwrap_or(SparseForm::Dense)
@@ -81,7 +82,7 @@ impl SparseWeights {
 fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
     let nodes = graph.nodes();
     let patches = nodes.iter().filter(|node| matches!(node.op, Op::PatchExtract(_)));
-    let patches: HashSet<ValueId> = patches.map(|node| node.output).collect();
+    let patches: HashSet<ValueId> = patches.map(|node| node.output()).collect();
     let mut used_otherwise = HashSet::new();
     for node in nodes {
         for (position, &id) in node.inputs.iter().enumerate() {

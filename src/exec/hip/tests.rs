@@ -13,12 +13,12 @@ use std::sync::Arc;
 use self::host::Host;
 use super::lower::{Addresses, lower, scratch_bytes};
 use crate::graph::plan::Plan;
-use crate::graph::tests::rotary;
-use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize};
+use crate::graph_tests::rotary;
+use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::kernels as bindings;
 use crate::model::{self, LoadOptions};
-use crate::ops::{Activation, Linear, Normalize, Op, PatchConv, Pool};
+use crate::ops::{Activation, ConcatChannels, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
 use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input, Tensor};
 
@@ -173,7 +173,12 @@ fn pooled_vectors_are_put_side_by_side() {
             let first = pool(graph, "first", Pool::Token(2));
             let mean = pool(graph, "mean", Pool::Mean { skip: 1 });
             let x = graph
-                .push(Role::Other, "concat", Op::ConcatChannels, [first, mean])
+                .push(
+                    Role::Other,
+                    "concat",
+                    Op::ConcatChannels(ConcatChannels),
+                    [first, mean],
+                )
                 .unwrap();
             let weight = constant(graph, "weight", &[5, 48]);
             let most = pool(graph, "most", Pool::Max { skip: 3 });
@@ -181,7 +186,7 @@ fn pooled_vectors_are_put_side_by_side() {
                 .push(Role::Other, "head", Op::Linear(Linear::default()), [x, weight])
                 .unwrap();
             graph
-                .push(Role::Other, "both", Op::ConcatChannels, [y, most])
+                .push(Role::Other, "both", Op::ConcatChannels(ConcatChannels), [y, most])
                 .unwrap()
         });
         check(graph, dtype, 4.0 * tolerance(dtype, 48));
@@ -201,7 +206,9 @@ fn a_residual_in_place_survives_an_activation() {
             rounding: None,
         };
         // The residual is read nowhere else, the operand is.
-        let y = graph.push(Role::Other, "twice", Op::MulScalar(2.0), [x]).unwrap();
+        let y = graph
+            .push(Role::Other, "twice", Op::MulScalar(MulScalar(2.0)), [x])
+            .unwrap();
         let y = graph
             .push(Role::Other, "fc", Op::Linear(linear), [x, weight, bias, y])
             .unwrap();

@@ -9,6 +9,7 @@ use super::lower::{
 };
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
+use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
@@ -445,7 +446,7 @@ fn compressed_weights(
         .chunks(2)
         .flat_map(|two| [two[0], two[1], 0.0, 0.0])
         .collect();
-    super::append(&mut dense, &fours, inputs);
+    super::append(&mut dense, &fours, from_hip(inputs));
     let dense = stream.upload(&dense)?;
     let bytes = size.next_multiple_of(ALIGNMENT);
     let mut weights = stream.zeroed(bytes * number)?;
@@ -475,7 +476,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
         dtype => dtype,
     };
     let mut block = Vec::with_capacity(BLOCK);
-    super::append(&mut block, &random(BLOCK / dtype.size(), scale), dtype);
+    super::append(&mut block, &random(BLOCK / dtype.size(), scale), from_hip(dtype));
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;
     pinned.copy_from_slice(&block);
     for at in (0..buffer.bytes()).step_by(BLOCK) {

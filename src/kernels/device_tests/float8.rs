@@ -1,12 +1,11 @@
 //! E4M3: the conversion, and kernels that write it.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
-use crate::float8::{Float8, Overflow};
+use crate::float8::{Float8, Overflow, row_scale};
 use crate::kernels::{
     BiasActivationArgs, DequantizeArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs, SwiGluNormArgs,
 };
-use crate::ops::float8::row_scale;
-use crate::ops::{Activation, Op};
+use crate::ops::{Activation, LayerNorm, Op, RmsNorm, SwiGlu, SwiGluNorm};
 use crate::reference::{Array, eval};
 use crate::tensor::DType;
 
@@ -270,9 +269,12 @@ fn norms_write_float8() {
                 let x = array(&extents, &normed);
                 let [weight, bias] = [2, 3].map(|i| array(&[channels], &numbers(&parts[i].bytes, dtype)));
                 let expected = if rms {
-                    eval(&Op::RmsNorm { epsilon: EPSILON }, &[&x, &weight])
+                    eval(&Op::RmsNorm(RmsNorm { epsilon: EPSILON }), &[&x, &weight])
                 } else {
-                    eval(&Op::LayerNorm { epsilon: EPSILON }, &[&x, &weight, &bias])
+                    eval(
+                        &Op::LayerNorm(LayerNorm { epsilon: EPSILON }),
+                        &[&x, &weight, &bias],
+                    )
                 };
                 let expected: Vec<f64> = expected
                     .unwrap()
@@ -318,7 +320,7 @@ fn gates_and_activations_write_float8() {
                 .enumerate()
                 .map(|(i, x)| x + bias[i % (2 * channels)])
                 .collect();
-            let expected = eval(&Op::SwiGlu, &[&array(&[rows, 2 * channels], &biased)]).unwrap();
+            let expected = eval(&Op::SwiGlu(SwiGlu), &[&array(&[rows, 2 * channels], &biased)]).unwrap();
             gpu.assert_close(
                 &results[0],
                 &scaled(expected.values()),
@@ -341,10 +343,10 @@ fn gates_and_activations_write_float8() {
             ];
             let operands: Vec<&Array> = operands.iter().collect();
             let expected = eval(
-                &Op::SwiGluNorm {
+                &Op::SwiGluNorm(SwiGluNorm {
                     epsilon: 1e-6,
                     padding: 0,
-                },
+                }),
                 &operands,
             )
             .unwrap();

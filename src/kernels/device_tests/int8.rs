@@ -1,11 +1,12 @@
 //! Linear layers in int8: rows quantised, a GEMM of integers on the host, and what follows it.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
+use crate::cpu::activation;
+use crate::cpu::int8::{self, Int8Weight, quantize_row};
+use crate::cpu::linear::Tail;
+use crate::cpu::rows::Source;
 use crate::kernels::{DequantizeArgs, Int8GemmArgs, QuantizeArgs, has_int8_gemm};
-use crate::ops::int8::{self, Int8Weight, quantize_row};
-use crate::ops::linear::Tail;
-use crate::ops::rows::Source;
-use crate::ops::{Activation, Levels, activation};
+use crate::ops::{Activation, Levels};
 use crate::tensor::DType;
 
 const LEVELS: [Levels; 3] = [

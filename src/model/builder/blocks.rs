@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Role, ValueId};
 use crate::model::names::Qkv;
 use crate::model::vit::{BlockForm, Mlp, Vit};
-use crate::ops::{Attention, AttentionOperands, Linear, Op};
+use crate::ops::{Add, Attention, AttentionOperands, Linear, Op, Scale, SwiGlu};
 use crate::tensor::Tensor;
 
 /// A layer whose outputs are several things, one after the other: names and tensors of its weight and bias.
@@ -119,14 +119,14 @@ impl Builder<'_> {
         let scale = format!("{tensors}{}", names.scale1);
         let y = self.layer_scale(Role::Attention, &format!("{block}.ls1"), y, &scale)?;
         let step = format!("{block}.attn.residual");
-        let x = self.graph.push(Role::Attention, step, Op::Add, [x, y])?;
+        let x = self.graph.push(Role::Attention, step, Op::Add(Add), [x, y])?;
         let step = format!("{block}.norm2");
         let normed = self.norm(&step, x, &format!("{tensors}{}", names.norm2), dim)?;
         let y = self.feed_forward(normed, &format!("{block}.mlp"), tensors)?;
         let scale = format!("{tensors}{}", names.scale2);
         let y = self.layer_scale(Role::Ffn, &format!("{block}.ls2"), y, &scale)?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, y])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, y])?)
     }
 
     /// `x + norm1(attention(x))`, then `x + norm2(mlp(x))`; the norms' weights are the scales.
@@ -136,12 +136,12 @@ impl Builder<'_> {
         let step = format!("{block}.norm1");
         let y = self.norm(&step, y, &format!("{tensors}{}", names.norm1), dim)?;
         let step = format!("{block}.attn.residual");
-        let x = self.graph.push(Role::Attention, step, Op::Add, [x, y])?;
+        let x = self.graph.push(Role::Attention, step, Op::Add(Add), [x, y])?;
         let y = self.feed_forward(x, &format!("{block}.mlp"), tensors)?;
         let step = format!("{block}.norm2");
         let y = self.norm(&step, y, &format!("{tensors}{}", names.norm2), dim)?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, y])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, y])?)
     }
 
     /// Attention of `x`, which is normed, through its output projection; `step` names it, `tensors` stands before its
@@ -246,13 +246,13 @@ impl Builder<'_> {
             float8,
             ..attention_spec(self.vit.dim, self.vit.heads, operands)
         });
-        self.graph.push(Role::Attention, step, op, inputs)
+        Ok(self.graph.push(Role::Attention, step, op, inputs)?)
     }
 
     /// The step of queries, keys and values in FP8: the largest of the layers that compute them, if each has one.
     fn attention_step(&self, operands: &[ValueId]) -> Option<f32> {
         let step = |&operand: &ValueId| {
-            let node = (self.graph.nodes().iter()).rfind(|node| node.output == operand)?;
+            let node = (self.graph.nodes().iter()).rfind(|node| node.output() == operand)?;
             let Op::Linear(_) = node.op else { return None };
             self.weights.output_step(&self.graph.value(node.inputs[1]).name)
         };
@@ -300,7 +300,7 @@ impl Builder<'_> {
                 };
                 let gated = self
                     .graph
-                    .push(role, format!("{step}.gate"), Op::SwiGlu, [packed])?;
+                    .push(role, format!("{step}.gate"), Op::SwiGlu(SwiGlu), [packed])?;
                 (gated, names.gated_output)
             }
         };
@@ -318,7 +318,7 @@ impl Builder<'_> {
             return Ok(x);
         }
         let gamma = self.constant(tensor, &[self.vit.dim])?;
-        self.graph.push(role, step, Op::Scale, [x, gamma])
+        Ok(self.graph.push(role, step, Op::Scale(Scale), [x, gamma])?)
     }
 
     /// `fc2(activation(fc1(x)))`; `tensors` stands before the layers' names.
@@ -388,6 +388,6 @@ impl Builder<'_> {
             rounding: self.weights.rounding(&layer.weight.0, layer.weight.1.dtype())?,
             ..Linear::default()
         });
-        self.graph.push(role, step, op, inputs)
+        Ok(self.graph.push(role, step, op, inputs)?)
     }
 }

@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::graph::{OutputKind, Role, ValueId};
 use crate::model::names::{PoolProjections, Projection};
 use crate::model::vit::{Neck, Pooling, Vit};
-use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, Pool};
+use crate::ops::{
+    Activation, Add, Attention, AttentionOperands, ConcatChannels, Linear, MulScalar, Op, Pool,
+};
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
@@ -29,7 +31,7 @@ impl Builder<'_> {
                 let skip = self.vit.prefix();
                 let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
                 self.graph
-                    .push(other, "pool", Op::ConcatChannels, [class, mean])?
+                    .push(other, "pool", Op::ConcatChannels(ConcatChannels), [class, mean])?
             }
             Pooling::MeanAndMax { skip } => {
                 let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
@@ -105,8 +107,9 @@ impl Builder<'_> {
         let weight = Tensor::from_f32([outputs, inputs], transposed);
         let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
         let weight = self.graph.constant(format!("{name} transposed"), weight);
-        self.graph
-            .push(role, step, Op::Linear(Linear::default()), [x, weight])
+        Ok(self
+            .graph
+            .push(role, step, Op::Linear(Linear::default()), [x, weight])?)
     }
 
     /// DeiT's two classifiers, on the class and the distillation token, averaged.
@@ -136,12 +139,14 @@ impl Builder<'_> {
     fn mean(&mut self, name: &str, x: ValueId, y: ValueId) -> Result<ValueId> {
         let sum = self
             .graph
-            .push(Role::Other, format!("{name}.sum"), Op::Add, [x, y])?;
-        self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])
+            .push(Role::Other, format!("{name}.sum"), Op::Add(Add), [x, y])?;
+        Ok(self
+            .graph
+            .push(Role::Other, name, Op::MulScalar(MulScalar(0.5)), [sum])?)
     }
 
     pub(super) fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
-        self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
+        Ok(self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])?)
     }
 
     /// The mean of an image's own tokens: what a query of zeros attends to.
@@ -236,7 +241,9 @@ impl Builder<'_> {
             activation,
         };
         let y = self.two_layers(other, "attn_pool.mlp", y, self.prefix, &layers)?;
-        let x = self.graph.push(other, "attn_pool.residual", Op::Add, [x, y])?;
+        let x = self
+            .graph
+            .push(other, "attn_pool.residual", Op::Add(Add), [x, y])?;
         self.pool("pool", x, Pool::Token(0))
     }
 }

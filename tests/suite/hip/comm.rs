@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use hipvit::DType;
+use hipvit::hip::DType;
 use hipvit::hip::{Comm, DeviceBuffer, Graph, Group, Operand, Reduction, Stream, UniqueId, Work};
 
 use super::{Fake, Slot};

@@ -1,6 +1,6 @@
 //! Kernels, graphs, GEMM.
 
-use hipvit::DType;
+use hipvit::hip::DType;
 use hipvit::hip::{
     Blas, Code, DeviceBuffer, Gemm, Graph, Kernel, Launch, Matrix, Module, Operand, Stream, Work,
 };

@@ -108,7 +108,7 @@ impl Memory {
             return Vec::new();
         };
         let of_step = |step: &Step| {
-            let (node, buffer) = (self.plan.node(step), self.plan.buffer(step.output));
+            let (node, buffer) = (self.plan.node(step), self.plan.buffer(step.output()));
             let op = node.op.to_string();
             let kernels = self
                 .kernels
@@ -152,7 +152,7 @@ impl Places {
             }
         };
         let of_step = |step: &Step| {
-            let (node, buffer) = (plan.node(step), plan.buffer(step.output));
+            let (node, buffer) = (plan.node(step), plan.buffer(step.output()));
             let op = node.op.to_string();
             let on_gpu = kernels.iter().find(|k| k.op == op && k.shape == buffer.shape);
             Place {

@@ -177,7 +177,7 @@ impl Planner {
                 graph
             }
         };
-        Plan::new(graph, batch, dtype)
+        Ok(Plan::new(graph, batch, dtype)?)
     }
 
     pub(super) fn predict(
@@ -211,7 +211,7 @@ fn predict(plan: &Plan, hardware: &Hardware, configuration: Configuration) -> Re
             name: node.name.clone(),
             op: node.op.to_string(),
             role: node.role,
-            shape: plan.buffer(step.output).shape.clone(),
+            shape: plan.buffer(step.output()).shape.clone(),
             flops: step.flops,
             bytes,
             intensity: step.flops as f64 / bytes.max(1) as f64,

@@ -136,7 +136,7 @@ pub(super) fn step_runs(
             name: node.name.clone(),
             op: node.op.to_string(),
             role: node.role,
-            shape: plan.buffer(step.output).shape.clone(),
+            shape: plan.buffer(step.output()).shape.clone(),
             ms: median(&times[step.node]).unwrap_or(f64::NAN),
             flops: step.flops,
             bytes: step.bytes_read + step.bytes_written,

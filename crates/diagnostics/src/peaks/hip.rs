@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{GemmPeak, Peaks, best, fastest, grow, square};
+use hipvit::dtype::to_hip;
 use hipvit::error::{Error, Result};
 use hipvit::exec::append;
 use hipvit::hip::{Blas, Device, Gemm, Stream};
@@ -54,7 +55,7 @@ fn gemm(device: &Device, dtype: DType) -> Result<Option<GemmPeak>> {
         append(&mut bytes, &values, dtype);
         let operand = stream.upload(&bytes)?;
         let mut result = stream.zeroed::<u8>(bytes.len())?;
-        let gemm = Gemm::linear(size, size, size, dtype);
+        let gemm = Gemm::linear(size, size, size, to_hip(dtype));
         best(|| {
             device_time(&stream, || {
                 Ok(blas.gemm(&gemm, operand.reading(), operand.reading(), result.writing())?)

@@ -98,7 +98,7 @@ fn within(
         if let Some(shape) = &call.shape {
             args["shape"] = json!(shape);
         } else if let Some(step) = plan.steps().iter().find(|step| step.node == call.node) {
-            args["shape"] = json!(plan.buffer(step.output).shape);
+            args["shape"] = json!(plan.buffer(step.output()).shape);
         }
         if let Some(launch) = call.launch {
             args["grid"] = json!(launch.grid);

@@ -12,7 +12,7 @@ use super::report::Worst;
 use hipvit::error::Result;
 use hipvit::exec::unpack;
 use hipvit::graph::plan::Plan;
-use hipvit::ops::Op;
+use hipvit::ops::{GridMask, Op};
 use hipvit::reference::{Mismatch, check_close};
 use hipvit::tensor::DType;
 
@@ -42,15 +42,19 @@ pub(super) enum Content {
     /// Of this index, which must not change.
     Operand(usize),
     Result,
+    /// Another result of the op.
+    Other,
 }
 
 /// The regions of a plan's arena behind the margin. The first steps put the operands `placed` there, the last computes the
-/// result.
-pub(super) fn regions(plan: &Plan, placed: &[usize]) -> Vec<(Range<usize>, Content)> {
+/// results, of which number `result` is checked.
+pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Range<usize>, Content)> {
     let contents = placed
         .iter()
         .map(|&index| Content::Operand(index))
-        .chain([Content::Result]);
+        .chain((0..result).map(|_| Content::Other))
+        .chain([Content::Result])
+        .chain(std::iter::repeat(Content::Other));
     let range = |offset: usize, bytes: usize| MARGIN + offset..MARGIN + offset + bytes;
     let mut regions: Vec<_> = plan
         .buffers()
@@ -59,8 +63,11 @@ pub(super) fn regions(plan: &Plan, placed: &[usize]) -> Vec<(Range<usize>, Conte
         .zip(contents)
         .collect();
     // An operand that the result overwrote is gone.
-    if let Some((result, _)) = regions.last().cloned() {
-        regions.retain(|(range, content)| *content == Content::Result || range.start != result.start);
+    let result = regions.iter().find(|(_, content)| *content == Content::Result);
+    if let Some((result, _)) = result.cloned() {
+        regions.retain(|(range, content)| {
+            !matches!(content, Content::Operand(_)) || range.start != result.start
+        });
     }
     regions
 }
@@ -124,7 +131,8 @@ pub(super) fn check(
         return verdict;
     };
     // A GPU's key masks are bytes in every dtype.
-    let is_bytes = matches!(case.work, Work::Op(Op::GridMask)) && result.len() == expected.values.len();
+    let is_bytes =
+        matches!(case.work, Work::Op(Op::GridMask(GridMask))) && result.len() == expected.values.len();
     let values = match case.result_dtype(dtype) {
         _ if is_bytes => result.iter().map(|&byte| byte.into()).collect(),
         DType::U8 => result.iter().map(|&byte| byte.into()).collect(),

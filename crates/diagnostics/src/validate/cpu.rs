@@ -77,7 +77,7 @@ impl Backend for Cpu {
         let step = plan.steps().last();
         Ok(Run {
             memory: bytemuck::cast_slice(arena.with_margins(&plan)).to_vec(),
-            regions: regions(&plan, &placed),
+            regions: regions(&plan, &placed, case.result),
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
         })
     }

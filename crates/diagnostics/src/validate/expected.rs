@@ -2,11 +2,13 @@
 //! from the operands' rows that it depends on alone.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use super::cases::pillow;
 use super::cases::{Case, Work, attention_parts, patch_part};
 use super::operands::random;
 use hipvit::error::{Error, Result};
-use hipvit::ops::{Op, PatchConv, PatchExtract, PixelLayout};
+use hipvit::ops::{Locality, Op};
 use hipvit::reference::{self, Array, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
 
@@ -80,9 +82,8 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
             _ => (random(rows, i) % rows as u64) as usize,
         })
         .collect();
-    if let Work::Op(Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_) | Op::Transpose(_)) =
-        case.work
-    {
+    let by_image = |op: &Op| op.locality(case.result) == Locality::Images;
+    if matches!(&case.work, Work::Op(op) if by_image(op)) && rows > shape[0] {
         // Whole images are computed: only the first and the last.
         let image = rows / shape[0];
         sampled.retain(|row| *row < image || *row >= rows - image);
@@ -99,9 +100,9 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
 /// [`Error::Graph`] if the op does not take the operands.
 pub(super) fn expect(case: &Case, operands: &[Tensor], rows: Vec<usize>, dtype: DType) -> Result<Expected> {
     let parts = match &case.work {
-        Work::Op(op) => parts(op, operands, &rows, dtype),
+        Work::Op(op) => parts(op, case.result, operands, &rows, dtype),
         Work::Kernel(form) => form.expect(operands, &rows, dtype),
-        Work::Resize(resize) => reference::resize(&Array::from(&operands[0]), resize.output, resize.filter)
+        Work::Resize(resize) => pillow::resize(&Array::from(&operands[0]), resize.output, resize.filter)
             .and_then(|whole| {
                 let some = gather_array(&whole, &rows)?;
                 Ok(vec![Part::new(&some, &rows, 0.0)])
@@ -121,35 +122,19 @@ pub(super) fn expect(case: &Case, operands: &[Tensor], rows: Vec<usize>, dtype: 
     Ok(expected)
 }
 
-fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
-    match op {
-        Op::Attention(spec) => attention_parts(spec, None, operands, rows, dtype),
-        Op::PatchConv(PatchConv { patch, .. }) => {
-            patch_part(op, *patch, PixelLayout::Chw, operands, rows, dtype)
-        }
-        Op::PatchExtract(PatchExtract { patch, layout, .. }) => {
-            patch_part(op, *patch, *layout, operands, rows, dtype)
-        }
-        Op::GridPositions | Op::GridMask => Ok(vec![whole(op, operands, rows, dtype)?]),
-        Op::Normalize(_)
-        | Op::Prepend
-        | Op::Tokens(_)
-        | Op::Rope(_)
-        | Op::Transpose(_)
-        | Op::AttentionStatistics(_)
-        | Op::Pool(_)
-        | Op::ConcatChannels => image_parts(op, operands, rows, dtype),
-        Op::Add
-        | Op::Scale
-        | Op::Affine
-        | Op::MulScalar(_)
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Linear(_)
-        | Op::Activation(_)
-        | Op::AllReduce(_)
-        | Op::SwiGlu
-        | Op::SwiGluNorm { .. } => row_part(op, operands, rows, dtype),
+fn parts(
+    op: &Op,
+    result: usize,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
+    match (op.locality(result), op) {
+        (Locality::Queries, Op::Attention(spec)) => attention_parts(spec, None, operands, rows, dtype),
+        (Locality::Patches { patch, layout }, _) => patch_part(op, patch, layout, operands, rows, dtype),
+        (Locality::Images, _) => image_parts(op, result, operands, rows, dtype),
+        (Locality::Rows { parameters }, _) => row_part(op, parameters, operands, rows, dtype),
+        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, operands, rows, dtype)?]),
     }
 }
 
@@ -166,14 +151,13 @@ fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<P
 }
 
 /// Where row i of the result depends on row i of the activations, which have as many, and on all of the parameters.
-fn row_part(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
-    let parameters = match op {
-        Op::Scale => 1..2,
-        Op::LayerNorm { .. } | Op::SwiGluNorm { .. } | Op::Affine => 1..3,
-        Op::RmsNorm { .. } => 1..2,
-        Op::Linear(spec) => 1..2 + usize::from(spec.bias),
-        _ => 0..0,
-    };
+fn row_part(
+    op: &Op,
+    parameters: Range<usize>,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
     let operand = |(index, tensor): (usize, &Tensor)| {
         if parameters.contains(&index) {
             Ok(Array::from(tensor))
@@ -217,9 +201,15 @@ pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<
 }
 
 /// One image after the other, all of it. Vectors, and operands of another outermost extent, are the same for all.
-fn image_parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+fn image_parts(
+    op: &Op,
+    result: usize,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
     let shapes: Vec<&[usize]> = operands.iter().map(Tensor::shape).collect();
-    let shape = hipvit::ops::output_shape(op, &shapes)?;
+    let shape = op.shapes(&shapes)?.swap_remove(result);
     let per_image = shape[1..shape.len() - 1].iter().product();
     by_image(rows, per_image)
         .into_iter()
@@ -233,10 +223,10 @@ fn image_parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Re
             };
             let operands: Vec<Array> = operands.iter().map(operand).collect::<Result<_, String>>()?;
             let operands: Vec<&Array> = operands.iter().collect();
-            let result = reference::eval(op, &operands)?;
+            let whole = op.eval(&operands)?.swap_remove(result);
             let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
-            let tolerance = op_tolerance(op, &operands, dtype);
-            Ok(Part::new(&gather_array(&result, &within)?, &rows, tolerance))
+            let tolerance = op.tolerance(result, &operands, dtype);
+            Ok(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
         })
         .collect()
 }

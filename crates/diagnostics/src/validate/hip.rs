@@ -20,7 +20,7 @@ use hipvit::graph::plan::Plan;
 use hipvit::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
 use hipvit::image::{Resampling, Window};
 use hipvit::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder, has_int8_gemm};
-use hipvit::ops::{Attention, Linear, Op, Rounding};
+use hipvit::ops::{Attention, GridMask, Linear, Op, Prepend, Rounding};
 use hipvit::tensor::DType;
 
 /// The most launches that are timed together.
@@ -60,7 +60,7 @@ impl Backend for Hip {
             Work::Op(Op::Normalize(_) | Op::PatchConv(_)) => {
                 Some("GPU plans have patch_extract and linear instead")
             }
-            Work::Op(Op::Prepend) => Some("GPU plans have tokens instead"),
+            Work::Op(Op::Prepend(Prepend)) => Some("GPU plans have tokens instead"),
             Work::Op(Op::Linear(Linear {
                 rounding: Some(rounding),
                 ..
@@ -176,7 +176,7 @@ impl Hip {
         };
         let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
         let step = plan.steps().last();
-        let mut regions = regions(&plan, &placed);
+        let mut regions = regions(&plan, &placed, case.result);
         if matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))) {
             // The other candidate, where there is one: sums of bytes are exact, so that it has the same bits.
             let mut store = Store::default();
@@ -193,7 +193,7 @@ impl Hip {
         if let Some(kernels) = rounded_rows::check(&self.device, case, op, operands, dtype)? {
             self.loaded.lock().add(kernels.code())?;
         }
-        if let (Op::GridMask, Some((result, _))) = (op, regions.last_mut()) {
+        if let (Op::GridMask(GridMask), Some((result, _))) = (op, regions.last_mut()) {
             // Of bytes, in a buffer for the plan's dtype.
             result.end = result.start + result.len() / dtype.size();
         }

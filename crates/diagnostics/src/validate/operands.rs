@@ -10,7 +10,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::append;
 use hipvit::float8::{Float8, Overflow};
 use hipvit::graph::{Graph, ValueId};
-use hipvit::ops::Op;
+use hipvit::ops::{GridMask, GridPositions, MulScalar, Op};
 use hipvit::patch_grid::{self, PatchGrid};
 use hipvit::tensor::{DType, Input, Tensor};
 
@@ -36,7 +36,7 @@ impl Operands {
             let tensor = match operand.role {
                 Role::Image(DType::U8) => {
                     let mut bytes = bytes(operand, seed);
-                    if let Work::Op(Op::GridPositions | Op::GridMask) = case.work {
+                    if let Work::Op(Op::GridPositions(GridPositions) | Op::GridMask(GridMask)) = case.work {
                         // One image alone has any grid.
                         write_grids(shape, if shape[0] == 1 { 2 } else { 0 }, &mut bytes);
                     }
@@ -93,7 +93,12 @@ impl Operands {
             }
             let mut id = graph.constant(format!("operand {index}"), tensor.clone());
             if case.in_arena && operand.role == Role::Activation {
-                id = graph.push(role, format!("placed {index}"), Op::MulScalar(1.0), [id])?;
+                id = graph.push(
+                    role,
+                    format!("placed {index}"),
+                    Op::MulScalar(MulScalar(1.0)),
+                    [id],
+                )?;
                 placed.push(index);
             }
             inputs.push(id);

@@ -7,8 +7,8 @@ use super::config::Config;
 use super::operands::{Operands, stored};
 use hipvit::error::{Error, Result};
 use hipvit::hip::Device;
-pub use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
-use hipvit::ops::Op;
+use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
+use hipvit::ops::{LayerNorm, Op, RmsNorm};
 use hipvit::tensor::DType;
 
 /// Compares both ways to 8 bits, if `op` is a norm and the case a small one. Returns the kernels that ran.
@@ -19,7 +19,7 @@ pub(super) fn check(
     operands: &Operands,
     dtype: DType,
 ) -> Result<Option<Kernels>> {
-    let (Op::LayerNorm { epsilon } | Op::RmsNorm { epsilon }) = *op else {
+    let (Op::LayerNorm(LayerNorm { epsilon }) | Op::RmsNorm(RmsNorm { epsilon })) = *op else {
         return Ok(None);
     };
     if !matches!(case.config, Config::Micro | Config::Awkward) {

@@ -15,7 +15,7 @@ use crate::program::Run;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Node, Role, ValueId};
 use hipvit::image::{Axis, PRECISION_BITS, Pass, RgbImage};
-use hipvit::ops::{Op, PatchConv, Pool};
+use hipvit::ops::{Add, Op, PatchConv, Pool, SwiGlu};
 
 /// How many are listed of what there are many of.
 const LISTED: usize = 5;
@@ -273,7 +273,7 @@ fn embedding(run: &Run<'_, f64>, input: &InputPixel, place: &PatchPlace) -> Opti
     };
     let weight = run.value(node.inputs[1]);
     let length = weight.len() / run.shape(node.inputs[1]).first()?;
-    let mut total = channels(run, node.output, place.index)?.to_vec();
+    let mut total = channels(run, node.output(), place.index)?.to_vec();
     if bias {
         let bias = run.value(node.inputs[2]);
         total.iter_mut().zip(bias).for_each(|(total, b)| *total -= b);
@@ -306,7 +306,7 @@ fn token(run: &Run<'_, f64>, place: &PatchPlace, prefix: usize) -> Option<Token>
     let first = nodes_of_block(run, 0).next()?;
     Some(Token {
         index,
-        embedding_norm: norm(channels(run, find(run, "patch_embed")?.output, place.index)?),
+        embedding_norm: norm(channels(run, find(run, "patch_embed")?.output(), place.index)?),
         norm: norm(channels(run, first.inputs[0], index)?),
     })
 }
@@ -323,7 +323,7 @@ fn layer(
     // What is added to the stream comes after LayerScale, if there is one; a block may add several times.
     let update = |role: Role| {
         let residuals = nodes_of_block(run, block)
-            .filter(|node| node.role == role && node.op == Op::Add && node.name.ends_with(".residual"));
+            .filter(|node| node.role == role && node.op == Op::Add(Add) && node.name.ends_with(".residual"));
         let mut sum: Vec<f64> = Vec::new();
         for added in residuals.filter_map(|node| channels(run, node.inputs[1], token)) {
             sum.resize(added.len(), 0.0);
@@ -332,9 +332,9 @@ fn layer(
         norm(&sum)
     };
     let activated = nodes_of_block(run, block)
-        .filter(|node| node.role == Role::Ffn && matches!(node.op, Op::Activation(_) | Op::SwiGlu));
+        .filter(|node| node.role == Role::Ffn && matches!(node.op, Op::Activation(_) | Op::SwiGlu(SwiGlu)));
     let hidden: Vec<f64> = activated
-        .filter_map(|node| channels(run, node.output, token))
+        .filter_map(|node| channels(run, node.output(), token))
         .flatten()
         .copied()
         .collect();
@@ -342,9 +342,9 @@ fn layer(
     let heads = heads
         .flat_map(|map| self::heads(run, token, map, readout))
         .collect();
-    let width = *run.shape(last.output).last()?;
-    let norms: Vec<f64> = run.value(last.output).chunks_exact(width).map(norm).collect();
-    let relevance = relevance(last.output);
+    let width = *run.shape(last.output()).last()?;
+    let norms: Vec<f64> = run.value(last.output()).chunks_exact(width).map(norm).collect();
+    let relevance = relevance(last.output());
     let sums: Vec<f64> = match &relevance {
         Some(all) => all.chunks_exact(width).map(|of| of.iter().sum()).collect(),
         None => vec![0.0; norms.len()],

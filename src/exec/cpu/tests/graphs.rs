@@ -6,8 +6,8 @@ use super::run_guarded;
 use crate::Error;
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, Passes, interpret, optimize};
+use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input};
 

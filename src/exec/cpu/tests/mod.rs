@@ -5,7 +5,7 @@ mod kernels;
 
 use super::CpuExecutor;
 use super::arena::Arena;
-use super::step::range;
+use crate::cpu::range;
 use crate::graph::plan::Plan;
 use crate::tensor::Input;
 

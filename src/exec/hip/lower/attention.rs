@@ -2,6 +2,7 @@
 //! [selected](crate::exec::select).
 
 use super::{Call, Lowering, one, shape_of};
+use crate::dtype::to_hip;
 use crate::exec::select::AttentionShape;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
@@ -9,7 +10,7 @@ use crate::kernels::{
     AddArgs, AttentionArgs, AttentionFloat8Args, KernelCall, QuantizeArgs, RopeArgs, ScoreBias, SoftmaxArgs,
     Strided, Visibility, is_fused, visibility,
 };
-use crate::ops::{Attention, AttentionOperands, Op};
+use crate::ops::{Attention, AttentionOperands};
 use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
@@ -22,7 +23,7 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     if fused(plan, spec) {
         return 0;
     }
-    let output: usize = plan.buffer(step.output).shape.iter().product();
+    let output: usize = plan.buffer(step.output()).shape.iter().product();
     let queries = output / (spec.heads * spec.head_dim).max(1);
     let keys = step.inputs.get(spec.operands.keys());
     let keys = keys.map_or(1, |&keys| match shape_of(plan, keys) {
@@ -39,7 +40,7 @@ pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize
         return float8_offsets(plan, step, spec).1;
     }
     let scores = score_bytes(plan, step, spec).next_multiple_of(ALIGNMENT);
-    let result = plan.buffer(step.output);
+    let result = plan.buffer(step.output());
     match result.float8() {
         Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
         _ => scores,
@@ -93,7 +94,7 @@ impl AttentionCall {
             heads: self.spec.heads,
             tokens: self.operands[0].tokens,
             head_dim: self.spec.head_dim,
-            dtype: self.dtype,
+            dtype: to_hip(self.dtype),
         }
     }
 
@@ -107,28 +108,19 @@ impl AttentionCall {
     }
 }
 
-/// The step right behind one of fused attention, if it is of the statistics of its softmax: one launch computes both.
-fn statistics_step<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Step> {
-    let next = plan.steps().get(step.node + 1)?;
-    match (&plan.node(step).op, &plan.node(next).op) {
-        (Op::Attention(spec), Op::AttentionStatistics(of)) => {
-            (spec == of && step.inputs == next.inputs && fused(plan, spec)).then_some(next)
-        }
-        _ => None,
-    }
-}
-
 impl Lowering<'_> {
     pub(super) fn attention(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+        if spec.statistics {
+            return self.attention_with_statistics(spec);
+        }
+        self.attention_alone(spec)
+    }
+
+    fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, String> {
         if let Some(step) = spec.float8 {
             return self.attention_float8(spec, step);
         }
         let call = self.attention_call(spec, self.out)?;
-        if let Some(statistics) = statistics_step(self.plan, self.step) {
-            // Whatever is in the arena during this step is so during the next, which reads the same: the buffer is free.
-            let address = self.addresses.arena + self.plan.buffer(statistics.output).offset as u64;
-            return one(with_statistics(&call, address)?);
-        }
         // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
@@ -189,23 +181,24 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    /// Nothing where the attention before computes them too.
-    pub(super) fn attention_statistics(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+    /// In one launch, where attention is fused.
+    fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, String> {
         if !is_fused(spec) {
             return Err(format!(
                 "needs the fused attention kernel, which there is none of for heads of {} channels: the CPU computes it",
                 spec.head_dim
             ));
         }
-        let before = self
-            .step
-            .node
-            .checked_sub(1)
-            .and_then(|index| self.plan.steps().get(index));
-        match before.and_then(|before| statistics_step(self.plan, before)) {
-            Some(_) => Ok(Vec::new()),
-            None => one(with_statistics(&self.attention_call(spec, 0)?, self.out)?),
+        let statistics = self.result(1)?;
+        if fused(self.plan, spec) && spec.float8.is_none() {
+            return one(with_statistics(
+                &self.attention_call(spec, self.out)?,
+                statistics,
+            )?);
         }
+        let mut calls = self.attention_alone(spec)?;
+        calls.push(with_statistics(&self.attention_call(spec, 0)?, statistics)?.into());
+        Ok(calls)
     }
 
     fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, String> {
@@ -359,14 +352,14 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         },
         c: scores,
         alpha: spec.scale,
-        ..Gemm::new(queries, keys, head_dim, dtype)
+        ..Gemm::new(queries, keys, head_dim, to_hip(dtype))
     };
     let pv = Gemm {
         batch: images,
         a: scores,
         b: matrix(v),
         c: matrix(out),
-        ..Gemm::new(queries, head_dim, keys, dtype)
+        ..Gemm::new(queries, head_dim, keys, to_hip(dtype))
     };
     let of_head = |head: u64| {
         (

@@ -6,6 +6,7 @@
 //! too; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
 
 use super::{Call, Lowering, one, rows};
+use crate::dtype::to_hip;
 use crate::exec::hip::constants::{float8_scales, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
@@ -216,7 +217,7 @@ struct Scratch {
 
 impl Scratch {
     fn of(plan: &Plan, step: &Step, spec: &Linear) -> Self {
-        let result = plan.buffer(step.output);
+        let result = plan.buffer(step.output());
         let elements: usize = result.shape.iter().product();
         let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
         let x_elements: usize = match bytes_of_x(plan, step) {
@@ -302,7 +303,12 @@ impl Lowering<'_> {
         };
         let [.., sums, _] = Scratch::of(self.plan, self.step, spec).offsets();
         Ok(LinearCall {
-            gemm: Gemm::linear(rows(self.shape)?, *n, inner.iter().product(), self.plan.dtype()),
+            gemm: Gemm::linear(
+                rows(self.shape)?,
+                *n,
+                inner.iter().product(),
+                to_hip(self.plan.dtype()),
+            ),
             x: self.address(0)?,
             weight: self.address(1)?,
             bias: if spec.bias { self.address(2)? } else { 0 },
@@ -338,12 +344,12 @@ impl Lowering<'_> {
             Float8Scale::Row => rows,
             Float8Scale::Fixed(scale) => self.step_of_float8(scale)?[0],
         };
-        let result = self.plan.buffer(self.step.output).float8();
+        let result = self.plan.buffer(self.step.output()).float8();
         call.gemm.inputs = float8;
         call.gemm.output = if result.is_some() {
             float8
         } else {
-            self.plan.dtype()
+            to_hip(self.plan.dtype())
         };
         let out = match result {
             Some(step) => Some(Float8Result {

@@ -21,12 +21,15 @@ use super::constants::FACTOR_ALIGNMENT;
 use crate::exec::select::Problem;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
-use crate::hip::Gemm;
+use crate::hip::{self, Gemm};
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, NormQuantizeArgs, QuantizeArgs,
     SwiGluArgs, SwiGluNormArgs, Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
 };
-use crate::ops::{AllReduce, Op, Rounding};
+use crate::ops::{
+    Add, Affine, AllReduce, ConcatChannels, GridMask, GridPositions, LayerNorm, MulScalar, Op, Prepend,
+    RmsNorm, Rounding, Scale, SwiGlu, SwiGluNorm,
+};
 use crate::tensor::DType;
 
 /// One thing to submit. Addresses are the device's.
@@ -133,7 +136,7 @@ pub(super) struct Addresses<'a> {
     /// Where each step of FP8 lies, an f32, by its bits; then its reciprocal.
     pub(super) steps: &'a HashMap<u32, u64>,
     /// How the device encodes FP8, if it multiplies it.
-    pub(super) float8: Option<DType>,
+    pub(super) float8: Option<hip::DType>,
     /// The 2:4 sparse weights, if it can skip their zeros.
     pub(super) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(super) arena: u64,
@@ -170,14 +173,17 @@ pub fn unit(op: &Op) -> Option<Unit> {
     Some(match op {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),
-        Op::Add | Op::Scale | Op::Affine | Op::MulScalar(_) => Unit::of("add"),
-        Op::GridPositions => Unit::of("grid_positions"),
-        Op::GridMask => Unit::of("grid_mask"),
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
+        Op::Add(Add) | Op::Scale(Scale) | Op::Affine(Affine) | Op::MulScalar(_) => Unit::of("add"),
+        Op::GridPositions(GridPositions) => Unit::of("grid_positions"),
+        Op::GridMask(GridMask) => Unit::of("grid_mask"),
+        Op::LayerNorm(_) | Op::RmsNorm(_) => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
-        Op::SwiGlu | Op::SwiGluNorm { .. } => Unit::of("swiglu"),
+        Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_) => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
+        Op::Attention(spec) if spec.statistics => {
+            return attention_unit(spec.head_dim, AttentionVariant::Statistics);
+        }
         Op::Attention(spec) if spec.float8.is_some() => return attention_float8_unit(spec.head_dim),
         Op::Attention(spec) => {
             let variant = if spec.bias {
@@ -188,11 +194,12 @@ pub fn unit(op: &Op) -> Option<Unit> {
             attention_unit(spec.head_dim, variant).unwrap_or(Unit::of("softmax"))
         }
         Op::Transpose(_) => Unit::of("transpose"),
-        Op::AttentionStatistics(spec) => return attention_unit(spec.head_dim, AttentionVariant::Statistics),
         Op::Pool(_) => Unit::of("pool"),
         Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
         Op::AllReduce(_) => return None,
-        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend | Op::ConcatChannels => return None,
+        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend(Prepend) | Op::ConcatChannels(ConcatChannels) => {
+            return None;
+        }
     })
 }
 
@@ -252,9 +259,9 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
     match &plan.node(step).op {
         Op::PatchExtract(spec) => s.patch_extract(spec),
         Op::Tokens(spec) => s.tokens(*spec),
-        Op::GridPositions => s.grid_positions(),
-        Op::GridMask => s.grid_mask(),
-        Op::Add => {
+        Op::GridPositions(GridPositions) => s.grid_positions(),
+        Op::GridMask(GridMask) => s.grid_mask(),
+        Op::Add(Add) => {
             let y = (s.address(1)?, rows(s.shape_of(1)?)?);
             one(AddArgs::new(
                 [s.address(0)?, s.out],
@@ -264,42 +271,42 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
                 Some(y),
             )?)
         }
-        Op::Scale => one(AddArgs::new(
+        Op::Scale(Scale) => one(AddArgs::new(
             [s.address(0)?, s.out],
             s.matrix()?,
             1.0,
             s.address(1)?,
             None,
         )?),
-        Op::Affine => one(AddArgs::new(
+        Op::Affine(Affine) => one(AddArgs::new(
             [s.address(0)?, s.out],
             s.matrix()?,
             1.0,
             s.address(1)?,
             Some((s.address(2)?, 1)),
         )?),
-        Op::MulScalar(factor) => one(AddArgs::new(
+        Op::MulScalar(MulScalar(factor)) => one(AddArgs::new(
             [s.address(0)?, s.out],
             s.matrix()?,
             *factor,
             0,
             None,
         )?),
-        Op::LayerNorm { epsilon } => {
+        Op::LayerNorm(LayerNorm { epsilon }) => {
             let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
             s.norm(LayerNormArgs::new(addresses, s.groups()?, *epsilon)?)
         }
-        Op::RmsNorm { epsilon } => {
+        Op::RmsNorm(RmsNorm { epsilon }) => {
             let addresses = [s.address(0)?, s.address(1)?, s.out];
             s.norm(LayerNormArgs::rms(addresses, s.groups()?, *epsilon)?)
         }
         Op::Linear(spec) => s.linear(spec),
         Op::Activation(activation) => s.activation(*activation),
-        Op::SwiGlu => {
+        Op::SwiGlu(SwiGlu) => {
             let arguments = SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?;
             one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
         }
-        Op::SwiGluNorm { epsilon, padding } => {
+        Op::SwiGluNorm(SwiGluNorm { epsilon, padding }) => {
             let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
             let arguments = SwiGluNormArgs::new(addresses, s.matrix()?, *epsilon)?.padded(*padding)?;
             one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
@@ -307,11 +314,10 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::Rope(spec) => s.rope(spec),
         Op::Attention(spec) => s.attention(spec),
         Op::Transpose(spec) => s.transpose(*spec),
-        Op::AttentionStatistics(spec) => s.attention_statistics(spec),
         Op::Pool(spec) => s.pool(*spec),
-        Op::ConcatChannels => s.concat_channels(),
+        Op::ConcatChannels(ConcatChannels) => s.concat_channels(),
         Op::AllReduce(spec) => s.all_reduce(*spec),
-        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend => {
+        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend(Prepend) => {
             Err("is not computed on a GPU as it is; the passes of `optimize` make it another op".into())
         }
     }
@@ -331,7 +337,7 @@ struct Lowering<'a> {
 
 impl<'a> Lowering<'a> {
     fn new(plan: &'a Plan, step: &'a Step, addresses: Addresses<'a>) -> Self {
-        let output = plan.buffer(step.output);
+        let output = plan.buffer(step.output());
         Self {
             plan,
             step,
@@ -339,6 +345,12 @@ impl<'a> Lowering<'a> {
             out: addresses.arena + output.offset as u64,
             shape: &output.shape,
         }
+    }
+
+    /// Where result `index` goes.
+    fn result(&self, index: usize) -> Result<u64, String> {
+        let id = self.step.outputs.get(index).ok_or("has no such result")?;
+        Ok(self.addresses.arena + self.plan.buffer(*id).offset as u64)
     }
 
     fn operand(&self, index: usize) -> Result<Operand, String> {
@@ -393,7 +405,7 @@ impl<'a> Lowering<'a> {
 
     /// The norm as its result is stored.
     fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, String> {
-        let result = self.plan.buffer(self.step.output);
+        let result = self.plan.buffer(self.step.output());
         let Some(scales) = result.row_scales() else {
             return one(self.float8().map_or(norm, |step| norm.to_float8(step)));
         };
@@ -407,7 +419,7 @@ impl<'a> Lowering<'a> {
 
     /// The step of the result in FP8, if that is how it is stored.
     fn float8(&self) -> Option<f32> {
-        self.plan.buffer(self.step.output).float8()
+        self.plan.buffer(self.step.output()).float8()
     }
 
     fn element(&self) -> usize {

@@ -46,7 +46,7 @@ fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
     else {
         return None;
     };
-    let patches = Operand::Buffer(extract.output);
+    let patches = Operand::Buffer(extract.output());
     let mut readers = plan.steps().iter().filter(|step| step.inputs.contains(&patches));
     let (linear, None) = (readers.next()?, readers.next()) else {
         return None;
@@ -59,7 +59,7 @@ fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
             ..
         })
     );
-    let is_output = plan.outputs().iter().any(|&(_, _, id)| id == extract.output);
+    let is_output = plan.outputs().iter().any(|&(_, _, id)| id == extract.output());
     (plain && linear.inputs.first() == Some(&patches) && !is_output).then_some([extract, linear])
 }
 

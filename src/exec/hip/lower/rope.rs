@@ -42,7 +42,7 @@ impl Lowering<'_> {
         let reader = self
             .plan
             .steps()
-            .get(self.plan.buffer(self.step.output).last_step);
+            .get(self.plan.buffer(self.step.output()).last_step);
         if let Some((step, _)) = reader.and_then(|reader| rotation(self.plan, reader))
             && step.node == self.step.node
         {

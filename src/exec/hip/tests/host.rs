@@ -11,7 +11,6 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{OutputKind, ValueId};
 use crate::hip::{Access, Matrix};
 use crate::kernels::{KernelCall, PatchExtractArgs, PatchExtractChwArgs};
-use crate::ops::Op;
 use crate::tensor::{DType, Input};
 
 impl OnHost for PatchExtractArgs {
@@ -224,14 +223,10 @@ impl Host {
             }
             Operand::Buffer(id) => buffer(id),
         };
-        // One launch computes attention and the statistics of its softmax, which is the next step's result.
-        let next = plan.steps().get(step.node + 1);
-        let statistics = next.filter(|next| matches!(plan.node(next).op, Op::AttentionStatistics(_)));
         // Attention that rotates reads the table of the step before.
         let rope = rotation(plan, step).map_or(&[][..], |(step, _)| &step.inputs[..]);
         access.bytes == 0
-            || buffer(step.output)
-            || statistics.is_some_and(|step| buffer(step.output))
+            || step.outputs.iter().any(|&id| buffer(id))
             || within(self.scratch, scratch_bytes(plan))
             || (!access.written && step.inputs.iter().chain(rope).any(operand))
     }

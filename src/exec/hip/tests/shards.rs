@@ -7,8 +7,8 @@ use super::host::Host;
 use super::kernels::Memory as _;
 use crate::exec::hip::lower::Call;
 use crate::graph::plan::Plan;
-use crate::graph::tests::vit::Vit;
 use crate::graph::{Passes, interpret, optimize, shard};
+use crate::graph_tests::vit::Vit;
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input};
 

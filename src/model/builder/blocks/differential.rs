@@ -6,7 +6,7 @@ use super::{Builder, Packed};
 use crate::error::{Error, Result};
 use crate::graph::{Role, ValueId};
 use crate::model::vit::Vit;
-use crate::ops::{Attention, AttentionOperands, Op};
+use crate::ops::{Add, Attention, AttentionOperands, MulScalar, Op, RmsNorm};
 use crate::tensor::Tensor;
 
 /// The epsilon of the norm of each head's result, which is an RMS norm in every model.
@@ -55,14 +55,14 @@ impl Builder<'_> {
         let initial = 0.8 - 0.6 * (-0.3 * index as f64).exp();
         let lambda = self.lambda(tensors, half)? + initial;
         let step_of = |name: &str| format!("{step}.{name}");
-        let minus = Op::MulScalar(-lambda as f32);
+        let minus = Op::MulScalar(MulScalar(-lambda as f32));
         let second = self
             .graph
             .push(Role::Attention, step_of("minus_lambda"), minus, [attended[1]])?;
         let difference = [attended[0], second];
         let difference = self
             .graph
-            .push(Role::Attention, step_of("difference"), Op::Add, difference)?;
+            .push(Role::Attention, step_of("difference"), Op::Add(Add), difference)?;
 
         // The norm's result is multiplied by 1 − the initial λ.
         let name = format!("{tensors}sub_norm.weight");
@@ -72,9 +72,10 @@ impl Builder<'_> {
             .scale_rows(&factors)
             .ok_or_else(|| Error::graph(&name, "has another length"))?;
         let weight = self.graph.constant(format!("{name} · {}", factors[0]), weight);
-        let op = Op::RmsNorm { epsilon: EPSILON };
-        self.graph
-            .push(Role::Attention, step_of("sub_norm"), op, [difference, weight])
+        let op = Op::RmsNorm(RmsNorm { epsilon: EPSILON });
+        Ok(self
+            .graph
+            .push(Role::Attention, step_of("sub_norm"), op, [difference, weight])?)
     }
 
     /// `exp(q1·k1) − exp(q2·k2)`: λ without its initial value.

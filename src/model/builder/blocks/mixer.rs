@@ -5,7 +5,7 @@ use super::{Builder, Packed};
 use crate::error::Result;
 use crate::graph::{Role, ValueId};
 use crate::model::vit::{Mlp, Norm, NormKind, Vit};
-use crate::ops::{Combine, Op, Transpose};
+use crate::ops::{Add, Combine, Op, Transpose};
 
 /// PyTorch's default, which the gate's norm has whatever the others have.
 const GATE_NORM: Norm = Norm {
@@ -77,8 +77,9 @@ impl Builder<'_> {
         let gated = self.graph.push(Role::Ffn, gate, op, [v, u])?;
         let name = format!("{tensors_of_mlp}fc2");
         let y = self.linear(Role::Ffn, &format!("{step}.fc2"), gated, &name, [dim, half], true)?;
-        self.graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
+        Ok(self
+            .graph
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// `x + ls1 · mix(norm1(x)ᵀ)ᵀ`.
@@ -96,8 +97,9 @@ impl Builder<'_> {
         let y = mix(self, y)?;
         let y = self.transposed(&format!("{step}.transpose_back"), y)?;
         let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls1"))?;
-        self.graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
+        Ok(self
+            .graph
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// `x + ls2 · mlp_channels(norm2(x))`.
@@ -107,8 +109,9 @@ impl Builder<'_> {
         let y = self.norm(&format!("{block}.norm2"), x, &format!("{tensors}norm2"), dim)?;
         let y = self.network(y, &step, &format!("{tensors}mlp_channels."), [dim, hidden])?;
         let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls2"))?;
-        self.graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
+        Ok(self
+            .graph
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
     /// Some outputs of a layer, and the network's activation of them.
@@ -124,7 +127,7 @@ impl Builder<'_> {
         match mlp {
             Mlp::Plain(activation) => {
                 let op = Op::Activation(activation);
-                self.graph.push(Role::Ffn, format!("{step}.act"), op, [y])
+                Ok(self.graph.push(Role::Ffn, format!("{step}.act"), op, [y])?)
             }
             _ => Ok(y),
         }
@@ -132,7 +135,7 @@ impl Builder<'_> {
 
     fn transposed(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
         let op = Op::Transpose(Transpose::default());
-        self.graph.push(Role::Ffn, step, op, [x])
+        Ok(self.graph.push(Role::Ffn, step, op, [x])?)
     }
 
     fn tokens(&self) -> usize {

@@ -6,7 +6,7 @@ use super::{Builder, Packed};
 use crate::error::{Error, Result};
 use crate::graph::{Role, ValueId};
 use crate::model::vit::{Mlp, Vit};
-use crate::ops::Op;
+use crate::ops::{Add, Op, Scale};
 use crate::tensor::Tensor;
 
 /// Branches of each kind in a block of pairs.
@@ -122,14 +122,16 @@ impl Builder<'_> {
             let mut scaled = [attended, fed];
             for (scaled, (role, branch, y)) in scaled.iter_mut().zip(steps) {
                 let step = format!("{block}.{branch}.ls");
-                *scaled = self.graph.push(role, step, Op::Scale, [y, gamma])?;
+                *scaled = self.graph.push(role, step, Op::Scale(Scale), [y, gamma])?;
             }
             scaled
         };
         let step = format!("{block}.attn.residual");
-        let x = self.graph.push(Role::Attention, step, Op::Add, [x, attended])?;
+        let x = self
+            .graph
+            .push(Role::Attention, step, Op::Add(Add), [x, attended])?;
         let step = format!("{block}.mlp.residual");
-        self.graph.push(Role::Ffn, step, Op::Add, [x, fed])
+        Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, fed])?)
     }
 
     /// `x + Σ scale · attention(norm(x))`, then `x + Σ scale · mlp(norm(x))`.
@@ -156,7 +158,7 @@ impl Builder<'_> {
                 let y = self.layer_scale(role, &format!("{step}.ls"), y, &format!("{tensors}ls.gamma"))?;
                 sum = self
                     .graph
-                    .push(role, format!("{step}.residual"), Op::Add, [sum, y])?;
+                    .push(role, format!("{step}.residual"), Op::Add(Add), [sum, y])?;
             }
             x = sum;
         }

@@ -128,7 +128,7 @@ impl Builder<'_> {
             rotated,
             pairs: rotary.pairs,
         });
-        self.graph.push(Role::Qkv, step, op, [x, table])
+        Ok(self.graph.push(Role::Qkv, step, op, [x, table])?)
     }
 }
 

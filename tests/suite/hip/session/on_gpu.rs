@@ -76,7 +76,7 @@ fn read(tensor: &GpuTensor) -> Vec<f32> {
     let stream = tensor.device().stream().unwrap();
     let exported = tensor.to_dlpack().unwrap();
     assert_eq!(exported.device(), tensor.device().dlpack());
-    assert_eq!(exported.dtype(), Some(DType::F32));
+    assert_eq!(exported.dtype(), Some(hipvit::hip::DType::F32));
     // SAFETY: what writes it is done, and it stays until the copy is.
     let memory = unsafe { exported.memory(&stream) }.unwrap();
     let mut copy = stream.allocate::<f32>(memory.bytes() / 4).unwrap();

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::{ACTIVATIONS, AWKWARD, Addresses, KernelForm, List, Operand, Scale, parameter};
-pub use hipvit::kernels::{BiasActivationArgs, KernelCall};
-use hipvit::ops::{self, Activation, Op};
+use super::{ACTIVATIONS, AWKWARD, Addresses, KernelForm, List, Operand, Scale, flops, parameter};
+use hipvit::kernels::{BiasActivationArgs, KernelCall};
+use hipvit::ops::{Activation, Add, Op};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -108,7 +108,7 @@ impl KernelForm for BiasActivation {
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
         let activation = self
             .activation
-            .map_or(0, |a| ops::flops(&Op::Activation(a), &operands[..1], result));
+            .map_or(0, |a| flops(&Op::Activation(a), &operands[..1], result));
         let sums = u64::from(self.bias) + u64::from(self.residual);
         activation + sums * result.iter().product::<usize>() as u64
     }
@@ -116,13 +116,13 @@ impl KernelForm for BiasActivation {
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
         let mut y = gather(&operands[0], rows)?;
         if self.bias {
-            y = eval(&Op::Add, &[&y, &gather(&operands[1], rows)?])?;
+            y = eval(&Op::Add(Add), &[&y, &gather(&operands[1], rows)?])?;
         }
         if let Some(activation) = self.activation {
             y = eval(&Op::Activation(activation), &[&y])?;
         }
         if let Some(residual) = self.residual() {
-            y = eval(&Op::Add, &[&y, &gather(&operands[residual], rows)?])?;
+            y = eval(&Op::Add(Add), &[&y, &gather(&operands[residual], rows)?])?;
         }
         // Those of an activation, and both sums.
         Ok(vec![Part::new(&y, rows, rounded(dtype, 13.0))])

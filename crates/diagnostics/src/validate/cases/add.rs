@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, parameter};
-pub use hipvit::kernels::{AddArgs, KernelCall};
-use hipvit::ops::Op;
+use hipvit::kernels::{AddArgs, KernelCall};
+use hipvit::ops::{self, Add, Affine, MulScalar, Op};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -32,17 +32,17 @@ pub(super) fn cases(list: &mut List) {
 fn add(list: &mut List, shape: [usize; 3], every_form: bool) {
     let [_, tokens, channels] = shape;
     let x = || activation(&shape);
-    list.push_in_arena(Op::Add, vec![x(), x()]);
-    list.push(Op::Add, vec![x(), activation(&[1, tokens, channels])]);
-    list.push(Op::Scale, vec![x(), parameter(&[channels])]);
+    list.push_in_arena(Op::Add(Add), vec![x(), x()]);
+    list.push(Op::Add(Add), vec![x(), activation(&[1, tokens, channels])]);
+    list.push(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
     let affine = || vec![x(), parameter(&[channels]), parameter(&[channels])];
-    list.push(Op::Affine, affine());
-    list.push(Op::MulScalar(-0.3), vec![x()]);
+    list.push(Op::Affine(Affine), affine());
+    list.push(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
     if every_form {
-        list.push(Op::Add, vec![x(), x()]);
-        list.push_in_arena(Op::Scale, vec![x(), parameter(&[channels])]);
-        list.push_in_arena(Op::Affine, affine());
-        list.push_in_arena(Op::MulScalar(-0.3), vec![x()]);
+        list.push(Op::Add(Add), vec![x(), x()]);
+        list.push_in_arena(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
+        list.push_in_arena(Op::Affine(Affine), affine());
+        list.push_in_arena(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
     }
 }
 
@@ -90,11 +90,14 @@ impl KernelForm for ScaledSum {
     }
 
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
-        let mut sum = eval(&Op::MulScalar(self.factor), &[&gather(&operands[0], rows)?])?;
+        let mut sum = eval(
+            &Op::MulScalar(MulScalar(self.factor)),
+            &[&gather(&operands[0], rows)?],
+        )?;
         if self.gamma {
-            sum = eval(&Op::Scale, &[&sum, &(&operands[1]).into()])?;
+            sum = eval(&Op::Scale(ops::Scale), &[&sum, &(&operands[1]).into()])?;
         }
-        sum = eval(&Op::Add, &[&sum, &gather(&operands[self.y()], rows)?])?;
+        sum = eval(&Op::Add(Add), &[&sum, &gather(&operands[self.y()], rows)?])?;
         // The products with factor and gamma, and the sum.
         Ok(vec![Part::new(&sum, rows, rounded(dtype, 3.0))])
     }

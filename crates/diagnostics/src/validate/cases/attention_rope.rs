@@ -6,9 +6,9 @@ use std::fmt;
 use half::{bf16, f16};
 
 use super::super::expected::Part;
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, attention_parts, parameter};
-pub use hipvit::kernels::{AttentionArgs, KernelCall, RopeArgs, Strided, visibility};
-use hipvit::ops::{self, Attention, AttentionOperands, Op, Rope, RopePairs};
+use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, attention_parts, flops, parameter};
+use hipvit::kernels::{AttentionArgs, KernelCall, RopeArgs, Strided, visibility};
+use hipvit::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
 use hipvit::reference::{self, Array, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
 
@@ -73,7 +73,7 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
             key_mask: false,
             bias: false,
             causal: form == 1,
-            float8: None,
+            ..Attention::default()
         },
         rope: Rope {
             heads,
@@ -130,11 +130,11 @@ impl KernelForm for RotatedAttention {
 
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
         let (packed, table) = (operands[self.packed()], operands[self.packed() + 1]);
-        ops::flops(
+        flops(
             &Op::Attention(self.attention),
             &operands[..=self.packed()],
             result,
-        ) + ops::flops(&Op::Rope(self.rope), &[packed, table], packed)
+        ) + flops(&Op::Rope(self.rope), &[packed, table], packed)
     }
 
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {

@@ -5,10 +5,10 @@ use std::fmt;
 
 use super::super::expected::{Part, by_image, gather_array, image_of};
 use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, bias, key_mask_index, masked_arguments, spec};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, STATISTICS, Scale, activation};
 use hipvit::kernels::{KernelCall, is_fused};
-use hipvit::ops::{self, Attention, AttentionOperands, Op};
-use hipvit::reference::{Array, masked_statistics, op_tolerance};
+use hipvit::ops::{Attention, AttentionOperands, Definition, Op};
+use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
 pub(super) fn cases(list: &mut List) {
@@ -59,17 +59,22 @@ fn every_op(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize))
     let c = heads.0 * heads.1;
     let packed = |batch: usize, parts: usize| activation(&[batch, tokens, parts * c]);
     let qkv = spec(heads, AttentionOperands::PackedQkv);
-    list.push(Op::AttentionStatistics(qkv), vec![packed(batch, 3)]);
+    push(list, qkv, vec![packed(batch, 3)]);
     let causal = Attention { causal: true, ..qkv };
-    list.push(Op::AttentionStatistics(causal), vec![packed(batch, 3)]);
+    push(list, causal, vec![packed(batch, 3)]);
     let kv = spec(heads, AttentionOperands::PackedKv);
-    list.push(
-        Op::AttentionStatistics(kv),
-        vec![activation(&[1, 1, c]), packed(batch, 2)],
-    );
+    push(list, kv, vec![activation(&[1, 1, c]), packed(batch, 2)]);
     let biased = Attention { bias: true, ..qkv };
     let operands = vec![packed(1, 3), bias(heads.0, [tokens, tokens])];
-    list.push(Op::AttentionStatistics(biased), operands);
+    push(list, biased, operands);
+}
+
+fn push(list: &mut List, spec: Attention, operands: Vec<Operand>) {
+    let op = Attention {
+        statistics: true,
+        ..spec
+    };
+    list.push_result(1, op.into(), operands);
 }
 
 fn masked(
@@ -99,20 +104,23 @@ struct MaskedStatistics {
 }
 
 impl MaskedStatistics {
-    fn op(&self) -> Op {
-        Op::AttentionStatistics(self.spec)
+    fn op(&self) -> Attention {
+        Attention {
+            statistics: true,
+            ..self.spec
+        }
     }
 }
 
 impl fmt::Display for MaskedStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.op(), self.mask)
+        write!(f, "{}{}", Op::Attention(self.op()), self.mask)
     }
 }
 
 impl KernelForm for MaskedStatistics {
     fn op_name(&self) -> &'static str {
-        "attention_statistics"
+        STATISTICS
     }
 
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
@@ -120,11 +128,12 @@ impl KernelForm for MaskedStatistics {
     }
 
     fn result_dtype(&self, dtype: DType) -> DType {
-        ops::result_dtype(&self.op(), dtype)
+        self.op().result_dtype(1, dtype)
     }
 
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
-        ops::flops(&self.op(), operands, result)
+        self.op()
+            .flops(operands, &[operands[0].to_vec(), result.to_vec()])
     }
 
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
@@ -147,9 +156,9 @@ impl KernelForm for MaskedStatistics {
                 let present = present.as_ref().is_none_or(|keys| keys[key] != 0.0);
                 present && self.mask.keys(query, queries, keys).contains(&key)
             };
-            let whole = masked_statistics(&self.spec, &arrays, visible)?;
+            let whole = self.op().eval_masked(&arrays, visible)?.swap_remove(1);
             let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
-            let tolerance = op_tolerance(&self.op(), &arrays, dtype);
+            let tolerance = self.op().tolerance(1, &arrays, dtype);
             Ok::<_, String>(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
         };
         by_image(rows, self.spec.heads * queries)

@@ -1,7 +1,7 @@
 //! Which tokens are an image's own, of images whose grids differ.
 
 use super::{AWKWARD, List, Operand, Scale, image};
-use hipvit::ops::Op;
+use hipvit::ops::{GridMask, Op};
 use hipvit::tensor::DType;
 
 pub(super) fn cases(list: &mut List) {
@@ -17,7 +17,7 @@ pub(super) fn cases(list: &mut List) {
 }
 
 fn add(list: &mut List, batch: usize, tokens: usize) {
-    list.push(Op::GridMask, vec![flexible(batch, tokens)]);
+    list.push(Op::GridMask(GridMask), vec![flexible(batch, tokens)]);
 }
 
 /// Images of up to so many patches, as [`hipvit::patch_grid`] has them.

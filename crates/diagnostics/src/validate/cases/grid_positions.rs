@@ -2,7 +2,7 @@
 
 use super::grid_mask::flexible;
 use super::{AWKWARD, List, Scale, activation, parameter};
-use hipvit::ops::Op;
+use hipvit::ops::{GridPositions, Op};
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
@@ -23,5 +23,5 @@ fn add(list: &mut List, [tokens, channels]: [usize; 2], side: usize) {
         parameter(&[side, side, channels]),
         flexible(1, tokens),
     ];
-    list.push(Op::GridPositions, operands);
+    list.push(Op::GridPositions(GridPositions), operands);
 }

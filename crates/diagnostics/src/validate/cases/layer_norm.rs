@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, parameter, with};
-pub use hipvit::kernels::{FEW_ROWS, KernelCall, LayerNormArgs};
-use hipvit::ops::{self, Op};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, flops, parameter, with};
+use hipvit::kernels::{FEW_ROWS, KernelCall, LayerNormArgs};
+use hipvit::ops::{Add, LayerNorm, Op, RmsNorm};
 use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -65,10 +65,10 @@ fn add(list: &mut List, outer: &[usize], channels: usize) {
         ..activation(&shape)
     };
     let [weight, bias] = [parameter(&[channels]), parameter(&[channels])];
-    let op = || Op::LayerNorm { epsilon: EPSILON };
+    let op = || Op::LayerNorm(LayerNorm { epsilon: EPSILON });
     list.push(op(), vec![x.clone(), weight.clone(), bias.clone()]);
     list.push_in_arena(op(), vec![x.clone(), weight.clone(), bias]);
-    let op = || Op::RmsNorm { epsilon: EPSILON };
+    let op = || Op::RmsNorm(RmsNorm { epsilon: EPSILON });
     list.push(op(), vec![x.clone(), weight.clone()]);
     list.push_in_arena(op(), vec![x, weight]);
     form(list, outer.iter().product(), channels, 0.0, true);
@@ -79,10 +79,10 @@ fn heads(list: &mut List, outer: &[usize], [heads, head_dim]: [usize; 2]) {
     let x = activation(&with(outer, heads * head_dim));
     let [weight, bias] = [parameter(&[head_dim]), parameter(&[head_dim])];
     list.push(
-        Op::LayerNorm { epsilon: EPSILON },
+        Op::LayerNorm(LayerNorm { epsilon: EPSILON }),
         vec![x.clone(), weight.clone(), bias],
     );
-    list.push(Op::RmsNorm { epsilon: EPSILON }, vec![x, weight]);
+    list.push(Op::RmsNorm(RmsNorm { epsilon: EPSILON }), vec![x, weight]);
 }
 
 fn form(list: &mut List, rows: usize, channels: usize, mean: f32, residual: bool) {
@@ -125,9 +125,9 @@ impl fmt::Display for Norm {
 
 impl Norm {
     fn op(&self) -> Op {
-        Op::LayerNorm {
+        Op::LayerNorm(LayerNorm {
             epsilon: self.epsilon,
-        }
+        })
     }
 
     fn weight(&self) -> usize {
@@ -150,9 +150,9 @@ impl KernelForm for Norm {
 
     fn flops(&self, operands: &[&[usize]], _result: &[usize]) -> u64 {
         let (x, weight) = (operands[0], operands[self.weight()]);
-        let norm = ops::flops(&self.op(), &[x, weight, weight], x);
+        let norm = flops(&self.op(), &[x, weight, weight], x);
         if self.residual {
-            norm + ops::flops(&Op::Add, &operands[..2], x)
+            norm + flops(&Op::Add(Add), &operands[..2], x)
         } else {
             norm
         }
@@ -169,7 +169,7 @@ impl KernelForm for Norm {
             let rows: Vec<usize> = rows.iter().map(|row| row % count).collect();
             let x = gather(x, &rows)?;
             if self.residual {
-                eval(&Op::Add, &[&x, &gather(&operands[1], &rows)?])
+                Ok(eval(&Op::Add(Add), &[&x, &gather(&operands[1], &rows)?])?)
             } else {
                 Ok(x)
             }

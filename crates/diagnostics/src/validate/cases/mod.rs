@@ -11,6 +11,7 @@ mod layer_norm;
 mod linear;
 mod patch_conv;
 mod patch_extract;
+pub(super) mod pillow;
 mod pool;
 mod resize;
 mod rope;
@@ -24,9 +25,9 @@ use std::sync::Arc;
 
 use super::config::{Config, Sizes};
 use super::expected::Part;
-use hipvit::error::{Error, Result};
+use hipvit::error::Result;
 use hipvit::kernels::KernelCall;
-use hipvit::ops::{self, Activation, Normalize, Op};
+use hipvit::ops::{Activation, Normalize, Op};
 use hipvit::tensor::{DType, Tensor};
 
 #[cfg(test)]
@@ -66,6 +67,8 @@ pub(super) struct Case {
     pub(super) operands: Vec<Operand>,
     /// Whether activations lie in the arena, where the result may overwrite them, rather than beside it.
     pub(super) in_arena: bool,
+    /// The result that is checked.
+    pub(super) result: usize,
 }
 
 /// What is computed.
@@ -156,6 +159,7 @@ impl Case {
     /// The name that `--op` takes.
     pub(super) fn op_name(&self) -> &'static str {
         match &self.work {
+            Work::Op(Op::Attention(_)) if self.result == 1 => STATISTICS,
             Work::Op(op) => op.name(),
             Work::Kernel(form) => form.op_name(),
             Work::Resize(_) => "resize",
@@ -175,7 +179,9 @@ impl Case {
     pub(super) fn result(&self) -> Result<Vec<usize>> {
         match &self.work {
             Work::Op(op) => {
-                ops::output_shape(op, &self.shapes()).map_err(|reason| Error::graph(self.op_name(), reason))
+                let results = op.shapes(&self.shapes());
+                let mut results = results.map_err(|source| hipvit_graph::Error::op(op.name(), op, source))?;
+                Ok(results.swap_remove(self.result))
             }
             Work::Kernel(form) => Ok(form.result(&self.shapes())),
             Work::Resize(resize) => Ok(resize.result()),
@@ -185,7 +191,7 @@ impl Case {
     /// The result's element type, with operands of type `dtype`.
     pub(super) fn result_dtype(&self, dtype: DType) -> DType {
         match &self.work {
-            Work::Op(op) => ops::result_dtype(op, dtype),
+            Work::Op(op) => op.result_dtype(self.result, dtype),
             Work::Kernel(form) => form.result_dtype(dtype),
             Work::Resize(_) => dtype,
         }
@@ -202,7 +208,10 @@ impl Case {
     /// Floating-point operations; those of masked scores are not done and not counted.
     pub(super) fn flops(&self, result: &[usize]) -> u64 {
         match &self.work {
-            Work::Op(op) => ops::flops(op, &self.shapes(), result),
+            Work::Op(op) => {
+                let results = op.shapes(&self.shapes()).unwrap_or_default();
+                op.flops(&self.shapes(), &results)
+            }
             Work::Kernel(form) => form.flops(&self.shapes(), result),
             // Its sums are of integers.
             Work::Resize(_) => 0,
@@ -355,14 +364,31 @@ impl List {
         self.push_work(Work::Kernel(Arc::new(form)), operands, false);
     }
 
+    /// Checks another result of the op than the first.
+    fn push_result(&mut self, result: usize, op: Op, operands: Vec<Operand>) {
+        self.push(op, operands);
+        if let Some(case) = self.cases.last_mut() {
+            case.result = result;
+        }
+    }
+
     fn push_work(&mut self, work: Work, operands: Vec<Operand>, in_arena: bool) {
         self.cases.push(Case {
             config: self.config,
             work,
             operands,
             in_arena,
+            result: 0,
         });
     }
+}
+
+/// The name that `--op` takes for the statistics of attention's softmax.
+const STATISTICS: &str = "attention_statistics";
+
+/// Floating-point operations of an op with one result.
+fn flops(op: &Op, operands: &[&[usize]], result: &[usize]) -> u64 {
+    op.flops(operands, &[result.to_vec()])
 }
 
 fn with(outer: &[usize], channels: usize) -> Vec<usize> {

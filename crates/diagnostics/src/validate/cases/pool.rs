@@ -1,7 +1,7 @@
 //! Pooling, and the concatenation of channels.
 
 use super::{AWKWARD, List, Scale, activation};
-use hipvit::ops::{Op, Pool};
+use hipvit::ops::{ConcatChannels, Op, Pool};
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
@@ -33,5 +33,5 @@ fn add(list: &mut List, shape: [usize; 3], skip: usize) {
 
 fn concat(list: &mut List, batch: usize, channels: usize) {
     let pair = vec![activation(&[batch, channels]), activation(&[batch, 7])];
-    list.push(Op::ConcatChannels, pair);
+    list.push(Op::ConcatChannels(ConcatChannels), pair);
 }

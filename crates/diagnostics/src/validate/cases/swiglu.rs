@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::activation::wide;
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, parameter, with};
-pub use hipvit::kernels::{KernelCall, SwiGluArgs};
-use hipvit::ops::{self, Op};
+use super::{AWKWARD, Addresses, KernelForm, List, Scale, flops, parameter, with};
+use hipvit::kernels::{KernelCall, SwiGluArgs};
+use hipvit::ops::{Add, Op, SwiGlu, SwiGluNorm};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -14,13 +14,13 @@ pub(super) fn cases(list: &mut List) {
     match list.scale() {
         Scale::Model { sizes, .. } => {
             let x = wide(&[sizes.batch, sizes.tokens, 4 * sizes.channels()]);
-            list.push(Op::SwiGlu, vec![x]);
+            list.push(Op::SwiGlu(SwiGlu), vec![x]);
             normed(list, [sizes.batch, sizes.tokens], 2 * sizes.channels(), 0);
         }
         Scale::Awkward => {
             for a in &AWKWARD {
                 let x = wide(&[a.batch, a.tokens, a.channels.next_multiple_of(2)]);
-                list.push(Op::SwiGlu, vec![x]);
+                list.push(Op::SwiGlu(SwiGlu), vec![x]);
                 normed(list, [a.batch, a.tokens], a.channels, 0);
             }
             // The longest rows that a wave and a block of either wave size keep in registers, and longer ones; the waves of more
@@ -48,10 +48,10 @@ pub(super) fn cases(list: &mut List) {
 fn normed(list: &mut List, outer: [usize; 2], channels: usize, padding: usize) {
     let x = wide(&with(&outer, 2 * channels));
     let operands = vec![x, parameter(&[channels]), parameter(&[channels])];
-    let op = Op::SwiGluNorm {
+    let op = Op::SwiGluNorm(SwiGluNorm {
         epsilon: 1e-6,
         padding,
-    };
+    });
     list.push(op, operands);
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for BiasedSwiGlu {
 
 impl KernelForm for BiasedSwiGlu {
     fn op_name(&self) -> &'static str {
-        Op::SwiGlu.name()
+        Op::SwiGlu(SwiGlu).name()
     }
 
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
@@ -80,17 +80,17 @@ impl KernelForm for BiasedSwiGlu {
     }
 
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
-        ops::flops(&Op::SwiGlu, &operands[..1], result) + operands[0].iter().product::<usize>() as u64
+        flops(&Op::SwiGlu(SwiGlu), &operands[..1], result) + operands[0].iter().product::<usize>() as u64
     }
 
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
         let x = eval(
-            &Op::Add,
+            &Op::Add(Add),
             &[&gather(&operands[0], rows)?, &gather(&operands[1], rows)?],
         )?;
         // Those of an activation, the bias of the other half, and the product.
         Ok(vec![Part::new(
-            &eval(&Op::SwiGlu, &[&x])?,
+            &eval(&Op::SwiGlu(SwiGlu), &[&x])?,
             rows,
             rounded(dtype, 13.0),
         )])

@@ -1,7 +1,7 @@
 //! Token assembly: prefix and position, each or both.
 
 use super::{AWKWARD, List, Scale, activation, parameter};
-use hipvit::ops::{Op, Tokens};
+use hipvit::ops::{Op, Prepend, Tokens};
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
@@ -19,7 +19,7 @@ fn add(list: &mut List, [batch, tokens, channels]: [usize; 3]) {
     let x = || activation(&[batch, tokens, channels]);
     let prefix = |count| parameter(&[1, count, channels]);
     let position = || parameter(&[1, tokens, channels]);
-    list.push(Op::Prepend, vec![prefix(1), prefix(4), x()]);
+    list.push(Op::Prepend(Prepend), vec![prefix(1), prefix(4), x()]);
     for (with_prefix, with_position) in [(true, true), (true, false), (false, true)] {
         let spec = Tokens {
             prefix: with_prefix,

@@ -204,7 +204,7 @@ fn ancestors(graph: &Graph, value: ValueId) -> usize {
     needed[value.index()] = true;
     let mut count = 0;
     for node in graph.nodes().iter().rev() {
-        if needed[node.output.index()] {
+        if needed[node.output().index()] {
             count += 1;
             for input in &node.inputs {
                 needed[input.index()] = true;

@@ -1,0 +1,208 @@
+//! The tensor of the reference implementation, and the numbers that it has.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+use crate::tensor::Tensor;
+
+/// Numbers that ops are computed in: f64 for exactness, f32 for speed.
+pub trait Real:
+    Copy
+    + Default
+    + PartialOrd
+    + fmt::Debug
+    + Send
+    + Sync
+    + Sum
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + 'static
+{
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// Negative infinity.
+    const NEG_INFINITY: Self;
+
+    /// Returns the nearest number to `value`.
+    fn from_f64(value: f64) -> Self;
+
+    /// Returns the nearest number to `value`.
+    fn from_f32(value: f32) -> Self {
+        Self::from_f64(value.into())
+    }
+
+    /// Returns the number in double precision.
+    fn to_f64(self) -> f64;
+
+    /// Returns the nearest number in single precision.
+    fn to_f32(self) -> f32 {
+        self.to_f64() as f32
+    }
+
+    /// Absolute value.
+    fn abs(self) -> Self;
+
+    /// Larger of two numbers, or the one that is not NaN.
+    fn max(self, other: Self) -> Self;
+
+    /// Integer power.
+    fn powi(self, exponent: i32) -> Self;
+
+    /// Square root.
+    fn sqrt(self) -> Self;
+
+    /// `e^self`.
+    fn exp(self) -> Self;
+
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+
+    /// Hyperbolic tangent.
+    fn tanh(self) -> Self;
+
+    /// Complementary error function.
+    fn erfc(self) -> Self;
+}
+
+macro_rules! real {
+    ($T:ty, $erfc:path) => {
+        impl Real for $T {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const NEG_INFINITY: Self = Self::NEG_INFINITY;
+
+            fn from_f64(value: f64) -> Self {
+                value as Self
+            }
+
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+
+            fn abs(self) -> Self {
+                self.abs()
+            }
+
+            fn max(self, other: Self) -> Self {
+                self.max(other)
+            }
+
+            fn powi(self, exponent: i32) -> Self {
+                self.powi(exponent)
+            }
+
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+
+            fn exp(self) -> Self {
+                self.exp()
+            }
+
+            fn ln(self) -> Self {
+                self.ln()
+            }
+
+            fn tanh(self) -> Self {
+                self.tanh()
+            }
+
+            fn erfc(self) -> Self {
+                $erfc(self)
+            }
+        }
+    };
+}
+real!(f32, libm::erfcf);
+real!(f64, libm::erfc);
+
+/// A row-major tensor, in double precision unless another type is named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array<T = f64> {
+    shape: Vec<usize>,
+    values: Vec<T>,
+}
+
+impl<T: Real> Array<T> {
+    /// Returns `values` in row-major order, or `None` if their number is not the product of `shape`.
+    pub fn new(shape: impl Into<Vec<usize>>, values: Vec<T>) -> Option<Self> {
+        let shape = shape.into();
+        (values.len() == shape.iter().product::<usize>()).then_some(Self { shape, values })
+    }
+
+    /// Returns a tensor of zeros.
+    pub fn zeros(shape: Vec<usize>) -> Self {
+        let len = shape.iter().product();
+        Self {
+            shape,
+            values: vec![T::ZERO; len],
+        }
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Elements in row-major order.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Elements in row-major order, to be changed.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    /// Returns the elements in row-major order.
+    pub fn into_values(self) -> Vec<T> {
+        self.values
+    }
+
+    /// Returns the elements rounded to single precision.
+    pub fn to_f32(&self) -> Vec<f32> {
+        self.values.iter().map(|&value| value.to_f32()).collect()
+    }
+
+    /// Extents of an array whose rank the shape rules have checked.
+    pub(crate) fn extents<const N: usize>(&self) -> [usize; N] {
+        let mut extents = [1; N];
+        for (extent, &actual) in extents.iter_mut().zip(&self.shape) {
+            *extent = actual;
+        }
+        extents
+    }
+}
+
+impl<T: Real> From<&Tensor> for Array<T> {
+    fn from(tensor: &Tensor) -> Self {
+        Self {
+            shape: tensor.shape().to_vec(),
+            values: tensor.to_f32().iter().map(|&value| T::from_f32(value)).collect(),
+        }
+    }
+}
+
+/// Dot product, by eight partial sums, so that the compiler can vectorise.
+pub(crate) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
+    let (x, x_rest) = x.as_chunks::<8>();
+    let (y, y_rest) = y.as_chunks::<8>();
+    let mut sums = [T::ZERO; 8];
+    for (x, y) in x.iter().zip(y) {
+        for i in 0..8 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    let rest: T = x_rest.iter().zip(y_rest).map(|(&x, &y)| x * y).sum();
+    sums.iter().copied().sum::<T>() + rest
+}

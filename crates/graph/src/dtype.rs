@@ -1,0 +1,120 @@
+//! Element types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// The element types that activations and weights can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// Unsigned bytes: pixels before normalisation.
+    U8,
+    /// Signed bytes: weights that are multiplied by a scale for each row.
+    I8,
+    /// 8-bit floating point, E4M3 in OCP's encoding (gfx950, gfx12, NVIDIA from compute capability 8.9).
+    F8E4M3,
+    /// E4M3 in the FNUZ encoding of gfx942: the same bits are half the value.
+    F8E4M3Fnuz,
+    /// Signed 32-bit integers: what a GEMM of bytes sums.
+    I32,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16: single precision's exponent, 8 bits of significand.
+    BF16,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E4M3Fnuz => 1,
+            Self::F16 | Self::BF16 => 2,
+            Self::F32 | Self::I32 => 4,
+        }
+    }
+}
+
+/// Names of the types that models compute in, the first of each type being the one that [`Display`](fmt::Display) writes.
+const PRECISIONS: [(DType, &[&str]); 3] = [
+    (DType::F32, &["f32", "float32", "fp32", "float"]),
+    (DType::F16, &["f16", "float16", "fp16", "half"]),
+    (DType::BF16, &["bf16", "bfloat16"]),
+];
+
+/// Parses the types that models compute in, in any case, with or without `torch.`: `f32`, `float32`, `fp32`, `float`, `f16`,
+/// `float16`, `fp16`, `half`, `bf16`, `bfloat16`.
+///
+/// ```
+/// # fn main() -> hipvit_graph::Result<()> {
+/// use hipvit_graph::DType;
+///
+/// assert_eq!("torch.bfloat16".parse::<DType>()?, DType::BF16);
+/// assert_eq!("FP16".parse::<DType>()?, DType::F16);
+/// # Ok(()) }
+/// ```
+impl FromStr for DType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let lower = text.to_ascii_lowercase();
+        let name = lower.strip_prefix("torch.").unwrap_or(&lower);
+        let found = PRECISIONS.iter().find(|(_, names)| names.contains(&name));
+        found.map(|&(dtype, _)| dtype).ok_or_else(|| {
+            let names = PRECISIONS.map(|(_, names)| names.join(" = "));
+            Error::argument(
+                "dtype",
+                format_args!("`{text}` is not one of {}", names.join(", ")),
+            )
+        })
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E4M3Fnuz => "f8e4m3fnuz",
+            Self::I32 => "i32",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_precision_has_the_names_of_every_library() {
+        for (dtype, names) in PRECISIONS {
+            assert_eq!(names[0], dtype.to_string());
+            for name in names {
+                for text in [
+                    (*name).to_owned(),
+                    name.to_uppercase(),
+                    format!("torch.{name}"),
+                    format!("Torch.{name}"),
+                ] {
+                    assert_eq!(text.parse::<DType>().unwrap(), dtype, "{text}");
+                }
+            }
+        }
+        for wrong in ["", "f64", "double", "int8", "u8", "torch.", "tf32", " f32"] {
+            let error = wrong.parse::<DType>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!(
+                    "`{wrong}` is not one of f32 = float32 = fp32 = float, f16 = "
+                )),
+                "{error}"
+            );
+        }
+    }
+}

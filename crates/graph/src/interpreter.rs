@@ -1,0 +1,214 @@
+//! Runs graphs by the reference implementation of their ops, in double precision.
+
+use ndarray::Array2;
+
+use super::{Graph, Node, OutputKind, Stage, ValueId, matrix};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::tensor::Input;
+
+/// The outputs of a graph, each as `[B, channels]`, or `[B·tokens, channels]`.
+type Outputs = Vec<(OutputKind, Array2<f64>)>;
+
+/// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`, or
+/// `[B·tokens, channels]`.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if `input` is not what the graph takes, [`Error::Graph`] if a node's operands do not fit it.
+pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Outputs> {
+    let mut results = interpret_shards(std::slice::from_ref(graph), batch, input)?;
+    Ok(results.pop().unwrap_or_default())
+}
+
+/// Runs the [shards](super::shard()) of a graph in lock step, each on the same images: the outputs of each.
+///
+/// # Errors
+///
+/// As [`interpret`]; [`Error::Graph`] if the graphs do not have the same nodes.
+pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
+    let start = |graph| {
+        Graph::check_input(graph, input, batch)?;
+        Values::new(graph, image(graph, batch, input)?)
+    };
+    let mut ranks = shards.iter().map(start).collect::<Result<Vec<_>>>()?;
+    run(&mut ranks)?;
+    ranks.iter_mut().map(Values::outputs).collect()
+}
+
+/// Runs the [stages](super::stages()) of a graph one after the other: the outputs in the order that the whole graph has.
+///
+/// # Errors
+///
+/// As [`interpret`].
+pub fn interpret_stages(stages: &[Stage], batch: usize, input: Input<'_>) -> Result<Outputs> {
+    let mut results = interpret_stage_shards(&[stages], batch, input)?;
+    Ok(results.pop().unwrap_or_default())
+}
+
+/// Runs the [shards of stages](super::shard_stages()), the ranks of each stage in lock step, and the stages one after the other: the outputs of
+/// each rank, in the order that the whole graph has.
+///
+/// # Errors
+///
+/// As [`interpret_shards`]; [`Error::Graph`] if the ranks do not have equally many stages.
+pub fn interpret_stage_shards(ranks: &[&[Stage]], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
+    let mut results: Vec<Vec<_>> = ranks.iter().map(|_| Vec::new()).collect();
+    let mut boundaries: Vec<Option<Array>> = ranks.iter().map(|_| None).collect();
+    for index in 0..ranks.first().map_or(0, |stages| stages.len()) {
+        let mut values = Vec::with_capacity(ranks.len());
+        for (stages, boundary) in ranks.iter().zip(&mut boundaries) {
+            let Some(Stage { graph, .. }) = stages.get(index) else {
+                return Err(Error::graph("shards", format!("a rank has no stage {index}")));
+            };
+            let entry = match boundary.take() {
+                Some(entry) => entry,
+                None => {
+                    graph.check_input(input, batch)?;
+                    image(graph, batch, input)?
+                }
+            };
+            values.push(Values::new(graph, entry)?);
+        }
+        run(&mut values)?;
+        for (rank, values) in values.iter_mut().enumerate() {
+            let Stage { graph, outputs, .. } = &ranks[rank][index];
+            boundaries[rank] = match graph.outputs().last() {
+                Some(&(OutputKind::Boundary, id)) => values.values[id.index()].clone(),
+                _ => None,
+            };
+            results[rank].extend(outputs.iter().copied().zip(values.outputs()?));
+        }
+    }
+    let whole = |mut results: Vec<(usize, _)>| {
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, output)| output).collect()
+    };
+    Ok(results.into_iter().map(whole).collect())
+}
+
+/// The values of a graph that runs.
+struct Values<'a> {
+    graph: &'a Graph,
+    values: Vec<Option<Array>>,
+    /// The last node that reads each.
+    last_use: Vec<usize>,
+}
+
+impl<'a> Values<'a> {
+    fn new(graph: &'a Graph, input: Array) -> Result<Self> {
+        let mut last_use = vec![0; graph.values().len()];
+        for (index, node) in graph.nodes().iter().enumerate() {
+            for id in &node.inputs {
+                last_use[id.index()] = index;
+            }
+        }
+        for (_, id) in graph.outputs() {
+            last_use[id.index()] = usize::MAX;
+        }
+        let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
+        values[graph.input().index()] = Some(input);
+        Ok(Self {
+            graph,
+            values,
+            last_use,
+        })
+    }
+
+    fn operands(&mut self, node: &Node) -> Result<Vec<&Array>> {
+        for &id in &node.inputs {
+            load_constant(self.graph, &mut self.values, id);
+        }
+        let operands: Option<Vec<&Array>> = node
+            .inputs
+            .iter()
+            .map(|id| self.values[id.index()].as_ref())
+            .collect();
+        operands.ok_or_else(|| {
+            Error::graph(
+                &node.name,
+                "an operand is computed only later, or is a constant that was released",
+            )
+        })
+    }
+
+    /// Keeps the results of node number `index`, and drops what no later one reads.
+    fn keep(&mut self, index: usize, results: Vec<Array>) {
+        let node = &self.graph.nodes()[index];
+        for (id, result) in node.outputs.iter().zip(results) {
+            self.values[id.index()] = Some(result);
+        }
+        for id in &node.inputs {
+            if self.last_use[id.index()] == index {
+                self.values[id.index()] = None;
+            }
+        }
+    }
+
+    fn outputs(&mut self) -> Result<Outputs> {
+        let mut outputs = Vec::with_capacity(self.graph.outputs().len());
+        for &(kind, id) in self.graph.outputs() {
+            load_constant(self.graph, &mut self.values, id);
+            let name = &self.graph.value(id).name;
+            let value = self.values[id.index()]
+                .clone()
+                .ok_or_else(|| Error::graph(name, "an output that no node computes"))?;
+            let shape = value.shape().to_vec();
+            let matrix = matrix(&shape, value.into_values()).map_err(|e| Error::graph(name, e))?;
+            outputs.push((kind, matrix));
+        }
+        Ok(outputs)
+    }
+}
+
+/// Runs all nodes of all ranks.
+fn run(ranks: &mut [Values<'_>]) -> Result<()> {
+    let Some(graph) = ranks.first().map(|rank| rank.graph) else {
+        return Ok(());
+    };
+    for (index, first) in graph.nodes().iter().enumerate() {
+        let mut nodes = Vec::with_capacity(ranks.len());
+        for rank in ranks.iter() {
+            let node = rank
+                .graph
+                .nodes()
+                .get(index)
+                .filter(|node| node.name == first.name);
+            nodes.push(node.ok_or_else(|| Error::graph(&first.name, "is not in the graphs of all ranks"))?);
+        }
+        let operands = ranks
+            .iter_mut()
+            .zip(&nodes)
+            .map(|(rank, node)| rank.operands(node));
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        let op = &first.op;
+        // Ranks differ in their shares of the heads, which the operands have.
+        let results = if nodes.iter().all(|node| node.op == *op) {
+            op.eval_ranks(&operands)
+        } else {
+            let each = operands.iter().zip(&nodes);
+            each.map(|(operands, node)| node.op.eval(operands)).collect()
+        };
+        let results = results.map_err(|source| Error::op(&first.name, op, source))?;
+        for (rank, result) in ranks.iter_mut().zip(results) {
+            rank.keep(index, result);
+        }
+    }
+    Ok(())
+}
+
+fn image(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Array> {
+    let values = match input {
+        Input::Pixels(pixels) => pixels.iter().map(|&v| f64::from(v)).collect(),
+        Input::Values(values) => values.iter().map(|&v| f64::from(v)).collect(),
+    };
+    Array::new(graph.input_shape(batch), values)
+        .ok_or_else(|| Error::argument("input", "does not have the graph's shape"))
+}
+
+fn load_constant(graph: &Graph, values: &mut [Option<Array>], id: ValueId) {
+    let slot = &mut values[id.index()];
+    if slot.is_none() {
+        *slot = graph.value(id).constant.as_ref().map(Array::from);
+    }
+}

@@ -1,0 +1,209 @@
+//! The ops of a graph. Each op is one file, which has everything that is true of the op, whatever computes it: a struct of its attributes
+//! that implements [`Definition`].
+//!
+//! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
+//!
+//! [`for_each_op`](crate::for_each_op) is the list of all ops. It declares their modules here, makes the enum [`Op`] and every dispatch over it, also in
+//! the crates that compute ops.
+
+mod definition;
+mod error;
+mod operands;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+
+pub use attention::AttentionOperands;
+pub use definition::{Definition, Division, Locality, OperandShare};
+pub use error::OpError;
+pub use linear::{Float8Scale, Levels, Rounding};
+pub use patch_extract::PixelLayout;
+pub use rope::RopePairs;
+pub use transpose::Combine;
+
+/// Extents of a tensor, outermost first.
+pub type Shape = Vec<usize>;
+
+/// Calls the macro `$then` with `module: Op` for every op, in alphabetical order. An op is registered by a line here.
+#[macro_export]
+macro_rules! for_each_op {
+    ($then:ident) => {
+        $then! {
+            activation: Activation,
+            add: Add,
+            affine: Affine,
+            all_reduce: AllReduce,
+            attention: Attention,
+            concat_channels: ConcatChannels,
+            grid_mask: GridMask,
+            grid_positions: GridPositions,
+            layer_norm: LayerNorm,
+            linear: Linear,
+            mul_scalar: MulScalar,
+            normalize: Normalize,
+            patch_conv: PatchConv,
+            patch_extract: PatchExtract,
+            pool: Pool,
+            prepend: Prepend,
+            rms_norm: RmsNorm,
+            rope: Rope,
+            scale: Scale,
+            swiglu: SwiGlu,
+            swiglu_norm: SwiGluNorm,
+            tokens: Tokens,
+            transpose: Transpose,
+        }
+    };
+}
+
+macro_rules! declare {
+    ($($module:ident: $Op:ident,)*) => {
+        $(pub mod $module;)*
+        $(pub use $module::$Op;)*
+
+        /// What a node does with its operands.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub enum Op {
+            $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op),)*
+        }
+
+        $(impl From<$Op> for Op {
+            fn from(op: $Op) -> Self {
+                Self::$Op(op)
+            }
+        })*
+
+        /// What [`Definition`] says of each op.
+        impl Op {
+            /// Name, as `hipvit inspect` prints it.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$Op(op) => op.name(),)*
+                }
+            }
+
+            fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$Op(op) => op.fmt_attributes(f),)*
+                }
+            }
+
+            /// Shapes of the results for operands of these shapes.
+            ///
+            /// # Errors
+            ///
+            /// [`OpError`] if the op does not accept operands of these shapes.
+            pub fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+                match self {
+                    $(Self::$Op(op) => op.shapes(operands),)*
+                }
+            }
+
+            /// Element type of result `index` in a plan whose activations are of type `dtype`.
+            pub fn result_dtype(&self, index: usize, dtype: DType) -> DType {
+                match self {
+                    $(Self::$Op(op) => op.result_dtype(index, dtype),)*
+                }
+            }
+
+            /// Floating-point operations: an addition, a multiplication or a transcendental function counts as one.
+            pub fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+                match self {
+                    $(Self::$Op(op) => op.flops(operands, results),)*
+                }
+            }
+
+            /// Elements of operand `index` that the op reads, of operands and results of these shapes.
+            pub fn elements_read(&self, index: usize, operands: &[&[usize]], results: &[Shape]) -> usize {
+                match self {
+                    $(Self::$Op(op) => op.elements_read(index, operands, results),)*
+                }
+            }
+
+            /// Operand whose memory the first result may take over.
+            pub fn may_alias(&self) -> Option<usize> {
+                match self {
+                    $(Self::$Op(op) => op.may_alias(),)*
+                }
+            }
+
+            /// Part of the operands that a part of result `index` depends on.
+            pub fn locality(&self, index: usize) -> Locality {
+                match self {
+                    $(Self::$Op(op) => op.locality(index),)*
+                }
+            }
+
+            /// Operands of which one token of the result needs that token alone; `None` if it needs all of every operand.
+            pub fn tokenwise(&self) -> Option<Vec<usize>> {
+                match self {
+                    $(Self::$Op(op) => op.tokenwise(),)*
+                }
+            }
+
+            /// How the op is divided among ranks, if each works on some of the channels alone.
+            pub fn division(&self, blocks: usize) -> Option<Division> {
+                match self {
+                    $(Self::$Op(op) => op.division(blocks),)*
+                }
+            }
+
+            /// The op of each of `ranks` ranks that divide its channels.
+            #[must_use]
+            pub fn of_rank(&self, ranks: usize) -> Self {
+                match self {
+                    $(Self::$Op(op) => Self::$Op(op.of_rank(ranks)),)*
+                }
+            }
+
+            /// How ranks that divide the op's channels divide the constant operand `index`, of this shape.
+            pub fn operand_share(&self, index: usize, shape: &[usize]) -> OperandShare {
+                match self {
+                    $(Self::$Op(op) => op.operand_share(index, shape),)*
+                }
+            }
+
+            /// Computes the results by the reference implementation.
+            ///
+            /// # Errors
+            ///
+            /// [`OpError`] if the op does not accept operands of these shapes.
+            pub fn eval<T: Real>(&self, operands: &[&Array<T>]) -> Result<Vec<Array<T>>, OpError> {
+                match self {
+                    $(Self::$Op(op) => op.eval(operands),)*
+                }
+            }
+
+            /// Computes the results of every rank of a tensor-parallel model, each of which has operands of its own.
+            ///
+            /// # Errors
+            ///
+            /// [`OpError`] if the op does not accept the operands.
+            pub fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
+                match self {
+                    $(Self::$Op(op) => op.eval_ranks(ranks),)*
+                }
+            }
+
+            /// Tolerance of result `index` on these operands, which are numbers of `dtype` (pixels excepted).
+            pub fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
+                match self {
+                    $(Self::$Op(op) => op.tolerance(index, operands, dtype),)*
+                }
+            }
+        }
+    };
+}
+for_each_op!(declare);
+
+/// Writes the op with what was fused into it, such as `linear+bias+gelu+residual`.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        self.fmt_attributes(f)
+    }
+}

@@ -1,0 +1,54 @@
+//! Addition, where it is not fused into another op.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(x, y) → x + y`; y has x's shape, or 1 where x has the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Add;
+
+impl Definition for Add {
+    const NAME: &'static str = "add";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, y] = exactly(operands)?;
+        let broadcast = y.len() == x.len() && y.first() == Some(&1) && y[1..] == x[1..];
+        if x == y || broadcast {
+            one(x)
+        } else {
+            Err(format!("cannot add {y:?} to {x:?}").into())
+        }
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 0..0 }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0, 1])
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, y] = [0, 1].map(|index| operands[index].values());
+        for (i, sum) in results[0].values_mut().iter_mut().enumerate() {
+            *sum = x[i] + y[i % y.len()];
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}

@@ -1,0 +1,54 @@
+//! Affine maps of the channels.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(x [..,D], weight [D], bias [D]) → x · weight + bias` (ResMLP's norm). <https://arxiv.org/abs/2105.03404>
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Affine;
+
+impl Definition for Affine {
+    const NAME: &'static str = "affine";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, weight, bias] = exactly(operands)?;
+        let [.., d] = *x else {
+            return Err("x is a scalar".into());
+        };
+        expect("weight", weight, &[d])?;
+        expect("bias", bias, &[d])?;
+        one(x)
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        2 * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..3 }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0])
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, weight, bias] = [0, 1, 2].map(|index| operands[index].values());
+        for (i, y) in results[0].values_mut().iter_mut().enumerate() {
+            *y = x[i] * weight[i % weight.len()] + bias[i % bias.len()];
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 2)
+    }
+}

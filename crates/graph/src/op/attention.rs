@@ -1,0 +1,475 @@
+//! Multi-head attention.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect};
+use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use crate::array::{Array, Real, dot};
+use crate::dtype::DType;
+use crate::float8;
+use crate::reference::{softmax, tolerance};
+
+/// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
+///
+/// The operands are those of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second result is
+/// `f32 [B,heads,Nq,3]` whatever the activations' dtype, for each query: `ln Σ e^s` over its scores `s`, the largest probability, and the entropy
+/// `−Σ p·ln p` in nats. Of a query that sees no key they are −∞, 0 and 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// The number of heads.
+    pub heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// What multiplies `Q·Kᵀ`, usually `1/√head_dim`.
+    pub scale: f32,
+    /// The layout of the operands.
+    pub operands: AttentionOperands,
+    /// The first key that is attended to, with its value: those before it are left out.
+    pub first_key: usize,
+    /// Whether the last operand is a key mask `[B,N]` of [`GridMask`](super::GridMask): keys with 0 are left out, with their values. An
+    /// image without keys gets zeros.
+    pub key_mask: bool,
+    /// Whether the last operand, but for the key mask, is `bias [heads,Nq,N]`, which is added to the scores of each image.
+    pub bias: bool,
+    /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
+    pub causal: bool,
+    /// The step of queries, keys and values in FP8, if they are rounded to it: as [`Float8Scale::Fixed`](super::Float8Scale::Fixed).
+    pub float8: Option<f32>,
+    /// Whether the statistics of the softmax are a second result.
+    pub statistics: bool,
+}
+
+/// How [`Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
+/// as `[B,C]`, which is one query per image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttentionOperands {
+    /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
+    Separate,
+    /// `(qkv [B,N,3·C])`: all queries of a token, then its keys, then its values.
+    #[default]
+    PackedQkv,
+    /// `(q [B or 1,Nq,C], kv [B,N,2·C])`.
+    PackedKv,
+}
+
+impl AttentionOperands {
+    /// The operand that the keys are in.
+    pub fn keys(self) -> usize {
+        match self {
+            Self::PackedQkv => 0,
+            Self::Separate | Self::PackedKv => 1,
+        }
+    }
+
+    /// The operands before the bias.
+    pub fn count(self) -> usize {
+        match self {
+            Self::PackedQkv => 1,
+            Self::PackedKv => 2,
+            Self::Separate => 3,
+        }
+    }
+}
+
+impl Attention {
+    /// Whether GPUs that multiply FP8 have a kernel for it in FP8: nothing is added to its scores, every key is attended to, and its heads
+    /// have a multiple of 16 channels, at most 128.
+    pub fn is_plain_of_whole_heads(&self) -> bool {
+        let plain = !(self.bias || self.key_mask || self.causal) && self.scale > 0.0;
+        plain && self.head_dim.is_multiple_of(16) && (16..=128).contains(&self.head_dim)
+    }
+
+    /// Operands that queries, keys and values are in, and the channel of a token at which each begins.
+    pub fn places(&self) -> [(usize, usize); 3] {
+        let channels = self.heads * self.head_dim;
+        match self.operands {
+            AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
+            AttentionOperands::PackedQkv => [(0, 0), (0, channels), (0, 2 * channels)],
+            AttentionOperands::PackedKv => [(0, 0), (1, 0), (1, channels)],
+        }
+    }
+
+    /// Index of the operand that is the bias, if there is one.
+    pub fn bias_operand(&self) -> Option<usize> {
+        self.bias.then_some(self.operands.count())
+    }
+
+    /// Index of the operand that is the key mask, if there is one.
+    pub fn key_mask_operand(&self) -> Option<usize> {
+        self.key_mask
+            .then_some(self.operands.count() + usize::from(self.bias))
+    }
+
+    /// How many keys a query attends to, by the operands' shapes.
+    pub fn keys(&self, operands: &[&[usize]]) -> usize {
+        let keys = operands.get(self.operands.keys()).and_then(|shape| shape.get(1));
+        keys.map_or(0, |keys| keys.saturating_sub(self.first_key))
+    }
+
+    /// Computes the results where `visible(image, query, key)` says which keys a query sees. A query that sees none gets zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if attention does not accept operands of these shapes.
+    pub fn eval_masked<T: Real>(
+        &self,
+        operands: &[&Array<T>],
+        visible: impl Fn(usize, usize, usize) -> bool + Sync,
+    ) -> Result<Vec<Array<T>>, OpError> {
+        let shapes: Vec<&[usize]> = operands.iter().map(|operand| operand.shape()).collect();
+        let mut results: Vec<Array<T>> = self.shapes(&shapes)?.into_iter().map(Array::zeros).collect();
+        self.compute_masked(operands, &mut results, visible);
+        Ok(results)
+    }
+
+    fn compute_masked<T: Real>(
+        &self,
+        operands: &[&Array<T>],
+        results: &mut [Array<T>],
+        visible: impl Fn(usize, usize, usize) -> bool + Sync,
+    ) {
+        let operands = self.multiplied(operands);
+        let scores = Scores::new(self, &operands);
+        if let Some(result) = results.get_mut(0) {
+            scores.attend(result, &visible);
+        }
+        if let Some(result) = results.get_mut(1) {
+            scores.statistics(result, &visible);
+        }
+    }
+
+    /// Queries, keys and values as attention multiplies them: rounded to FP8, if it says so. Other operands are as they are.
+    fn multiplied<'a, T: Real>(&self, operands: &[&'a Array<T>]) -> Vec<Cow<'a, Array<T>>> {
+        let rounds = |index| self.float8.filter(|_| index < self.operands.count());
+        let operand = |(index, &array): (usize, &&'a Array<T>)| match rounds(index) {
+            Some(step) => {
+                let mut rounded = array.clone();
+                let values = rounded.values_mut().iter_mut();
+                values.for_each(|x| *x = T::from_f32(float8::round(x.to_f32(), step)));
+                Cow::Owned(rounded)
+            }
+            None => Cow::Borrowed(array),
+        };
+        operands.iter().enumerate().map(operand).collect()
+    }
+
+    /// Shape of the first result, causal or not.
+    fn attended(&self, operands: &[&[usize]]) -> Result<Shape, OpError> {
+        let c = self.heads * self.head_dim;
+        if c == 0 {
+            return Err("has no heads or no channels per head".into());
+        }
+        let (operands, mask) = match (self.key_mask, operands) {
+            (false, _) => (operands, None),
+            (true, [operands @ .., mask]) => (operands, Some(*mask)),
+            (true, []) => return Err(OpError::Missing("key mask")),
+        };
+        let expect_mask = |images: usize, keys: usize| match mask {
+            Some(_) if self.first_key > 0 => Err("has a key mask, which says itself what is left out".into()),
+            Some(mask) => expect("key mask", mask, &[images, keys]),
+            None => Ok(()),
+        };
+        let (operands, bias) = match (self.bias, operands) {
+            (false, _) => (operands, None),
+            (true, [operands @ .., bias]) => (operands, Some(*bias)),
+            (true, []) => return Err(OpError::Missing("bias")),
+        };
+        // Rows and columns of the scores.
+        let expect_bias = |queries: usize, keys: usize| match bias {
+            Some(bias) => expect("bias", bias, &[self.heads, queries, keys]),
+            None => Ok(()),
+        };
+        let (query, key) = match self.operands {
+            AttentionOperands::PackedQkv => {
+                let [qkv] = exactly(operands)?;
+                return match *qkv {
+                    [b, n, packed] if packed == 3 * c && self.first_key < n => {
+                        expect_bias(n, n)?;
+                        expect_mask(b, n)?;
+                        Ok(vec![b, n, c])
+                    }
+                    _ => Err(OpError::layout("`qkv`", qkv, format!("[B, N, {}]", 3 * c))),
+                };
+            }
+            AttentionOperands::PackedKv => {
+                let [q, kv] = exactly(operands)?;
+                match *kv {
+                    [b, n, packed] if packed == 2 * c => (q, [b, n, c]),
+                    _ => return Err(OpError::layout("`kv`", kv, format!("[B, N, {}]", 2 * c))),
+                }
+            }
+            AttentionOperands::Separate => {
+                let [q, k, v] = exactly(operands)?;
+                match *k {
+                    [b, n, channels] if channels == c && v == k => (q, [b, n, c]),
+                    _ => {
+                        let reason = format!("`k` and `v` have shapes {k:?} and {v:?}, expected [B, N, {c}]");
+                        return Err(reason.into());
+                    }
+                }
+            }
+        };
+        expect_mask(key[0], key[1])?;
+        if self.first_key >= key[1] {
+            return Err(format!("has {} keys, none from {} on", key[1], self.first_key).into());
+        }
+        match *query {
+            [b, n, channels] if channels == c && (b == 1 || b == key[0]) => {
+                expect_bias(n, key[1])?;
+                Ok(vec![key[0], n, c])
+            }
+            [b, channels] if channels == c && b == key[0] => {
+                expect_bias(1, key[1])?;
+                Ok(vec![b, c])
+            }
+            _ => {
+                let images = key[0];
+                let expected = format!("[{images} or 1, N, {c}] or [{images}, {c}]");
+                Err(OpError::layout("`q`", query, expected))
+            }
+        }
+    }
+}
+
+/// One of Q, K and V inside a packed operand.
+struct Packed<'a, T> {
+    values: &'a [T],
+    tokens: usize,
+    /// Elements from one token to the next.
+    stride: usize,
+    /// Where the first channel lies within a token.
+    offset: usize,
+    /// Whether there is one image's worth for the whole batch.
+    shared: bool,
+}
+
+impl<'a, T: Real> Packed<'a, T> {
+    fn new(array: &'a Array<T>, offset: usize) -> Self {
+        let (batch, tokens, stride) = match *array.shape() {
+            [batch, stride] => (batch, 1, stride),
+            _ => array.extents().into(),
+        };
+        Self {
+            values: array.values(),
+            tokens,
+            stride,
+            offset,
+            shared: batch == 1,
+        }
+    }
+
+    /// The channels of a token, from its first on.
+    fn token(&self, b: usize, token: usize) -> &'a [T] {
+        let b = if self.shared { 0 } else { b };
+        &self.values[(b * self.tokens + token) * self.stride + self.offset..]
+    }
+}
+
+/// The operands of attention.
+struct Scores<'a, T> {
+    spec: &'a Attention,
+    q: Packed<'a, T>,
+    k: Packed<'a, T>,
+    v: Packed<'a, T>,
+    bias: Option<&'a [T]>,
+    key_mask: Option<&'a [T]>,
+}
+
+impl<'a, T: Real> Scores<'a, T> {
+    fn new(spec: &'a Attention, operands: &'a [Cow<'_, Array<T>>]) -> Self {
+        let [q, k, v] = spec
+            .places()
+            .map(|(operand, offset)| Packed::new(&*operands[operand], offset));
+        Self {
+            spec,
+            q,
+            k,
+            v,
+            bias: spec.bias_operand().map(|index| operands[index].values()),
+            key_mask: spec.key_mask_operand().map(|index| operands[index].values()),
+        }
+    }
+
+    /// The keys that a query sees.
+    fn keys(&self, b: usize, query: usize, visible: impl Fn(usize, usize, usize) -> bool) -> Vec<usize> {
+        let own = |key: usize| {
+            self.key_mask
+                .is_none_or(|mask| mask[b * self.k.tokens + key] != T::ZERO)
+        };
+        (self.spec.first_key..self.k.tokens)
+            .filter(|&key| (!self.spec.causal || key <= query) && own(key) && visible(b, query, key))
+            .collect()
+    }
+
+    /// Of one head's query and these keys.
+    fn of(&self, b: usize, query: usize, head: usize, keys: &[usize]) -> Vec<T> {
+        let first = head * self.spec.head_dim;
+        let q = &self.q.token(b, query)[first..][..self.spec.head_dim];
+        let score = |&key: &usize| {
+            let place = (head * self.q.tokens + query) * self.k.tokens + key;
+            let bias = self.bias.map_or(T::ZERO, |bias| bias[place]);
+            T::from_f32(self.spec.scale) * dot(q, &self.k.token(b, key)[first..][..q.len()]) + bias
+        };
+        keys.iter().map(score).collect()
+    }
+
+    fn attend(&self, y: &mut Array<T>, visible: &(impl Fn(usize, usize, usize) -> bool + Sync)) {
+        let queries = self.q.tokens;
+        let head_dim = self.spec.head_dim;
+        let rows = y.values_mut().par_chunks_mut(self.spec.heads * head_dim);
+        rows.enumerate().for_each(|(row, y)| {
+            let (b, query) = (row / queries, row % queries);
+            let keys = self.keys(b, query, visible);
+            for (head, y) in y.chunks_mut(head_dim).enumerate() {
+                let mut weights = self.of(b, query, head, &keys);
+                softmax(&mut weights);
+                for (&key, &weight) in keys.iter().zip(&weights) {
+                    let v = &self.v.token(b, key)[head * head_dim..][..head_dim];
+                    for (y, &v) in y.iter_mut().zip(v) {
+                        *y += weight * v;
+                    }
+                }
+            }
+        });
+    }
+
+    fn statistics(&self, y: &mut Array<T>, visible: &(impl Fn(usize, usize, usize) -> bool + Sync)) {
+        let (queries, heads) = (self.q.tokens, self.spec.heads);
+        let rows = y.values_mut().par_chunks_mut(3).enumerate();
+        rows.for_each(|(row, y)| {
+            let (b, head, query) = (row / queries / heads, row / queries % heads, row % queries);
+            let mut p = self.of(b, query, head, &self.keys(b, query, visible));
+            let row_max = p.iter().copied().fold(T::NEG_INFINITY, T::max);
+            let sum: T = p.iter().map(|&score| (score - row_max).exp()).sum();
+            softmax(&mut p);
+            let entropy: T = p.iter().filter(|&&p| p > T::ZERO).map(|&p| -p * p.ln()).sum();
+            let largest = p.iter().copied().fold(T::ZERO, T::max);
+            y.copy_from_slice(&[row_max + sum.ln(), largest, entropy]);
+        });
+    }
+}
+
+impl Definition for Attention {
+    const NAME: &'static str = "attention";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {}×{}", self.heads, self.head_dim)?;
+        if self.first_key > 0 {
+            write!(f, " keys {}..", self.first_key)?;
+        }
+        f.write_str(if self.causal { " causal" } else { "" })?;
+        f.write_str(match self.operands {
+            AttentionOperands::Separate => "",
+            AttentionOperands::PackedQkv => " packed-qkv",
+            AttentionOperands::PackedKv => " packed-kv",
+        })?;
+        f.write_str(if self.bias { " +bias" } else { "" })?;
+        f.write_str(if self.key_mask { " +key-mask" } else { "" })?;
+        f.write_str(if self.float8.is_some() { " fp8" } else { "" })?;
+        f.write_str(if self.statistics { " +statistics" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let attended = self.attended(operands)?;
+        if self.causal {
+            let keys = operands.get(self.operands.keys()).map_or(0, |keys| keys[1]);
+            if self.first_key > 0 || self.key_mask || attended.get(1) != Some(&keys) || attended.len() != 3 {
+                return Err(format!(
+                    "is causal, which takes as many queries as its {keys} keys, and no key mask"
+                )
+                .into());
+            }
+        }
+        let statistics = self.statistics.then(|| {
+            let queries = if attended.len() == 3 { attended[1] } else { 1 };
+            vec![attended[0], self.heads, queries, 3]
+        });
+        Ok(std::iter::once(attended).chain(statistics).collect())
+    }
+
+    fn result_dtype(&self, index: usize, dtype: DType) -> DType {
+        match index {
+            0 => dtype,
+            _ => DType::F32,
+        }
+    }
+
+    /// Two GEMMs, and four operations for the scale and softmax of each score; one more for its bias. The statistics add to them a logarithm,
+    /// a maximum and the sum of the entropy for each score.
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        let keys = self.keys(operands) as u64;
+        let queries = count(&results[0]) / self.head_dim as u64;
+        let scores = if self.causal {
+            queries * (keys + 1) / 2
+        } else {
+            queries * keys
+        };
+        let statistics = if self.statistics { 3 } else { 0 };
+        scores * (4 * self.head_dim as u64 + 4 + u64::from(self.bias) + statistics)
+    }
+
+    fn locality(&self, index: usize) -> Locality {
+        match index {
+            0 => Locality::Queries,
+            _ => Locality::Images,
+        }
+    }
+
+    /// The queries.
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        (self.operands != AttentionOperands::PackedQkv).then(|| vec![0])
+    }
+
+    fn division(&self, blocks: usize) -> Option<Division> {
+        let operands = match self.operands {
+            AttentionOperands::Separate => vec![(0, 1), (1, 1), (2, 1)],
+            AttentionOperands::PackedQkv => vec![(0, 3)],
+            AttentionOperands::PackedKv => vec![(0, 1), (1, 2)],
+        };
+        // A key mask is the same for all ranks. Statistics are of all heads.
+        (blocks == 1 && !self.statistics).then(|| Division {
+            operands,
+            constants: self.bias_operand().into_iter().collect(),
+            unit: Some(self.head_dim),
+        })
+    }
+
+    fn of_rank(&self, ranks: usize) -> Self {
+        Self {
+            heads: self.heads / ranks,
+            ..*self
+        }
+    }
+
+    fn operand_share(&self, index: usize, _shape: &[usize]) -> OperandShare {
+        if Some(index) == self.bias_operand() {
+            OperandShare::Heads
+        } else {
+            OperandShare::Channels
+        }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        self.compute_masked(operands, results, |_, _, _| true);
+    }
+
+    fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let keys = operands[self.operands.keys()].shape()[1];
+        if index == 1 {
+            // The scores are not rounded to the dtype. An error of a score is one of ln Σ e^s; of the entropy up to
+            // Σ p·|ln p + H| ≤ 2·H ≤ 2·ln(keys) times as large.
+            return (2.0 + 2.0 * (keys as f64).ln()) * tolerance(DType::F32, keys + self.head_dim);
+        }
+        // P may be E4M3, whose unit roundoff is 2^-4: an error of that times Σ p·|v|.
+        let weights = match self.float8 {
+            Some(_) if dtype.size() == 2 => 0.0625,
+            _ => 0.0,
+        };
+        // The scores' error, which grows with head_dim, is an error of the exponential too. What adds a bias rounds the scores once more.
+        weights + (2.0 + f64::from(self.bias)) * tolerance(dtype, keys + self.head_dim)
+    }
+}

@@ -1,0 +1,75 @@
+//! Why an op does not accept its operands.
+
+use super::Shape;
+
+/// Reason why an op does not accept its operands.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpError {
+    /// The op takes another number of operands.
+    #[error("takes {expected} operands, got {found}")]
+    Count {
+        /// Number of operands that the op takes.
+        expected: usize,
+        /// Number of operands that the node has.
+        found: usize,
+    },
+    /// An operand is missing.
+    #[error("its operand `{0}` is missing")]
+    Missing(&'static str),
+    /// There are operands behind the last one that the op takes.
+    #[error("has {0} operands too many")]
+    Surplus(usize),
+    /// An operand does not have the shape that the other operands and the attributes ask for.
+    #[error("`{operand}` has shape {found:?}, expected {expected:?}")]
+    Shape {
+        /// Name of the operand.
+        operand: &'static str,
+        /// Shape of the operand.
+        found: Shape,
+        /// Shape that the op takes.
+        expected: Shape,
+    },
+    /// An operand does not have the layout that the op takes.
+    #[error("{operand} has shape {found:?}, expected {expected}")]
+    Layout {
+        /// Name of the operand.
+        operand: &'static str,
+        /// Shape of the operand.
+        found: Shape,
+        /// Layout that the op takes.
+        expected: String,
+    },
+    /// The attributes contradict each other or the operands.
+    #[error("{0}")]
+    Attributes(String),
+}
+
+impl OpError {
+    /// Returns an error of an operand that does not have the layout `expected`.
+    pub fn layout(operand: &'static str, found: &[usize], expected: impl Into<String>) -> Self {
+        Self::Layout {
+            operand,
+            found: found.to_vec(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl From<String> for OpError {
+    fn from(reason: String) -> Self {
+        Self::Attributes(reason)
+    }
+}
+
+impl From<&str> for OpError {
+    fn from(reason: &str) -> Self {
+        Self::Attributes(reason.into())
+    }
+}
+
+impl From<OpError> for String {
+    fn from(error: OpError) -> Self {
+        error.to_string()
+    }
+}

@@ -1,0 +1,75 @@
+//! Which of an image's tokens are patches of its own.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::patch_grid;
+
+/// Which of these tokens are an image's own: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 or 0, the key mask of [`Attention`](super::Attention). On a
+/// GPU its elements are bytes, whatever the plan's dtype. See [`patch_grid`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GridMask;
+
+/// Images, and patches of each at most.
+pub(super) fn extents(image: &[usize]) -> Result<(usize, usize), OpError> {
+    match *image {
+        [batch, height, width, 3] if height > width && (height - 1).is_multiple_of(width.max(2)) => {
+            Ok((batch, patch_grid::most_patches([height, width])))
+        }
+        _ => Err(OpError::layout(
+            "the image",
+            image,
+            "[B, P·p + 1, p, 3] of P patches",
+        )),
+    }
+}
+
+/// Rows and columns of image `b` of a batch `[B,H,W,3]` of bytes, by the first four of its last row of pixels; cut to fit
+/// `tokens`.
+pub(super) fn grid<T: Real>(images: &Array<T>, b: usize, tokens: usize) -> [usize; 2] {
+    let &[_, height, width, channels] = images.shape() else {
+        return [1, 1];
+    };
+    let at = ((b + 1) * height - 1) * width * channels;
+    let byte = |at: usize| images.values()[at].to_f64();
+    let extent = |at: usize| (byte(at) + 256.0 * byte(at + 1)) as usize;
+    let rows = extent(at).clamp(1, tokens);
+    [rows, extent(at + 2).clamp(1, tokens / rows)]
+}
+
+impl Definition for GridMask {
+    const NAME: &'static str = "grid_mask";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [image] = exactly(operands)?;
+        let (batch, patches) = extents(image)?;
+        one([batch, patches])
+    }
+
+    fn flops(&self, _operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        0
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Whole
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let images = operands[0];
+        let tokens = results[0].shape()[1];
+        for b in 0..images.shape()[0] {
+            let [rows, columns] = grid(images, b, tokens);
+            for token in 0..tokens {
+                let own = if token < rows * columns { T::ONE } else { T::ZERO };
+                results[0].values_mut()[b * tokens + token] = own;
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
+        0.0
+    }
+}

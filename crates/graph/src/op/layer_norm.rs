@@ -1,0 +1,88 @@
+//! Layer normalisation over the channels, or over each head's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect};
+use super::{Definition, Locality, OpError, Shape, rms_norm};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{cancellation, narrow, tolerance};
+
+/// Normalises each `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`, the variance being the biased
+/// one. `G` is 1, or the heads where each is normed. <https://arxiv.org/abs/1607.06450>
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+impl LayerNorm {
+    /// Mean (1), centred square (3), normalise (2), weight and bias (2).
+    pub const FLOPS_PER_ELEMENT: u64 = 8;
+}
+
+/// Shape of the result for operands `(x, weight, bias)`.
+pub(super) fn shape([x, weight, bias]: [&[usize]; 3]) -> Result<Vec<Shape>, OpError> {
+    let shape = rms_norm::shape([x, weight])?;
+    expect("bias", bias, weight)?;
+    Ok(shape)
+}
+
+/// The norm without the last `padding` channels, of which the result is 0.
+pub(super) fn padded<T: Real>(epsilon: f32, padding: usize, operands: [&Array<T>; 3], y: &mut Array<T>) {
+    let [x, weight, bias] = operands.map(Array::values);
+    let width = weight.len();
+    let d = width - padding;
+    let channels = T::from_f64(d as f64);
+    for (y, x) in y.values_mut().chunks_mut(width).zip(x.chunks(width)) {
+        let x = &x[..d];
+        let mean = x.iter().copied().sum::<T>() / channels;
+        let variance = x.iter().map(|&v| (v - mean).powi(2)).sum::<T>() / channels;
+        let deviation = (variance + T::from_f32(epsilon)).sqrt();
+        for i in 0..d {
+            y[i] = (x[i] - mean) / deviation * weight[i] + bias[i];
+        }
+    }
+}
+
+impl Definition for LayerNorm {
+    const NAME: &'static str = "layer_norm";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ε={:e}", self.epsilon)
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        shape(exactly(operands)?)
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        Self::FLOPS_PER_ELEMENT * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..3 }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0])
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let operands = [0, 1, 2].map(|index| operands[index]);
+        padded(self.epsilon, 0, operands, &mut results[0]);
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let d = operands[1].values().len();
+        // x is exact; what is amplified are errors of f32.
+        let amplified = (cancellation(operands[0], d, self.epsilon) - 1.0) * tolerance(DType::F32, d);
+        narrow(dtype) + tolerance(DType::F32, d) + amplified
+    }
+}

@@ -1,0 +1,261 @@
+//! Linear layers: a GEMM with its epilogue of bias, activation and residual.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use half::bf16;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::operands::{Rest, count, expect, one};
+use super::{Activation, Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real, dot};
+use crate::dtype::DType;
+use crate::float8;
+use crate::reference::tolerance;
+
+/// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in 8 bits on request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Linear {
+    /// Whether the operand `bias` is there.
+    pub bias: bool,
+    /// Applied after the bias.
+    pub activation: Option<Activation>,
+    /// Whether the operand `residual`, added last, is there.
+    pub residual: bool,
+    /// How each row of x is rounded before it is multiplied, if it is. So is the weight then: of 8 bits with a scale for each of its
+    /// rows, E4M3 for [`Rounding::Float8`] and int8 for [`Rounding::Int8`]; for [`Rounding::Bf16`] in bf16.
+    pub rounding: Option<Rounding>,
+}
+
+/// What [`Linear`] rounds x to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Rounding {
+    /// Integers.
+    Int8(Levels),
+    /// Floating-point numbers, E4M3 in OCP's encoding times a scale: the nearest to `x · (1/scale)`, ties to even, at most ±448.
+    /// See [`float8`].
+    Float8(Float8Scale),
+    /// bf16, to nearest, ties to even; products are exact in f32, where they are summed. GPUs compute such a layer in the dtype of the
+    /// activations instead, which in f32 and f16 is more exact.
+    Bf16,
+}
+
+impl Rounding {
+    /// The scale of x in FP8, if it is known before.
+    pub fn fixed_float8(self) -> Option<f32> {
+        match self {
+            Self::Float8(Float8Scale::Fixed(scale)) => Some(scale),
+            _ => None,
+        }
+    }
+
+    /// Whether each row is rounded by itself: what its elements decide, or known numbers, lie beside it.
+    pub fn is_of_rows(self) -> bool {
+        match self {
+            Self::Int8(_) | Self::Float8(Float8Scale::Row) => true,
+            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => false,
+        }
+    }
+
+    /// Whether it is to 8 bits.
+    pub fn is_to_8_bits(self) -> bool {
+        match self {
+            Self::Int8(_) | Self::Float8(_) => true,
+            Self::Bf16 => false,
+        }
+    }
+
+    /// What lies beside each row that is rounded by itself, in bytes: the scale of FP8; of int8 the scale and the zero point, in f32.
+    pub fn row_bytes(self) -> usize {
+        match self {
+            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => 0,
+            Self::Float8(Float8Scale::Row) => size_of::<f32>(),
+            Self::Int8(_) => 2 * size_of::<f32>(),
+        }
+    }
+}
+
+/// By which scale [`Rounding::Float8`] rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Float8Scale {
+    /// Each row's own: its largest magnitude becomes 448.
+    Row,
+    /// One for all of x, known before: a normal positive number.
+    Fixed(f32),
+}
+
+/// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Levels {
+    /// Over each row's range.
+    #[default]
+    Range,
+    /// Over ± each row's largest magnitude, the zero point in the middle.
+    Magnitude,
+    /// Known before; what is beyond them becomes the nearest.
+    Fixed {
+        /// The step, a normal positive number.
+        scale: f32,
+        /// The zero point.
+        zero: u8,
+    },
+}
+
+/// `2·k` operations per element, and one for the bias.
+pub(super) fn matmul_flops(result: &[usize], k: usize, bias: bool) -> u64 {
+    count(result) * (2 * k as u64 + u64::from(bias))
+}
+
+/// The values in bf16, rounded from f32 as executors do.
+fn rounded_bf16<T: Real>(values: &[T]) -> Vec<T> {
+    let round = |x: &T| T::from_f32(bf16::from_f32(x.to_f32()).to_f32());
+    values.iter().map(round).collect()
+}
+
+/// The row as E4M3 represents it, rounded in f32 as executors do.
+fn rounded_float8<T: Real>(row: &[T], scale: Float8Scale) -> Vec<T> {
+    let row: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
+    let rounded = float8::rounded(&row, row.len(), scale);
+    rounded.into_iter().map(T::from_f32).collect()
+}
+
+/// The row as 8 bits represent it, by a rule that is in f32: what is rounded must be what executors round.
+fn rounded_int8<T: Real>(row: &[T], levels: Levels) -> Vec<T> {
+    let row: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
+    if row.iter().any(|x| !x.is_finite()) {
+        return vec![T::from_f64(f64::NAN); row.len()];
+    }
+    let low = row.iter().fold(0f32, |low, &x| low.min(x));
+    let high = row.iter().fold(0f32, |high, &x| high.max(x));
+    let scale = match levels {
+        Levels::Range => high / 255.0 - low / 255.0,
+        Levels::Magnitude => high.max(-low) / 127.5,
+        Levels::Fixed { scale, .. } => scale,
+    };
+    if scale < f32::MIN_POSITIVE {
+        return vec![T::ZERO; row.len()];
+    }
+    let inverse = 1.0 / scale;
+    // What q = 0 stands for, in steps.
+    let zero = match levels {
+        Levels::Range => (low * inverse).round_ties_even(),
+        Levels::Magnitude => -128.0,
+        Levels::Fixed { zero, .. } => -f32::from(zero),
+    };
+    let steps = |x: f32| match levels {
+        Levels::Range => x * inverse,
+        Levels::Magnitude | Levels::Fixed { .. } => x / scale,
+    };
+    let level = |x: f32| (steps(x).round_ties_even() - zero).clamp(0.0, 255.0) + zero;
+    row.iter()
+        .map(|&x| T::from_f32(level(x)) * T::from_f32(scale))
+        .collect()
+}
+
+/// What GEMMs of FP8 lose on Hopper, whose matrix cores add 32 products at once to sums of 14 bits, and cut off the rest: half of
+/// 2⁻¹³ each time, always towards 0. <https://arxiv.org/abs/2412.19437>, section 3.3.2
+fn float8_accumulation(channels: usize) -> f64 {
+    channels.div_ceil(32) as f64 * 2f64.powi(-14)
+}
+
+impl Definition for Linear {
+    const NAME: &'static str = "linear";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.rounding {
+            None => "",
+            Some(Rounding::Int8(Levels::Range)) => " int8",
+            Some(Rounding::Int8(Levels::Magnitude)) => " int8 symmetric",
+            Some(Rounding::Int8(Levels::Fixed { .. })) => " int8 static",
+            Some(Rounding::Float8(Float8Scale::Row)) => " fp8 dynamic",
+            Some(Rounding::Float8(Float8Scale::Fixed(_))) => " fp8",
+            Some(Rounding::Bf16) => " bf16",
+        })?;
+        f.write_str(if self.bias { "+bias" } else { "" })?;
+        self.activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;
+        f.write_str(if self.residual { "+residual" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let mut rest = Rest::new(operands);
+        let x = rest.required("x")?;
+        let weight = rest.required("weight")?;
+        let bias = rest.optional(self.bias, "bias")?;
+        let residual = rest.optional(self.residual, "residual")?;
+        rest.finish()?;
+        let Some((&k, outer)) = x.split_last() else {
+            return Err("x is a scalar".into());
+        };
+        let [n, width] = *weight else {
+            return Err(OpError::layout("`weight`", weight, format!("[N, {k}]")));
+        };
+        expect("weight", &[n, width], &[n, k])?;
+        if let Some(bias) = bias {
+            expect("bias", bias, &[n])?;
+        }
+        let result: Shape = outer.iter().copied().chain([n]).collect();
+        if let Some(residual) = residual {
+            expect("residual", residual, &result)?;
+        }
+        one(result)
+    }
+
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        let activation = self.activation.map_or(0, Activation::flops_per_element);
+        let per_element = activation + u64::from(self.residual);
+        matmul_flops(&results[0], operands[1][1], self.bias) + per_element * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        self.residual.then_some(2 + usize::from(self.bias))
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows {
+            parameters: 1..2 + usize::from(self.bias),
+        }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        let residual = self.residual.then_some(2 + usize::from(self.bias));
+        Some(std::iter::once(0).chain(residual).collect())
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let (x, weight) = (operands[0], operands[1]);
+        let [n, k] = weight.extents();
+        let weight = match self.rounding {
+            Some(Rounding::Bf16) => rounded_bf16(weight.values()).into(),
+            _ => Cow::Borrowed(weight.values()),
+        };
+        let bias = self.bias.then(|| operands[2].values());
+        let residual = self.residual.then(|| operands[operands.len() - 1].values());
+        let rows = results[0].values_mut().par_chunks_mut(n).enumerate();
+        rows.for_each(|(row, y)| {
+            let x = &x.values()[row * k..(row + 1) * k];
+            let x = match self.rounding {
+                Some(Rounding::Float8(scale)) => rounded_float8(x, scale).into(),
+                Some(Rounding::Int8(levels)) => rounded_int8(x, levels).into(),
+                Some(Rounding::Bf16) => rounded_bf16(x).into(),
+                None => Cow::Borrowed(x),
+            };
+            for (j, y) in y.iter_mut().enumerate() {
+                let dot = dot(&x, &weight[j * k..(j + 1) * k]);
+                let sum = dot + bias.map_or(T::ZERO, |bias| bias[j]);
+                let active = self.activation.map_or(sum, |activation| activation.apply(sum));
+                *y = active + residual.map_or(T::ZERO, |residual| residual[row * n + j]);
+            }
+        });
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let channels = operands[1].shape().iter().skip(1).product();
+        let accumulation = match self.rounding {
+            Some(Rounding::Float8(_)) if dtype.size() == 2 => float8_accumulation(channels),
+            _ => 0.0,
+        };
+        tolerance(dtype, channels) + accumulation
+    }
+}

@@ -1,0 +1,65 @@
+//! Normalisation of pixels.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Normalize {
+    /// `rescale / std` of each channel.
+    pub scale: [f32; 3],
+    /// `−mean / std` of each channel.
+    pub shift: [f32; 3],
+}
+
+impl Normalize {
+    /// The value of a pixel's channel.
+    pub(super) fn apply<T: Real>(&self, channel: usize, pixel: T) -> T {
+        pixel * T::from_f32(self.scale[channel]) + T::from_f32(self.shift[channel])
+    }
+}
+
+impl Definition for Normalize {
+    const NAME: &'static str = "normalize";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x] = exactly(operands)?;
+        match *x {
+            [b, h, w, 3] => one([b, 3, h, w]),
+            _ => Err(format!("pixels have shape {x:?}, expected [B, H, W, 3]").into()),
+        }
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        2 * count(&results[0])
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Images
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let x = operands[0];
+        let [batch, height, width, _] = x.extents();
+        for b in 0..batch {
+            for c in 0..3 {
+                for row in 0..height {
+                    for column in 0..width {
+                        let from = ((b * height + row) * width + column) * 3 + c;
+                        let to = ((b * 3 + c) * height + row) * width + column;
+                        results[0].values_mut()[to] = self.apply(c, x.values()[from]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}

@@ -1,0 +1,69 @@
+//! Checks of operands' shapes, and counts of their elements.
+
+use super::{OpError, Shape};
+
+/// Returns exactly `N` operands.
+pub(super) fn exactly<'a, const N: usize>(operands: &[&'a [usize]]) -> Result<[&'a [usize]; N], OpError> {
+    operands.try_into().map_err(|_| OpError::Count {
+        expected: N,
+        found: operands.len(),
+    })
+}
+
+/// Operands of an op some of which may be absent, in order.
+pub(super) struct Rest<'a, 'b>(std::slice::Iter<'b, &'a [usize]>);
+
+impl<'a, 'b> Rest<'a, 'b> {
+    pub(super) fn new(operands: &'b [&'a [usize]]) -> Self {
+        Self(operands.iter())
+    }
+
+    /// Returns the next operand.
+    pub(super) fn required(&mut self, name: &'static str) -> Result<&'a [usize], OpError> {
+        self.0.next().copied().ok_or(OpError::Missing(name))
+    }
+
+    /// Returns the next operand if `present`.
+    pub(super) fn optional(
+        &mut self,
+        present: bool,
+        name: &'static str,
+    ) -> Result<Option<&'a [usize]>, OpError> {
+        if present {
+            self.required(name).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Checks that no operand is left.
+    pub(super) fn finish(self) -> Result<(), OpError> {
+        match self.0.len() {
+            0 => Ok(()),
+            surplus => Err(OpError::Surplus(surplus)),
+        }
+    }
+}
+
+/// Checks that the operand `name` has the shape `expected`.
+pub(super) fn expect(name: &'static str, shape: &[usize], expected: &[usize]) -> Result<(), OpError> {
+    if shape == expected {
+        Ok(())
+    } else {
+        Err(OpError::Shape {
+            operand: name,
+            found: shape.to_vec(),
+            expected: expected.to_vec(),
+        })
+    }
+}
+
+/// Number of elements of a tensor.
+pub(super) fn count(shape: &[usize]) -> u64 {
+    shape.iter().map(|&extent| extent as u64).product()
+}
+
+/// Shapes of a single result.
+pub(super) fn one(shape: impl Into<Shape>) -> Result<Vec<Shape>, OpError> {
+    Ok(vec![shape.into()])
+}

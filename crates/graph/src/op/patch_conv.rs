@@ -1,0 +1,94 @@
+//! The patch convolution, before fusion makes it patch extraction and a GEMM.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::linear::matmul_flops;
+use super::operands::{Rest, expect, one};
+use super::patch_extract::patches;
+use super::{Definition, Locality, OpError, PixelLayout, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::tolerance;
+
+/// A convolution whose stride is its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major
+/// order. Pixels beyond the last whole patch are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchConv {
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// Whether the third operand, the bias, is there.
+    pub bias: bool,
+}
+
+impl Definition for PatchConv {
+    const NAME: &'static str = "patch_conv";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [h, w] = self.patch;
+        write!(f, " {h}×{w}")
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let mut rest = Rest::new(operands);
+        let x = rest.required("x")?;
+        let weight = rest.required("weight")?;
+        let bias = rest.optional(self.bias, "bias")?;
+        rest.finish()?;
+        let [b, 3, h, w] = *x else {
+            return Err(OpError::layout("x", x, "[B, 3, H, W]"));
+        };
+        let [d, ..] = *weight else {
+            return Err("weight is a scalar".into());
+        };
+        expect("weight", weight, &[d, 3, self.patch[0], self.patch[1]])?;
+        if let Some(bias) = bias {
+            expect("bias", bias, &[d])?;
+        }
+        one([b, patches(h, w, self.patch)?, d])
+    }
+
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        matmul_flops(&results[0], operands[1][1..].iter().product(), self.bias)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Patches {
+            patch: self.patch,
+            layout: PixelLayout::Chw,
+        }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let (x, weight) = (operands[0], operands[1]);
+        let [_, _, height, width] = x.extents();
+        let [h, w] = self.patch;
+        let [batch, patches, channels] = results[0].extents();
+        for b in 0..batch {
+            for p in 0..patches {
+                let (top, left) = (p / (width / w) * h, p % (width / w) * w);
+                for d in 0..channels {
+                    let mut sum = if self.bias {
+                        operands[2].values()[d]
+                    } else {
+                        T::ZERO
+                    };
+                    for c in 0..3 {
+                        for i in 0..h {
+                            for j in 0..w {
+                                let pixel = x.values()[((b * 3 + c) * height + top + i) * width + left + j];
+                                sum += pixel * weight.values()[((d * 3 + c) * h + i) * w + j];
+                            }
+                        }
+                    }
+                    results[0].values_mut()[(b * patches + p) * channels + d] = sum;
+                }
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        tolerance(dtype, operands[1].shape().iter().skip(1).product())
+    }
+}

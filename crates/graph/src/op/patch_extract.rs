@@ -1,0 +1,116 @@
+//! Patches as rows of the patch GEMM's left-hand matrix.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, Normalize, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// Patches as rows of a matrix, ready for [`Linear`](super::Linear), see [`PixelLayout`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PatchExtract {
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// The layout of the pixels, which also determines the order within a row of the result.
+    pub layout: PixelLayout,
+    /// Applied during extraction, unless folded into the weights.
+    pub normalize: Option<Normalize>,
+}
+
+/// The order of an image's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PixelLayout {
+    /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
+    Hwc,
+    /// `f32 [B,3,H,W]`; a patch becomes `3·h·w` elements in the order channel, row, column.
+    Chw,
+}
+
+/// Number of patches of an image of `h` rows and `w` columns.
+pub(super) fn patches(h: usize, w: usize, [ph, pw]: [usize; 2]) -> Result<usize, OpError> {
+    if ph == 0 || pw == 0 || h < ph || w < pw {
+        return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}").into());
+    }
+    Ok((h / ph) * (w / pw))
+}
+
+impl Definition for PatchExtract {
+    const NAME: &'static str = "patch_extract";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [h, w] = self.patch;
+        let normalize = if self.normalize.is_some() {
+            " +normalize"
+        } else {
+            ""
+        };
+        write!(f, " {h}×{w}{normalize}")
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x] = exactly(operands)?;
+        let (b, h, w) = match (self.layout, x) {
+            (PixelLayout::Hwc, &[b, h, w, 3]) | (PixelLayout::Chw, &[b, 3, h, w]) => (b, h, w),
+            (PixelLayout::Hwc, _) => {
+                return Err(format!("pixels have shape {x:?}, expected [B, H, W, 3]").into());
+            }
+            (PixelLayout::Chw, _) => return Err(OpError::layout("x", x, "[B, 3, H, W]")),
+        };
+        one([b, patches(h, w, self.patch)?, 3 * self.patch[0] * self.patch[1]])
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        if self.normalize.is_some() {
+            2 * count(&results[0])
+        } else {
+            0
+        }
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Patches {
+            patch: self.patch,
+            layout: self.layout,
+        }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let x = operands[0];
+        let [h, w] = self.patch;
+        let [batch, patches, length] = results[0].extents();
+        let (height, width) = match (self.layout, x.extents()) {
+            (PixelLayout::Hwc, [_, height, width, _]) | (PixelLayout::Chw, [_, _, height, width]) => {
+                (height, width)
+            }
+        };
+        for b in 0..batch {
+            for p in 0..patches {
+                let (top, left) = (p / (width / w) * h, p % (width / w) * w);
+                for e in 0..length {
+                    let (c, i, j) = match self.layout {
+                        PixelLayout::Hwc => (e % 3, e / 3 / w, e / 3 % w),
+                        PixelLayout::Chw => (e / (h * w), e / w % h, e % w),
+                    };
+                    let (row, column) = (top + i, left + j);
+                    let from = match self.layout {
+                        PixelLayout::Hwc => ((b * height + row) * width + column) * 3 + c,
+                        PixelLayout::Chw => ((b * 3 + c) * height + row) * width + column,
+                    };
+                    let pixel = x.values()[from];
+                    results[0].values_mut()[(b * patches + p) * length + e] = match &self.normalize {
+                        Some(normalize) => normalize.apply(c, pixel),
+                        None => pixel,
+                    };
+                }
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}

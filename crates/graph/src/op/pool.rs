@@ -1,0 +1,104 @@
+//! Pooling of tokens to one vector per image.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// Which token or tokens represent the image: `[B,N,D] → [B,D]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pool {
+    /// The token of this index.
+    Token(usize),
+    /// The mean of all tokens but the first `skip`.
+    Mean {
+        /// How many leading tokens to leave out.
+        skip: usize,
+    },
+    /// Each channel's maximum over all tokens but the first `skip`.
+    Max {
+        /// How many leading tokens to leave out.
+        skip: usize,
+    },
+}
+
+impl Definition for Pool {
+    const NAME: &'static str = "pool";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(index) => write!(f, " token {index}"),
+            Self::Mean { skip } => write!(f, " mean of {skip}.."),
+            Self::Max { skip } => write!(f, " max of {skip}.."),
+        }
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x] = exactly(operands)?;
+        let [b, n, d] = *x else {
+            return Err(OpError::layout("x", x, "[B, N, D]"));
+        };
+        let wanted = match *self {
+            Self::Token(index) => index,
+            Self::Mean { skip } | Self::Max { skip } => skip,
+        };
+        if wanted < n {
+            one([b, d])
+        } else {
+            Err(format!("there is no token {wanted} among {n}").into())
+        }
+    }
+
+    fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        let x = operands[0];
+        match *self {
+            Self::Token(_) => 0,
+            Self::Mean { skip } | Self::Max { skip } => (x[0] * (x[1] - skip) * x[2]) as u64,
+        }
+    }
+
+    fn elements_read(&self, index: usize, operands: &[&[usize]], results: &[Shape]) -> usize {
+        match self {
+            Self::Token(_) => results[0].iter().product(),
+            _ => operands[index].iter().product(),
+        }
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Images
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let x = operands[0];
+        let [batch, n, d] = x.extents();
+        let range = match *self {
+            Self::Token(index) => index..index + 1,
+            Self::Mean { skip } | Self::Max { skip } => skip..n,
+        };
+        let tokens = T::from_f64(range.len() as f64);
+        for b in 0..batch {
+            for c in 0..d {
+                let channel = range.clone().map(|token| x.values()[(b * n + token) * d + c]);
+                results[0].values_mut()[b * d + c] = match self {
+                    Self::Max { .. } => channel.fold(T::NEG_INFINITY, T::max),
+                    Self::Token(_) | Self::Mean { .. } => channel.sum::<T>() / tokens,
+                };
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let Self::Mean { skip } = *self else {
+            return 0.0;
+        };
+        match operands[0].shape().get(1).map_or(1, |tokens| tokens - skip) {
+            1 => 0.0,
+            tokens => narrow(dtype) + tolerance(DType::F32, tokens),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Prefix tokens.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::one;
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+
+/// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: the prefix tokens, the same for every image, before x's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepend;
+
+/// Joins the prefixes and each image of `x`.
+pub(super) fn join<T: Real>(prefixes: &[&Array<T>], x: &Array<T>, y: &mut Array<T>) {
+    let batch = x.shape()[0];
+    let image = x.values().len() / batch;
+    let mut joined = Vec::with_capacity(y.values().len());
+    for b in 0..batch {
+        for prefix in prefixes {
+            joined.extend_from_slice(prefix.values());
+        }
+        joined.extend_from_slice(&x.values()[b * image..(b + 1) * image]);
+    }
+    y.values_mut().copy_from_slice(&joined);
+}
+
+impl Definition for Prepend {
+    const NAME: &'static str = "prepend";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let Some((x, prefixes)) = operands.split_last() else {
+            return Err("takes at least 1 operand".into());
+        };
+        let [b, n, d] = **x else {
+            return Err(OpError::layout("x", x, "[B, N, D]"));
+        };
+        let mut tokens = n;
+        for prefix in prefixes {
+            match **prefix {
+                [1, p, channels] if channels == d => tokens += p,
+                _ => return Err(OpError::layout("a prefix", prefix, format!("[1, P, {d}]"))),
+            }
+        }
+        one([b, tokens, d])
+    }
+
+    fn flops(&self, _operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        0
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Images
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        if let Some((x, prefixes)) = operands.split_last() {
+            join(prefixes, x, &mut results[0]);
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
+        0.0
+    }
+}

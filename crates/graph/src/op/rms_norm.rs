@@ -1,0 +1,84 @@
+//! RMS normalisation over the channels, or over each head's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// Normalises each `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`. <https://arxiv.org/abs/1910.07467>
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RmsNorm {
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
+impl RmsNorm {
+    /// Square (2), normalise (1), weight (1).
+    pub const FLOPS_PER_ELEMENT: u64 = 4;
+}
+
+/// Shape of the result for operands `(x, weight)`: one group of channels, or several that are each normalised.
+pub(super) fn shape([x, weight]: [&[usize]; 2]) -> Result<Vec<Shape>, OpError> {
+    let [.., channels] = *x else {
+        return Err("x is a scalar".into());
+    };
+    match *weight {
+        [d] if d > 0 && channels > 0 && channels.is_multiple_of(d) => one(x),
+        _ => Err(OpError::layout(
+            "`weight`",
+            weight,
+            format!("[{channels}] or a part of it for each group of channels"),
+        )),
+    }
+}
+
+impl Definition for RmsNorm {
+    const NAME: &'static str = "rms_norm";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ε={:e}", self.epsilon)
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        shape(exactly(operands)?)
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        Self::FLOPS_PER_ELEMENT * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..2 }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0])
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let (x, weight) = (operands[0], operands[1].values());
+        let d = weight.len();
+        let rows = results[0].values_mut().chunks_mut(d);
+        for (y, x) in rows.zip(x.values().chunks(d)) {
+            let mean_square = x.iter().map(|v| v.powi(2)).sum::<T>() / T::from_f64(d as f64);
+            let root = (mean_square + T::from_f32(self.epsilon)).sqrt();
+            for i in 0..d {
+                y[i] = x[i] / root * weight[i];
+            }
+        }
+    }
+
+    /// No mean is subtracted, so nothing cancels.
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, operands[1].values().len())
+    }
+}

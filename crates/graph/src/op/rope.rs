@@ -1,0 +1,160 @@
+//! Rotary position embedding: pairs of channels of queries and keys, rotated by angles that depend on the token's place.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect, one};
+use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`.
+///
+/// Pairs of channels are rotated in the last P tokens, in the first of x's n groups of `C = heads · d` channels. All else stays. For each of those
+/// tokens, and for each head or for all, the table has the cosines of the head's d/2 pairs, then the sines. <https://arxiv.org/abs/2104.09864>
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Heads of a group.
+    pub heads: usize,
+    /// Channels of a head, an even number.
+    pub head_dim: usize,
+    /// How many groups of channels are rotated: 2 of packed queries, keys and values.
+    pub rotated: usize,
+    /// Which channels are rotated together.
+    pub pairs: RopePairs,
+}
+
+/// The pairs of a head's `d` channels that [`Rope`] rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RopePairs {
+    /// 0 and 1, 2 and 3, …
+    Interleaved,
+    /// 0 and d/2, 1 and d/2 + 1, …
+    Halves,
+}
+
+/// Two multiplications and an addition for each element that is rotated.
+const FLOPS_PER_ELEMENT: u64 = 3;
+
+impl Definition for Rope {
+    const NAME: &'static str = "rope";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {}×{}×{}", self.rotated, self.heads, self.head_dim)?;
+        f.write_str(match self.pairs {
+            RopePairs::Interleaved => " interleaved",
+            RopePairs::Halves => " halves",
+        })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, table] = exactly(operands)?;
+        let width = self.heads * self.head_dim;
+        if width == 0 || !self.head_dim.is_multiple_of(2) {
+            return Err(format!(
+                "has {} heads of {} channels, which cannot be rotated in pairs",
+                self.heads, self.head_dim
+            )
+            .into());
+        }
+        let &[_, tokens, channels] = x else {
+            return Err(OpError::layout("x", x, "[B,N,C]"));
+        };
+        if !channels.is_multiple_of(width) || self.rotated == 0 || self.rotated > channels / width {
+            return Err(format!(
+                "x has {channels} channels, expected at least {} times {width}",
+                self.rotated.max(1)
+            )
+            .into());
+        }
+        match *table {
+            [1, places, d] if (1..=tokens).contains(&places) => {
+                let of_heads = if d == self.head_dim { d } else { width };
+                expect("table", table, &[1, places, of_heads])?;
+                one(x)
+            }
+            _ => Err(OpError::layout(
+                "`table`",
+                table,
+                format!("at most {tokens} tokens"),
+            )),
+        }
+    }
+
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        let rotated = [
+            results[0][0],
+            operands[1][1],
+            self.rotated,
+            self.heads,
+            self.head_dim,
+        ];
+        FLOPS_PER_ELEMENT * count(&rotated)
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Images
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0])
+    }
+
+    fn division(&self, blocks: usize) -> Option<Division> {
+        Some(Division::of_channels(blocks))
+    }
+
+    fn of_rank(&self, ranks: usize) -> Self {
+        Self {
+            heads: self.heads / ranks,
+            ..*self
+        }
+    }
+
+    /// A table may be the same for all heads.
+    fn operand_share(&self, _index: usize, shape: &[usize]) -> OperandShare {
+        if shape.last() == Some(&self.head_dim) {
+            OperandShare::Whole
+        } else {
+            OperandShare::Channels
+        }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let (x, table) = (operands[0], operands[1]);
+        let d = self.head_dim;
+        let [tokens, channels] = [1, 2].map(|axis| x.shape()[axis]);
+        let [places, stride] = [1, 2].map(|axis| table.shape()[axis]);
+        let x = x.values();
+        for (i, v) in results[0].values_mut().iter_mut().enumerate() {
+            let (token, channel) = (i / channels % tokens, i % channels);
+            if token < tokens - places || channel >= self.rotated * self.heads * d {
+                *v = x[i];
+                continue;
+            }
+            let (head, within) = (channel / d, channel % d);
+            // The pair's number, whether the element is the first of the two, and how far apart they are.
+            let (pair, first, apart) = match self.pairs {
+                RopePairs::Interleaved => (within / 2, within % 2 == 0, 1),
+                RopePairs::Halves => (within % (d / 2), within < d / 2, d / 2),
+            };
+            let angles = &table.values()[(token + places - tokens) * stride + head * d % stride..];
+            let (cosine, sine) = (angles[pair], angles[d / 2 + pair]);
+            *v = if first {
+                x[i] * cosine - x[i + apart] * sine
+            } else {
+                x[i] * cosine + x[i - apart] * sine
+            };
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 2)
+    }
+}

@@ -1,0 +1,53 @@
+//! Scaling of the channels.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale;
+
+impl Definition for Scale {
+    const NAME: &'static str = "scale";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, gamma] = exactly(operands)?;
+        let [.., d] = *x else {
+            return Err("x is a scalar".into());
+        };
+        expect("gamma", gamma, &[d])?;
+        one(x)
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..2 }
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        Some(vec![0])
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, gamma] = [0, 1].map(|index| operands[index].values());
+        for (i, y) in results[0].values_mut().iter_mut().enumerate() {
+            *y = x[i] * gamma[i % gamma.len()];
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}

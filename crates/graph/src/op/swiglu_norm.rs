@@ -1,0 +1,76 @@
+//! The SwiGLU gate with the norm of its result.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly};
+use super::{Definition, LayerNorm, Locality, OpError, Shape, SwiGlu, layer_norm, swiglu};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{cancellation, narrow, tolerance};
+
+/// [`SwiGlu`], then [`LayerNorm`] (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SwiGluNorm {
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// How many of the D channels, the last ones, only fill a row up: the norm is over the others, and they are 0, whatever x, weight and bias
+    /// have there.
+    pub padding: usize,
+}
+
+impl Definition for SwiGluNorm {
+    const NAME: &'static str = "swiglu_norm";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ε={:e}", self.epsilon)?;
+        match self.padding {
+            0 => Ok(()),
+            padding => write!(f, " pad {padding}"),
+        }
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, weight, bias] = exactly(operands)?;
+        let gated = swiglu::shape(x)?;
+        if gated.last() != weight.first() {
+            return Err(OpError::layout(
+                "`weight`",
+                weight,
+                format!("half of x's channels, {x:?}"),
+            ));
+        }
+        match (gated.last(), self.padding) {
+            (Some(&d), padding) if padding > 0 && padding >= d => {
+                Err(format!("all of the {d} channels are padding, {padding}").into())
+            }
+            _ => layer_norm::shape([&gated, weight, bias]),
+        }
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        (SwiGlu::FLOPS_PER_ELEMENT + LayerNorm::FLOPS_PER_ELEMENT) * count(&results[0])
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..3 }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let mut gated = results[0].clone();
+        swiglu::gate(operands[0], &mut gated);
+        let operands = [&gated, operands[1], operands[2]];
+        layer_norm::padded(self.epsilon, self.padding, operands, &mut results[0]);
+    }
+
+    /// The norm's, of what is not exact: its errors of f32 are amplified as well.
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let d = operands[1].values().len();
+        let gated = SwiGlu.eval(&operands[..1]).unwrap_or_default();
+        let amplified = gated
+            .first()
+            .map_or(1.0, |gated| cancellation(gated, d, self.epsilon));
+        narrow(dtype) + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d)
+    }
+}

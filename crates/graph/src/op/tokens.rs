@@ -1,0 +1,77 @@
+//! Assembly of class, register and patch tokens.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{Rest, count, expect, one};
+use super::{Add, Definition, Locality, OpError, Shape, prepend};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// Token assembly in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`; the position table is added to x, the prefix is copied
+/// as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// Whether the operand `prefix` is there.
+    pub prefix: bool,
+    /// Whether the operand `position` is there.
+    pub position: bool,
+}
+
+impl Definition for Tokens {
+    const NAME: &'static str = "tokens";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.prefix { "+prefix" } else { "" })?;
+        f.write_str(if self.position { "+position" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let mut rest = Rest::new(operands);
+        let x = rest.required("x")?;
+        let prefix = rest.optional(self.prefix, "prefix")?;
+        let position = rest.optional(self.position, "position")?;
+        rest.finish()?;
+        let [b, n, d] = *x else {
+            return Err(OpError::layout("x", x, "[B, N, D]"));
+        };
+        if let Some(position) = position {
+            expect("position", position, &[1, n, d])?;
+        }
+        match prefix {
+            None => one([b, n, d]),
+            Some(&[1, p, channels]) if channels == d => one([b, p + n, d]),
+            Some(prefix) => Err(OpError::layout("`prefix`", prefix, format!("[1, P, {d}]"))),
+        }
+    }
+
+    fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        count(operands[0])
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Images
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let mut x = operands[0].clone();
+        if self.position {
+            Add.compute(
+                &[operands[0], operands[operands.len() - 1]],
+                std::slice::from_mut(&mut x),
+            );
+        }
+        let prefixes = if self.prefix { &operands[1..2] } else { &[] };
+        prepend::join(prefixes, &x, &mut results[0]);
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        if self.position {
+            narrow(dtype) + tolerance(DType::F32, 1)
+        } else {
+            0.0
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Computes nodes whose operands are all constant: class token + position, the queries of an attention pool. The reference
+//! implementation computes chains of them in double precision; the result is rounded once.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::reference::{self, Array};
+use crate::rewrite::{Rewritten, rewrite, sized};
+use crate::tensor::Tensor;
+use crate::{Graph, ValueId};
+
+/// Counts the nodes that became constants.
+pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
+    let mut computed: HashMap<ValueId, Array> = HashMap::new();
+    rewrite(graph, |rewriter, node| {
+        let is_known = |id: &ValueId| computed.contains_key(id) || rewriter.tensor(*id).is_some();
+        if !node.inputs.iter().all(is_known) {
+            return Ok(None);
+        }
+        for &id in &node.inputs {
+            if let Some(tensor) = rewriter.tensor(id) {
+                computed.entry(id).or_insert_with(|| Array::from(tensor));
+            }
+        }
+        let operands: Vec<&Array> = node.inputs.iter().filter_map(|id| computed.get(id)).collect();
+        let result =
+            reference::eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
+        let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
+        computed.insert(node.output(), result);
+        Ok(Some(rewriter.constant(&node.name, tensor)))
+    })
+}

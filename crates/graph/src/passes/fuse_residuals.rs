@@ -1,0 +1,45 @@
+//! Fuses the addition of a residual into the Linear or Transpose before it.
+
+use crate::Graph;
+use crate::error::Result;
+use crate::op::{Add, Combine, Linear, Op, Transpose};
+use crate::rewrite::{Rewritten, rewrite};
+
+/// Counts the additions that became part of another op.
+pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
+    // What one batch broadcasts is no residual, and shows only where the batch is not 1.
+    let shapes = graph.shapes(2)?;
+    rewrite(graph, |rewriter, node| {
+        let (Op::Add(Add), &[x, y]) = (&node.op, node.inputs.as_slice()) else {
+            return Ok(None);
+        };
+        if shapes[x.index()] != shapes[y.index()] {
+            return Ok(None);
+        }
+        // `skip + branch`, as models are written, comes first.
+        for (branch, residual) in [(y, x), (x, y)] {
+            let Some(producer) = rewriter.sole_producer(branch) else {
+                continue;
+            };
+            let op = match producer.op {
+                Op::Linear(linear @ Linear { residual: false, .. }) => Some(Op::Linear(Linear {
+                    residual: true,
+                    ..linear
+                })),
+                Op::Transpose(transpose @ Transpose { combine: None, .. }) => {
+                    Some(Op::Transpose(Transpose {
+                        combine: Some(Combine::Add),
+                        ..transpose
+                    }))
+                }
+                _ => None,
+            };
+            if let Some(op) = op {
+                let mut inputs = rewriter.map_all(&producer.inputs);
+                inputs.push(rewriter.map(residual));
+                return rewriter.emit(producer.role, &producer.name, op, inputs).map(Some);
+            }
+        }
+        Ok(None)
+    })
+}

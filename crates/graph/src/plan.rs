@@ -1,0 +1,411 @@
+//! The plan: a graph with its batch and dtype fixed, every activation placed in one arena by liveness, and the cost
+//! of every step. Executors ([`crate::exec`]) follow it; [`Inspection`](super::inspection::Inspection) shows it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::arena::{self, Storage};
+use super::{Graph, Node, OutputKind, ValueId};
+use crate::error::{Error, Result};
+use crate::op::Rounding;
+use crate::tensor::DType;
+
+pub use super::arena::ALIGNMENT;
+
+/// The most bytes of one buffer: addressable by a 64-bit process, and far from overflow.
+const MAX_BUFFER: usize = 1 << 46;
+
+/// Names a [`Buffer`] of one plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(u32);
+
+impl BufferId {
+    /// The position in [`Plan::buffers`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a step finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The graph's input, which the caller holds.
+    Input,
+    /// A constant of the graph.
+    Constant(ValueId),
+    /// An activation in the arena.
+    Buffer(BufferId),
+}
+
+/// A place in the arena that holds one value while it is needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// The value that it holds.
+    pub value: ValueId,
+    /// The extents at the plan's batch, outermost first.
+    pub shape: Vec<usize>,
+    /// The element type: the plan's, f32 where an op's result always is, or that of 8 bits: i8, or E4M3 (OCP's or the device's encoding).
+    pub dtype: DType,
+    /// Of 8 bits, how the elements were rounded. What rows have beside them lies [behind all elements](Self::row_scales).
+    pub rounding: Option<Rounding>,
+    /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
+    pub offset: usize,
+    /// Its size in bytes, without padding at its end.
+    pub bytes: usize,
+    /// The step that writes it. The place of logits and embeddings is nothing else's before it either.
+    pub first_step: usize,
+    /// The last step that reads it; the plan's last step if it is an output, or if memory is not reused.
+    pub last_step: usize,
+}
+
+impl Buffer {
+    /// The step that elements are multiplied by, if they are in FP8 with one for all.
+    pub fn float8(&self) -> Option<f32> {
+        self.rounding?.fixed_float8()
+    }
+
+    /// Where, in bytes from its beginning, the scales of rows lie (in int8 each with its zero point), if it is in 8 bits with such.
+    pub fn row_scales(&self) -> Option<usize> {
+        let elements: usize = self.shape.iter().product();
+        let rounding = self.rounding.filter(|rounding| rounding.is_of_rows());
+        rounding.map(|_| elements.next_multiple_of(ALIGNMENT))
+    }
+}
+
+/// One node with its operands' locations and its cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The index in [`Graph::nodes`].
+    pub node: usize,
+    /// The operands, in the node's order.
+    pub inputs: Vec<Operand>,
+    /// Where the results go.
+    pub outputs: Vec<BufferId>,
+    /// The operand whose storage the first result takes over, element for element, if any.
+    pub in_place: Option<usize>,
+    /// Floating-point operations, see [`Op::flops`](crate::op::Op::flops).
+    pub flops: u64,
+    /// Bytes that the step has to read: every operand once, weights in the plan's dtype.
+    pub bytes_read: u64,
+    /// Bytes of the results.
+    pub bytes_written: u64,
+}
+
+impl Step {
+    /// Where the first result goes.
+    pub fn output(&self) -> BufferId {
+        self.outputs[0]
+    }
+}
+
+/// A graph ready to run at one batch size.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    graph: Arc<Graph>,
+    batch: usize,
+    dtype: DType,
+    steps: Vec<Step>,
+    buffers: Vec<Buffer>,
+    outputs: Vec<(OutputKind, ValueId, BufferId)>,
+    arena_bytes: usize,
+    naive_bytes: usize,
+    lower_bound_bytes: usize,
+    input_shape: Vec<usize>,
+}
+
+impl Plan {
+    /// Plans `graph` for `batch` images with activations of type `dtype`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the batch is 0 or so large that a buffer cannot be addressed; [`Error::Graph`] if the
+    /// shapes do not fit at this batch, or if an output is not the result of a node.
+    pub fn new(graph: Arc<Graph>, batch: usize, dtype: DType) -> Result<Self> {
+        if batch == 0 {
+            return Err(Error::argument("batch", "is 0; at least one image is needed"));
+        }
+        let shapes = graph.shapes(batch)?;
+        let end = graph.nodes().len().saturating_sub(1);
+        let reuse = graph.optimizations().memory_reuse;
+        let last_use = last_uses(&graph);
+        let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
+        let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
+        let mut steps = Vec::with_capacity(graph.nodes().len());
+        // A buffer that another overwrites shares its storage.
+        let mut storages: Vec<Storage> = Vec::new();
+        let mut storage_of: Vec<usize> = Vec::new();
+
+        for (index, node) in graph.nodes().iter().enumerate() {
+            let inputs = operands(&graph, node, &of_value)?;
+            let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
+            let mut outputs = Vec::with_capacity(node.outputs.len());
+            let mut in_place = None;
+            let mut bytes_written = 0;
+            for (position, &value) in node.outputs.iter().enumerate() {
+                let shape = &shapes[value.index()];
+                let rounding = graph.value(value).rounding;
+                let result_dtype = match rounding {
+                    Some(Rounding::Float8(_)) => DType::F8E4M3,
+                    Some(Rounding::Int8(_)) => DType::I8,
+                    None | Some(Rounding::Bf16) => node.op.result_dtype(position, dtype),
+                };
+                let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
+                let own_storage = has_own_storage(&graph, value);
+                let may_alias = node
+                    .op
+                    .may_alias()
+                    .filter(|_| position == 0 && reuse && !own_storage);
+                let aliased = may_alias.filter(|&i| match inputs.get(i) {
+                    Some(Operand::Buffer(id)) => {
+                        let value = node.inputs[i];
+                        buffers[id.index()].last_step == index
+                            && (buffers[id.index()].dtype, &buffers[id.index()].shape)
+                                == (result_dtype, shape)
+                            && !is_output(value)
+                            && node.inputs.iter().filter(|&&other| other == value).count() == 1
+                    }
+                    _ => false,
+                });
+                // Without reuse of memory every buffer lives until the end.
+                let last_step = if is_output(value) || !reuse {
+                    end
+                } else {
+                    last_use[value.index()].unwrap_or(index)
+                };
+                let storage = match aliased.map(|i| inputs[i]) {
+                    Some(Operand::Buffer(id)) => storage_of[id.index()],
+                    _ => {
+                        storages.push(Storage {
+                            bytes,
+                            first: if own_storage { 0 } else { index },
+                            last: last_step,
+                        });
+                        storages.len() - 1
+                    }
+                };
+                storages[storage].last = last_step;
+                storage_of.push(storage);
+                in_place = in_place.or(aliased);
+                bytes_written += bytes as u64;
+
+                // A graph has thousands of nodes at most.
+                let output = BufferId(buffers.len() as u32);
+                of_value.insert(value, output);
+                outputs.push(output);
+                buffers.push(Buffer {
+                    value,
+                    shape: shape.clone(),
+                    dtype: result_dtype,
+                    rounding,
+                    offset: 0,
+                    bytes,
+                    first_step: index,
+                    last_step,
+                });
+            }
+            steps.push(Step {
+                node: index,
+                inputs,
+                outputs,
+                in_place,
+                flops: step_flops(node, &shapes),
+                bytes_read: bytes_read(&graph, node, &shapes, dtype),
+                bytes_written,
+            });
+        }
+
+        let (offsets, arena_bytes) = arena::place(&storages);
+        for (buffer, &storage) in buffers.iter_mut().zip(&storage_of) {
+            buffer.offset = offsets[storage];
+        }
+        let outputs = graph
+            .outputs()
+            .iter()
+            .map(|&(kind, value)| match of_value.get(&value) {
+                Some(&buffer) => Ok((kind, value, buffer)),
+                None => Err(Error::graph(
+                    &graph.value(value).name,
+                    "is an output, but no node computes it",
+                )),
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            input_shape: graph.input_shape(batch),
+            batch,
+            dtype,
+            steps,
+            outputs,
+            arena_bytes,
+            naive_bytes: arena::naive(buffers.iter().map(|b| b.bytes)),
+            lower_bound_bytes: arena::lower_bound(&storages),
+            buffers,
+            graph,
+        })
+    }
+
+    /// The graph that is planned.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// Images per run.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The shape of the input.
+    pub fn input_shape(&self) -> &[usize] {
+        &self.input_shape
+    }
+
+    /// The bytes of the input.
+    pub fn input_bytes(&self) -> usize {
+        input_dtype(&self.graph, self.dtype).size() * self.input_shape.iter().product::<usize>()
+    }
+
+    /// The element type of the activations.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The steps, in the order in which they run.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The buffers, by [`BufferId::index`].
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffer `id`.
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.index()]
+    }
+
+    /// The node of `step`.
+    pub fn node(&self, step: &Step) -> &Node {
+        &self.graph.nodes()[step.node]
+    }
+
+    /// The results, which lie in their buffers after the last step.
+    pub fn outputs(&self) -> &[(OutputKind, ValueId, BufferId)] {
+        &self.outputs
+    }
+
+    /// The size of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    /// The arena's size without reuse of memory.
+    pub fn naive_bytes(&self) -> usize {
+        self.naive_bytes
+    }
+
+    /// The most bytes alive at any step: a lower bound for the arena.
+    pub fn lower_bound_bytes(&self) -> usize {
+        self.lower_bound_bytes
+    }
+
+    /// Floating-point operations of a whole run.
+    pub fn flops(&self) -> u64 {
+        self.steps.iter().map(|step| step.flops).sum()
+    }
+}
+
+/// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
+/// them before a run can then tell whether the run has written them.
+fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
+    let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
+    graph
+        .outputs()
+        .iter()
+        .any(|&(kind, output)| output == value && small(kind))
+}
+
+/// The last node that reads each value, by [`ValueId::index`].
+fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
+    let mut last = vec![None; graph.values().len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        for id in &node.inputs {
+            last[id.index()] = Some(index);
+        }
+    }
+    last
+}
+
+fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -> Result<Vec<Operand>> {
+    let find = |&id: &ValueId| {
+        if id == graph.input() {
+            Ok(Operand::Input)
+        } else if graph.value(id).is_constant {
+            Ok(Operand::Constant(id))
+        } else {
+            of_value.get(&id).copied().map(Operand::Buffer).ok_or_else(|| {
+                let operand = &graph.value(id).name;
+                Error::graph(&node.name, format!("reads `{operand}` before it is computed"))
+            })
+        }
+    };
+    node.inputs.iter().map(find).collect()
+}
+
+/// The element type of a plan's input: an image's, or that of the activations.
+fn input_dtype(graph: &Graph, dtype: DType) -> DType {
+    if graph.takes_activations() {
+        dtype
+    } else {
+        graph.value(graph.input()).dtype
+    }
+}
+
+fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Rounding>) -> Result<usize> {
+    let elements = shape
+        .iter()
+        .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+    let of_row = rounding.map_or(0, Rounding::row_bytes);
+    let with_scales = |bytes: usize| match (of_row, shape) {
+        (0, _) | (_, []) => Some(bytes),
+        (_, [outer @ .., _]) => {
+            let scales = outer.iter().product::<usize>() * of_row;
+            bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(scales)
+        }
+    };
+    elements
+        .filter(|&bytes| bytes <= MAX_BUFFER)
+        .and_then(with_scales)
+        .filter(|&bytes| bytes <= MAX_BUFFER)
+        .ok_or_else(|| {
+            let reason = format!("the result of node `{node}`, {shape:?}, cannot be addressed");
+            Error::argument("batch", reason)
+        })
+}
+
+/// The node's floating-point operations, with the shapes of all values.
+pub(super) fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
+    node.op
+        .flops(&super::operands(node, shapes), &results(node, shapes))
+}
+
+/// The shapes of the node's results.
+fn results(node: &Node, shapes: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    node.outputs.iter().map(|id| shapes[id.index()].clone()).collect()
+}
+
+/// Bytes of the operands that the op reads, each value once.
+fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
+    let (operands, results) = (super::operands(node, shapes), results(node, shapes));
+    let bytes = |(index, &id): (usize, &ValueId)| {
+        let size = if id == graph.input() {
+            input_dtype(graph, dtype).size()
+        } else if graph.value(id).dtype.size() == 1 || graph.value(id).rounding.is_some() {
+            1
+        } else {
+            dtype.size()
+        };
+        (node.op.elements_read(index, &operands, &results) * size) as u64
+    };
+    let first = |&(index, id): &(usize, &ValueId)| !node.inputs[..index].contains(id);
+    node.inputs.iter().enumerate().filter(first).map(bytes).sum()
+}

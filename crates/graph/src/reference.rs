@@ -1,0 +1,34 @@
+//! The reference implementation: every op by plain loops in double precision, and how close results have to be to it. The executors are checked
+//! against it, and constant folding computes with it.
+
+mod compare;
+mod softmax;
+#[cfg(test)]
+mod tests;
+mod tolerance;
+
+pub use self::compare::{Difference, Mismatch, assert_close, check_close};
+pub use self::softmax::masked_softmax;
+pub(crate) use self::softmax::softmax;
+pub use self::tolerance::{
+    cancellation, fused_attention_tolerance, layer_norm_tolerance, model_tolerance, narrow, rounded,
+    tolerance,
+};
+pub use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::op::{Op, OpError};
+
+/// Computes the first result of `op`.
+///
+/// # Errors
+///
+/// [`OpError`] if the op does not accept operands of these shapes.
+pub fn eval<T: Real>(op: &Op, operands: &[&Array<T>]) -> Result<Array<T>, OpError> {
+    let mut results = op.eval(operands)?;
+    Ok(results.swap_remove(0))
+}
+
+/// Tolerance of the first result of `op` on these operands, which are numbers of `dtype` (pixels excepted).
+pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
+    op.tolerance(0, operands, dtype)
+}

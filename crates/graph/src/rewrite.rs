@@ -1,0 +1,308 @@
+//! Rewriting a graph node by node in topological order, so that order and shapes are correct by construction. Nodes that no
+//! output needs are dropped at the end.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Graph, Node, Role, ValueId};
+use crate::error::{Error, Result};
+use crate::op::{Linear, Op, Rounding};
+use crate::tensor::Tensor;
+
+/// What a pass returns.
+#[derive(Debug)]
+pub(super) struct Rewritten {
+    pub(super) graph: Graph,
+    /// How many times the pass applied.
+    pub(super) changes: usize,
+}
+
+/// Builds a new graph from `old`. `visit` is called with every node; it appends a replacement with [`Rewriter::emit`] and
+/// returns its value, the first if there are several, or returns `None` to keep the node.
+///
+/// A pass that merges a node into its consumer acts at the consumer; the merged node is kept, found unused, and
+/// dropped.
+pub(super) fn rewrite<'a>(
+    old: &'a Graph,
+    mut visit: impl FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>,
+) -> Result<Rewritten> {
+    let mut rewriter = Rewriter::new(old);
+    let mut changes = 0;
+    for node in &old.nodes {
+        let outputs = match visit(&mut rewriter, node)? {
+            Some(replacement) => {
+                changes += 1;
+                rewriter.results(replacement, node.outputs.len())
+            }
+            None => {
+                let inputs = rewriter.map_all(&node.inputs);
+                let (name, op) = (node.name.clone(), node.op.clone());
+                rewriter
+                    .new
+                    .push_node(node.role, name, op, inputs)?
+                    .outputs
+                    .clone()
+            }
+        };
+        rewriter.map.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    for &(kind, id) in &old.outputs {
+        let id = rewriter.map(id);
+        rewriter.new.set_output(kind, id);
+    }
+    Ok(Rewritten {
+        graph: rewriter.new.without_dead_code(),
+        changes,
+    })
+}
+
+/// The old graph, read-only, and the new one.
+#[derive(Debug)]
+pub(super) struct Rewriter<'a> {
+    old: &'a Graph,
+    new: Graph,
+    /// The new value of each old one.
+    map: HashMap<ValueId, ValueId>,
+    producers: HashMap<ValueId, &'a Node>,
+    /// How often each old value is read, by nodes and as an output.
+    uses: Vec<usize>,
+    names: HashSet<String>,
+}
+
+/// A [`Op::Linear`] of constant weights with nothing fused into it but its bias.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlainLinear<'a> {
+    pub(super) node: &'a Node,
+    pub(super) weight: &'a Tensor,
+    pub(super) bias: Option<&'a Tensor>,
+    /// See [`Linear::rounding`].
+    pub(super) rounding: Option<Rounding>,
+}
+
+impl<'a> PlainLinear<'a> {
+    /// `node` of `graph`, if it is one.
+    pub(super) fn of(graph: &'a Graph, node: &'a Node) -> Option<Self> {
+        let Op::Linear(Linear {
+            bias,
+            activation: None,
+            residual: false,
+            rounding,
+        }) = node.op
+        else {
+            return None;
+        };
+        let tensor = |id: ValueId| graph.value(id).constant.as_ref();
+        Some(Self {
+            node,
+            weight: tensor(node.inputs[1])?,
+            bias: if bias { Some(tensor(node.inputs[2])?) } else { None },
+            rounding,
+        })
+    }
+
+    /// Whether it is multiplied in 8 bits.
+    pub(super) fn is_in_8_bits(&self) -> bool {
+        self.rounding.is_some_and(Rounding::is_to_8_bits)
+    }
+
+    /// The old value that it multiplies.
+    pub(super) fn x(&self) -> ValueId {
+        self.node.inputs[0]
+    }
+}
+
+impl<'a> Rewriter<'a> {
+    fn new(old: &'a Graph) -> Self {
+        let mut uses = vec![0; old.values.len()];
+        let inputs = old.nodes.iter().flat_map(|node| &node.inputs);
+        for id in inputs.chain(old.outputs.iter().map(|(_, id)| id)) {
+            uses[id.index()] += 1;
+        }
+        let input = &old.values[old.input.index()];
+        let mut new = Graph::new(&old.name, [1; 4], input.dtype);
+        new.values[0] = input.clone();
+        new.optimizations = old.optimizations;
+        new.takes_activations = old.takes_activations;
+        new.shard = old.shard;
+        Self {
+            old,
+            map: HashMap::from([(old.input, new.input)]),
+            new,
+            producers: old
+                .nodes
+                .iter()
+                .flat_map(|node| node.outputs.iter().map(move |&id| (id, node)))
+                .collect(),
+            uses,
+            names: old
+                .values
+                .iter()
+                .filter(|value| value.is_constant)
+                .map(|value| value.name.clone())
+                .collect(),
+        }
+    }
+
+    /// The node that computes the old value `id`.
+    pub(super) fn producer(&self, id: ValueId) -> Option<&'a Node> {
+        self.producers.get(&id).copied()
+    }
+
+    /// The node that computes the old value `id`, if nothing but one operand of one node reads it.
+    pub(super) fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
+        self.producer(id).filter(|_| self.uses[id.index()] == 1)
+    }
+
+    /// The tensor of the old value `id`, if it is a constant.
+    pub(super) fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
+        self.old.value(id).constant.as_ref()
+    }
+
+    /// The plain Linear that computes the old value `id`, if nothing else reads it.
+    pub(super) fn plain_linear(&self, id: ValueId) -> Option<PlainLinear<'a>> {
+        PlainLinear::of(self.old, self.sole_producer(id)?)
+    }
+
+    /// The new value for the old value `id`.
+    pub fn map(&mut self, id: ValueId) -> ValueId {
+        if let Some(&new) = self.map.get(&id) {
+            return new;
+        }
+        // Results of nodes were entered when their node was visited, so what is missing is a constant not yet used.
+        let new = self.new.push_value(self.old.value(id).clone());
+        self.map.insert(id, new);
+        new
+    }
+
+    /// The new values for old ones.
+    pub(super) fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
+        ids.iter().map(|&id| self.map(id)).collect()
+    }
+
+    /// Adds a constant that the pass computed; if the name is taken, a number tells them apart.
+    pub(super) fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
+        let mut unique = name.to_owned();
+        let mut count = 1;
+        while !self.names.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{name} #{count}");
+        }
+        self.new.constant(unique, tensor)
+    }
+
+    /// Appends a node over new values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if the op does not accept the operands' shapes.
+    pub(super) fn emit(
+        &mut self,
+        role: Role,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: impl Into<Vec<ValueId>>,
+    ) -> Result<ValueId> {
+        self.new.push(role, name, op, inputs)
+    }
+
+    /// Appends a Linear over the new value `x` with constants that the pass computed, each with its name.
+    pub(super) fn emit_linear(
+        &mut self,
+        role: Role,
+        name: &str,
+        x: ValueId,
+        weight: (String, Tensor),
+        bias: Option<(String, Tensor)>,
+        rounding: Option<Rounding>,
+    ) -> Result<ValueId> {
+        let mut inputs = vec![x, self.constant(&weight.0, weight.1)];
+        let op = Op::Linear(Linear {
+            bias: bias.is_some(),
+            rounding,
+            ..Linear::default()
+        });
+        inputs.extend(bias.map(|(name, tensor)| self.constant(&name, tensor)));
+        self.emit(role, name, op, inputs)
+    }
+
+    /// The new value `first` and those behind it of the same node, `count` at most.
+    fn results(&self, first: ValueId, count: usize) -> Vec<ValueId> {
+        let producer = (count > 1)
+            .then(|| self.new.nodes.iter().rfind(|node| node.output() == first))
+            .flatten();
+        match producer {
+            Some(node) => node.outputs.iter().copied().take(count).collect(),
+            None => vec![first],
+        }
+    }
+
+    /// The name of the old value `id`.
+    pub(super) fn name(&self, id: ValueId) -> &'a str {
+        &self.old.value(id).name
+    }
+}
+
+/// The tensor that a pass computed for `node`.
+///
+/// # Errors
+///
+/// [`Error::Graph`] if its parts did not have the sizes that the node's shapes promise.
+pub(super) fn sized(node: &Node, tensor: Option<Tensor>) -> Result<Tensor> {
+    tensor.ok_or_else(|| Error::graph(&node.name, "its constants do not have the sizes of its operands"))
+}
+
+impl Graph {
+    /// The same graph without the nodes and values on which no output depends; the input stays.
+    pub(super) fn without_dead_code(self) -> Self {
+        let mut live = vec![false; self.values.len()];
+        live[self.input.index()] = true;
+        for (_, id) in &self.outputs {
+            live[id.index()] = true;
+        }
+        for node in self.nodes.iter().rev() {
+            if node.outputs.iter().any(|id| live[id.index()]) {
+                for id in &node.outputs {
+                    live[id.index()] = true;
+                }
+                for id in &node.inputs {
+                    live[id.index()] = true;
+                }
+            }
+        }
+        let mut count = 0;
+        let renamed: Vec<ValueId> = live
+            .iter()
+            .map(|&live| {
+                let id = ValueId(count);
+                count += u32::from(live);
+                id
+            })
+            .collect();
+        let rename = |id: ValueId| renamed[id.index()];
+        let nodes = self.nodes.into_iter().filter(|node| live[node.output().index()]);
+        Self {
+            name: self.name,
+            optimizations: self.optimizations,
+            takes_activations: self.takes_activations,
+            shard: self.shard,
+            input: rename(self.input),
+            outputs: self
+                .outputs
+                .into_iter()
+                .map(|(kind, id)| (kind, rename(id)))
+                .collect(),
+            nodes: nodes
+                .map(|node| Node {
+                    inputs: node.inputs.iter().map(|&id| rename(id)).collect(),
+                    outputs: node.outputs.iter().map(|&id| rename(id)).collect(),
+                    ..node
+                })
+                .collect(),
+            values: self
+                .values
+                .into_iter()
+                .zip(&live)
+                .filter_map(|(value, &live)| live.then_some(value))
+                .collect(),
+        }
+    }
+}

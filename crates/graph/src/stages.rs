@@ -1,0 +1,189 @@
+//! Pipeline parallelism: a graph cut into stages that run one after the other, each on a device of its own.
+//!
+//! Cuts are where the residual stream is all that flows on: between two blocks, and between the attention and the feed-forward
+//! network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
+
+use super::plan::step_flops;
+use super::{Graph, Node, OutputKind, Role, Value, ValueId};
+use crate::error::{Error, Result};
+use crate::op::{Affine, MulScalar, Op};
+
+/// A part of a model.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stage {
+    /// What it runs. Its input is the [boundary](OutputKind::Boundary) of the stage before it; of the first, the image.
+    pub graph: Graph,
+    /// The indices of the model's outputs that it computes, in the order of its graph's outputs. All stages but the last have a
+    /// [boundary](OutputKind::Boundary) after these.
+    pub outputs: Vec<usize>,
+    /// Floating-point operations for one image.
+    pub flops: u64,
+}
+
+/// Cuts `graph`, which has been optimised, into `count` stages.
+///
+/// # Errors
+///
+/// [`Error::Argument`], naming the model, if it cannot be cut into as many.
+pub fn stages(graph: &Graph, count: usize) -> Result<Vec<Stage>> {
+    let wrong = |reason: String| Err(Error::argument("pipeline", reason));
+    if count == 0 {
+        return wrong("has no stage; at least 1 is needed".into());
+    }
+    let cuts = cuts(graph);
+    if count > cuts.len() + 1 {
+        let most = cuts.len() + 1;
+        return wrong(format!(
+            "{} can be cut into {most} stages at most, not {count}",
+            graph.name
+        ));
+    }
+    let costs = costs(graph)?;
+    let ends: Vec<usize> = cuts.iter().map(|cut| cut.0).chain([graph.nodes.len()]).collect();
+    let chosen = balance(&costs, &ends, count);
+    let mut from = (0, graph.input);
+    let mut stages = Vec::with_capacity(count);
+    for end in chosen {
+        let boundary = cuts.iter().find(|cut| cut.0 == end).map(|cut| cut.1);
+        stages.push(stage(graph, from.0..end, from.1, boundary, &costs)?);
+        from = (end, boundary.unwrap_or(graph.input));
+    }
+    Ok(stages)
+}
+
+/// Where the graph can be cut: the first node behind the cut, and what flows over it.
+fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
+    let mut last_use = vec![0; graph.values.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for id in &node.inputs {
+            last_use[id.index()] = index;
+        }
+    }
+    let mut cuts = Vec::new();
+    let mut live = vec![graph.input];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if let &[value] = live.as_slice()
+            && value == node.inputs[0]
+            && value != graph.input
+        {
+            // A branch begins: with a norm, or, where the norm is at its end, with a Linear that leaves the value to the sum.
+            let begins_branch = match node.op {
+                Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Affine(Affine) => true,
+                Op::Linear(_) => last_use[value.index()] > index,
+                _ => false,
+            };
+            if begins_branch {
+                cuts.push((index, value));
+            }
+        }
+        live.extend(&node.outputs);
+        live.retain(|id| last_use[id.index()] > index);
+    }
+    cuts
+}
+
+/// Each node's floating-point operations for one image.
+fn costs(graph: &Graph) -> Result<Vec<u64>> {
+    let shapes = graph.shapes(1)?;
+    Ok(graph.nodes.iter().map(|node| step_flops(node, &shapes)).collect())
+}
+
+/// The `count` of the `ends`, with the last, between which the largest sum of costs is smallest; of equal ones the first.
+fn balance(costs: &[u64], ends: &[usize], count: usize) -> Vec<usize> {
+    let sum = |from: usize, to: usize| costs[from..to].iter().sum::<u64>();
+    // The best so far for each end: its largest sum, and the ends.
+    let mut best: Vec<Option<(u64, Vec<usize>)>> =
+        ends.iter().map(|&end| Some((sum(0, end), vec![end]))).collect();
+    for _ in 1..count {
+        best = (0..ends.len())
+            .map(|last| {
+                let with = |before: usize| {
+                    let (largest, chosen) = best[before].as_ref()?;
+                    let largest = (*largest).max(sum(ends[before], ends[last]));
+                    let mut chosen = chosen.clone();
+                    chosen.push(ends[last]);
+                    Some((largest, chosen))
+                };
+                (0..last).filter_map(with).min_by_key(|(largest, _)| *largest)
+            })
+            .collect();
+    }
+    best.pop().flatten().map(|(_, chosen)| chosen).unwrap_or_default()
+}
+
+/// The nodes in `range` as a graph of their own.
+fn stage(
+    graph: &Graph,
+    range: std::ops::Range<usize>,
+    input: ValueId,
+    boundary: Option<ValueId>,
+    costs: &[u64],
+) -> Result<Stage> {
+    let nodes: Vec<Node> = graph.nodes[range.clone()].to_vec();
+    let computed = |id: ValueId| nodes.iter().any(|node| node.outputs.contains(&id));
+    let mut part = Graph {
+        nodes: nodes.clone(),
+        input,
+        ..graph.clone()
+    };
+    part.takes_activations = input != graph.input || graph.takes_activations;
+    if input != graph.input && !graph.outputs.iter().any(|&(_, id)| id == input) {
+        receive(&mut part);
+    }
+    let mut outputs = Vec::new();
+    part.outputs.clear();
+    for (index, &(kind, id)) in graph.outputs.iter().enumerate() {
+        // What the stage before leaves may be an output too, which that stage has.
+        if computed(id) {
+            part.outputs.push((kind, id));
+            outputs.push(index);
+        }
+    }
+    part.outputs.extend(boundary.map(|id| (OutputKind::Boundary, id)));
+    let part = part.without_dead_code();
+    part.verify()?;
+    Ok(Stage {
+        graph: part,
+        outputs,
+        flops: costs[range].iter().sum(),
+    })
+}
+
+/// Begins the stage with a copy of its input, a product with 1. The whole model's plan adds to this value in place, as nothing
+/// reads it later; so does the stage's then, and sums have the same bits. An output of the model is not added to in place.
+fn receive(part: &mut Graph) {
+    let input = part.input;
+    let name = format!("{}.receive", part.value(input).name);
+    let value = Value {
+        name: name.clone(),
+        ..part.value(input).clone()
+    };
+    let output = part.push_value(value);
+    for id in part.nodes.iter_mut().flat_map(|node| &mut node.inputs) {
+        if *id == input {
+            *id = output;
+        }
+    }
+    let role = part.nodes.first().map_or(Role::Other, |node| node.role);
+    let node = Node {
+        name,
+        op: Op::MulScalar(MulScalar(1.0)),
+        inputs: vec![input],
+        outputs: vec![output],
+        role,
+    };
+    part.nodes.insert(0, node);
+}
+
+impl Graph {
+    /// The shape of the input for `batch` images.
+    pub fn input_shape(&self, batch: usize) -> Vec<usize> {
+        let Value { shape, .. } = self.value(self.input);
+        let mut shape = shape.clone();
+        if let Some(outermost) = shape.first_mut() {
+            *outermost = batch;
+        }
+        shape
+    }
+}

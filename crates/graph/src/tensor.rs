@@ -1,0 +1,423 @@
+//! Data types and host tensors: constants (views into a memory-mapped weight file, or computed values), which are cut and joined in
+//! `rows`, and a model's input.
+
+mod input;
+mod rows;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::float8::Float8;
+use crate::non_finite;
+
+pub use self::input::Input;
+pub use crate::dtype::DType;
+
+/// Bytes that stay put for as long as a [`Tensor`] looks at them, such as a mapped file.
+pub trait Bytes: AsRef<[u8]> + Send + Sync {}
+impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {}
+
+/// A constant of a model: row-major, contiguous, cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    dtype: DType,
+    data: Data,
+}
+
+#[derive(Clone)]
+enum Data {
+    Owned(Arc<[f32]>),
+    /// Little-endian elements of `dtype` at `range` of `bytes`.
+    View {
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+        /// Whether the bytes are a weight file's.
+        mapped: bool,
+    },
+    /// Elements of 8 bits at `range` of `bytes`, of which those of row i count `scales[i]` each.
+    Scaled {
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+        mapped: bool,
+        scales: Arc<[f32]>,
+    },
+}
+
+impl Tensor {
+    /// A tensor of `values` in row-major order.
+    ///
+    /// Returns `None` if `values.len()` is not the product of `shape`.
+    pub fn from_f32(shape: impl Into<Vec<usize>>, values: impl Into<Arc<[f32]>>) -> Option<Self> {
+        let (shape, values) = (shape.into(), values.into());
+        (values.len() == shape.iter().product::<usize>()).then_some(Self {
+            shape,
+            dtype: DType::F32,
+            data: Data::Owned(values),
+        })
+    }
+
+    /// A view of `bytes[range]` as little-endian elements of `dtype` in row-major order.
+    ///
+    /// Returns `None` if the range is outside `bytes` or does not have exactly the shape's bytes.
+    pub fn view(
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+    ) -> Option<Self> {
+        let shape = shape.into();
+        let len = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d))?;
+        let fits = (*bytes)
+            .as_ref()
+            .get(range.clone())
+            .is_some_and(|b| b.len() == len);
+        fits.then_some(Self {
+            shape,
+            dtype,
+            data: Data::View {
+                bytes,
+                range,
+                mapped: true,
+            },
+        })
+    }
+
+    /// A view of `bytes[range]` as elements of `dtype`, which has 8 bits, in row-major order; a value is an element times the scale
+    /// of its row, of which there is one for each index of the outermost dimension.
+    ///
+    /// Returns `None` if there are not as many bytes and scales as the shape asks for.
+    pub fn scaled(
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+        scales: impl Into<Arc<[f32]>>,
+    ) -> Option<Self> {
+        let (shape, scales) = (shape.into(), scales.into());
+        let fits = shape.first() == Some(&scales.len()) && dtype.size() == 1;
+        Self::view(shape, dtype, bytes, range)
+            .filter(|_| fits)
+            .map(|view| view.with_scales(scales))
+    }
+
+    /// The bytes of a tensor with scales, and the scale of each row.
+    pub fn scaled_parts(&self) -> Option<(&[u8], &[f32])> {
+        match &self.data {
+            Data::Scaled {
+                bytes, range, scales, ..
+            } => Some((&(**bytes).as_ref()[range.clone()], scales)),
+            _ => None,
+        }
+    }
+
+    /// The same bytes with these scales, of which there is one for each row.
+    pub fn with_scales(self, scales: Arc<[f32]>) -> Self {
+        let data = match self.data {
+            Data::View { bytes, range, mapped }
+            | Data::Scaled {
+                bytes, range, mapped, ..
+            } => Data::Scaled {
+                bytes,
+                range,
+                mapped,
+                scales,
+            },
+            owned => owned,
+        };
+        Self { data, ..self }
+    }
+
+    /// Of bytes that are as many elements of `dtype` as `shape` has.
+    fn stored(shape: Vec<usize>, dtype: DType, bytes: Vec<u8>) -> Self {
+        let data = Data::View {
+            range: 0..bytes.len(),
+            bytes: Arc::new(bytes),
+            mapped: false,
+        };
+        Self { shape, dtype, data }
+    }
+
+    /// The stored bytes, if they are elements of `dtype`.
+    fn stored_as(&self, dtype: DType) -> Option<&[u8]> {
+        match &self.data {
+            Data::View { bytes, range, .. } if self.dtype == dtype => {
+                Some(&(**bytes).as_ref()[range.clone()])
+            }
+            _ => None,
+        }
+    }
+
+    /// The elements in little endian, without scales.
+    pub fn to_le_bytes(&self) -> Cow<'_, [u8]> {
+        match &self.data {
+            Data::Owned(values) if cfg!(target_endian = "little") => bytemuck::cast_slice(values).into(),
+            Data::Owned(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
+                (**bytes).as_ref()[range.clone()].into()
+            }
+        }
+    }
+
+    /// The same values, as such that were computed rather than read from a weight file.
+    pub fn computed(mut self) -> Self {
+        if let Data::View { mapped, .. } | Data::Scaled { mapped, .. } = &mut self.data {
+            *mapped = false;
+        }
+        self
+    }
+
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The element type as stored.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stored size, with the scales.
+    pub fn size_in_bytes(&self) -> usize {
+        let scales = self.scaled_parts().map_or(0, |(_, scales)| size_of_val(scales));
+        self.len() * self.dtype.size() + scales
+    }
+
+    /// Whether the values lie in a weight file (`true`) or were computed (`false`).
+    pub fn is_mapped(&self) -> bool {
+        matches!(
+            self.data,
+            Data::View { mapped: true, .. } | Data::Scaled { mapped: true, .. }
+        )
+    }
+
+    /// The host address of the first element, for people who want to see where a parameter lies.
+    pub fn address(&self) -> usize {
+        match &self.data {
+            Data::Owned(values) => values.as_ptr().addr(),
+            Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
+                (**bytes).as_ref().as_ptr().addr() + range.start
+            }
+        }
+    }
+
+    /// The values as f32: borrowed where they are stored so, converted otherwise; exactly, but with scales, where they
+    /// are products that are rounded.
+    pub fn to_f32(&self) -> Cow<'_, [f32]> {
+        let bytes = match &self.data {
+            Data::Owned(values) => return Cow::Borrowed(values),
+            Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
+            Data::Scaled {
+                bytes, range, scales, ..
+            } => {
+                let bytes = &(**bytes).as_ref()[range.clone()];
+                let table: &[f32; 256] = &match self.dtype {
+                    DType::F8E4M3 => Float8::E4M3.table(),
+                    _ => std::array::from_fn(|bits| f32::from((bits as u8).cast_signed())),
+                };
+                let rows = bytes
+                    .chunks((bytes.len() / scales.len().max(1)).max(1))
+                    .zip(scales.iter());
+                return rows
+                    .flat_map(|(row, scale)| row.iter().map(move |&b| table[usize::from(b)] * scale))
+                    .collect();
+            }
+        };
+        match self.dtype {
+            DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
+            DType::I8 => bytes.iter().map(|&b| f32::from(b.cast_signed())).collect(),
+            DType::F8E4M3 => bytes.iter().map(|&b| Float8::E4M3.to_f32(b)).collect(),
+            DType::F8E4M3Fnuz => bytes.iter().map(|&b| Float8::E4M3Fnuz.to_f32(b)).collect(),
+            DType::I32 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&b| i32::from_le_bytes(b) as f32)
+                .collect(),
+            DType::F32 => match bytemuck::try_cast_slice(bytes) {
+                Ok(values) if cfg!(target_endian = "little") => Cow::Borrowed(values),
+                _ => bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| f32::from_le_bytes(b))
+                    .collect(),
+            },
+            DType::F16 => {
+                let half: Vec<f16> = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| f16::from_le_bytes(b))
+                    .collect();
+                Cow::Owned(half.to_f32_vec())
+            }
+            DType::BF16 => {
+                let half: Vec<bf16> = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| bf16::from_le_bytes(b))
+                    .collect();
+                Cow::Owned(half.to_f32_vec())
+            }
+        }
+    }
+
+    /// How many values are NaN or infinite, counted by the threads of the pool that this is called in.
+    pub fn count_non_finite(&self) -> usize {
+        /// Enough to be worth a thread's while; of whole elements.
+        const PIECE: usize = 1 << 18;
+        let bytes = match &self.data {
+            Data::Owned(values) => bytemuck::cast_slice(values),
+            Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
+            Data::Scaled { .. } if self.dtype == DType::F8E4M3 => {
+                let values = self.to_f32();
+                return values.iter().filter(|value| !value.is_finite()).count();
+            }
+            Data::Scaled { scales, .. } => return scales.iter().filter(|scale| !scale.is_finite()).count(),
+        };
+        // Computed values have the host's byte order, which is a weight file's.
+        let count: fn(&[u8]) -> usize = match self.dtype {
+            DType::U8 | DType::I8 | DType::I32 => return 0,
+            DType::F8E4M3 | DType::F8E4M3Fnuz => {
+                let values = self.to_f32();
+                return values.iter().filter(|value| !value.is_finite()).count();
+            }
+            DType::F32 => |bytes| {
+                let values = bytes.as_chunks().0.iter();
+                non_finite::count(values.map(|&bits| f32::from_le_bytes(bits)))
+            },
+            DType::F16 => |bytes| halves_like(bytes, 0x7c00),
+            DType::BF16 => |bytes| halves_like(bytes, 0x7f80),
+        };
+        bytes.par_chunks(PIECE).map(count).sum()
+    }
+
+    /// The same values under another shape, or `None` if the number of elements differs, or the rows of a tensor with scales.
+    pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
+        let shape = shape.into();
+        if self.scaled_parts().is_some() && shape.first() != self.shape.first() {
+            return None;
+        }
+        (shape.iter().product::<usize>() == self.len()).then(|| Self {
+            shape,
+            ..self.clone()
+        })
+    }
+}
+
+/// How many 16-bit values have all bits of the exponent.
+fn halves_like(bytes: &[u8], exponent: u16) -> usize {
+    let values = bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
+    // Of a piece, which is far shorter than u32::MAX: wider sums would halve the speed.
+    let count: u32 = values.map(|bits| u32::from(bits & exponent == exponent)).sum();
+    count as usize
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_convert_every_dtype_exactly() {
+        let values = [0.0f32, 1.5, -2.25, 1.0 / 3.0];
+        let cases = [
+            (
+                DType::F32,
+                values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(),
+            ),
+            (
+                DType::F16,
+                values
+                    .iter()
+                    .flat_map(|v| f16::from_f32(*v).to_le_bytes())
+                    .collect(),
+            ),
+            (
+                DType::BF16,
+                values
+                    .iter()
+                    .flat_map(|v| bf16::from_f32(*v).to_le_bytes())
+                    .collect(),
+            ),
+        ];
+        for (dtype, bytes) in cases {
+            let len = bytes.len();
+            let tensor = Tensor::view([2, 2], dtype, Arc::new(bytes), 0..len).unwrap();
+            let expected: Vec<f32> = match dtype {
+                DType::F16 => values.iter().map(|&v| f16::from_f32(v).to_f32()).collect(),
+                DType::BF16 => values.iter().map(|&v| bf16::from_f32(v).to_f32()).collect(),
+                _ => values.to_vec(),
+            };
+            assert_eq!(tensor.to_f32().as_ref(), expected);
+            assert_eq!(tensor.rows(1..2).unwrap().to_f32().as_ref(), &expected[2..]);
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_counted_in_every_dtype() {
+        let values = [
+            0.0,
+            f32::MAX,
+            f32::NAN,
+            f32::MIN_POSITIVE,
+            -f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+        ];
+        assert_eq!(
+            Tensor::from_f32([7], values.to_vec()).unwrap().count_non_finite(),
+            4
+        );
+        // More than one piece.
+        let mut many = vec![1.0; 1 << 18];
+        (many[0], many[(1 << 18) - 1]) = (f32::NAN, f32::INFINITY);
+        assert_eq!(Tensor::from_f32([1 << 18], many).unwrap().count_non_finite(), 2);
+        let view = |dtype, bytes: Vec<u8>| Tensor::view([3], dtype, Arc::new(bytes), 0..6).unwrap();
+        let half = [f16::MAX, f16::NAN, f16::NEG_INFINITY]
+            .iter()
+            .flat_map(|v| v.to_le_bytes());
+        assert_eq!(view(DType::F16, half.collect()).count_non_finite(), 2);
+        let half = [bf16::MAX, bf16::NAN, bf16::NEG_INFINITY]
+            .iter()
+            .flat_map(|v| v.to_le_bytes());
+        assert_eq!(view(DType::BF16, half.collect()).count_non_finite(), 2);
+    }
+
+    #[test]
+    fn a_wrong_size_is_refused() {
+        assert!(Tensor::from_f32([2, 3], vec![0.0; 5]).is_none());
+        assert!(Tensor::view([2], DType::F32, Arc::new(vec![0u8; 7]), 0..7).is_none());
+        assert!(Tensor::view([2], DType::F16, Arc::new(vec![0u8; 4]), 2..6).is_none());
+        assert!(Tensor::view([usize::MAX, 2], DType::F32, Arc::new(vec![0u8; 4]), 0..4).is_none());
+        assert!(
+            Tensor::from_f32([2, 3], vec![0.0; 6])
+                .unwrap()
+                .rows(1..3)
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! The passes and the plan on whole Vision Transformers.
+
+mod float8;
+mod interpreter;
+mod passes;
+mod plan;
+mod round_rows;
+mod shards;
+pub(crate) mod vit;

@@ -1,0 +1,60 @@
+//! The ops on the CPU, one file per op: its kernel, and the [`CpuOp`] that finds the kernel's operands. Activations are f32 in memory.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod amx_emulation;
+#[cfg(target_arch = "x86_64")]
+pub mod bf16;
+mod constants;
+pub(crate) mod gemm;
+pub mod int8;
+mod operands;
+mod packed;
+#[cfg(test)]
+mod random;
+pub(crate) mod rows;
+
+use hipvit_graph::for_each_op;
+use hipvit_graph::op::{Op, OpError};
+
+pub use self::constants::constant_bytes;
+pub(crate) use self::constants::{Constants, Form};
+pub(crate) use self::operands::{Memory, Operands, range};
+use crate::tensor::DType;
+
+/// An op that the CPU computes.
+pub(crate) trait CpuOp {
+    /// Computes the results from operands in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if the operands are not what the kernel takes.
+    fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError>;
+
+    /// How the constant operand `index` is kept where the CPU computes in `dtype`.
+    fn constant_form(&self, _index: usize, _dtype: DType) -> Form {
+        Form::Values
+    }
+}
+
+macro_rules! dispatch {
+    ($($module:ident: $Op:ident,)*) => {
+        $(pub mod $module;)*
+
+        impl CpuOp for Op {
+            fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
+                match self {
+                    $(Self::$Op(op) => op.run(operands, results),)*
+                }
+            }
+
+            fn constant_form(&self, index: usize, dtype: DType) -> Form {
+                match self {
+                    $(Self::$Op(op) => op.constant_form(index, dtype),)*
+                }
+            }
+        }
+    };
+}
+for_each_op!(dispatch);

@@ -1,0 +1,214 @@
+//! Linear layers and attention in bf16 on the CPU, by AMX or AVX-512 BF16.
+//!
+//! - Both operands of each GEMM are rounded to bf16, to nearest, ties to even; products are exact in f32, where they are summed.
+//! - Weights are kept in bf16. Activations stay in f32 in memory, and are rounded when they are multiplied.
+//! - Each element is summed in one order, independent of the other rows and columns and of the thread; AMX has another order than
+//!   AVX-512. Subnormal operands and sums count as zeros, as these instructions have it.
+//! - Softmax, norms and residuals stay in f32.
+
+#[cfg(test)]
+mod tests;
+mod x86;
+
+use ndarray::{ArrayViewMut2, Axis};
+use rayon::prelude::*;
+
+use hipvit_graph::op::Attention;
+
+use super::amx;
+use super::attention::{Extras, SCORES, Tokens};
+use super::linear::Tail;
+use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROWS, STEP, in_tasks, with_lines};
+use super::rows::with_scratch;
+
+/// Input channels of a group.
+const GROUP: usize = GROUP_BYTES / size_of::<u16>();
+/// Input channels are padded with zeros to a multiple of this: those of a row of AMX's tiles.
+const CHANNELS: usize = amx::TILE_BYTES / size_of::<u16>();
+/// Elements of a panel for each group.
+const PANEL_STEP: usize = STEP / size_of::<u16>();
+
+/// Sums of products: of a strip of x with a panel.
+type Tile<const R: usize = ROWS> = [[f32; COLUMNS]; R];
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isa {
+    Amx,
+    Avx512Bf16,
+}
+
+impl Isa {
+    /// All, the fastest first.
+    const ALL: [Self; 2] = [Self::Amx, Self::Avx512Bf16];
+
+    /// The fastest that this processor has, if it has any.
+    pub(crate) fn best() -> Option<Self> {
+        Self::ALL.into_iter().find(|isa| isa.is_available())
+    }
+
+    /// The rows of a strip of x.
+    fn strip_rows(self) -> usize {
+        match self {
+            Self::Amx => amx::ROWS,
+            Self::Avx512Bf16 => ROWS,
+        }
+    }
+}
+
+/// Whether bf16 is multiplied by AMX: the processor has it, and the system lets this process use it.
+pub fn has_amx() -> bool {
+    Isa::Amx.is_available()
+}
+
+/// A weight `[N,K]` in bf16, packed for many GEMMs.
+#[derive(Clone)]
+pub(crate) struct Weight {
+    n: usize,
+    k: usize,
+    isa: Isa,
+    panels: Lines<u16>,
+}
+
+impl Weight {
+    /// Rounds and packs `weight [N,K]`, in parallel.
+    pub(crate) fn new(weight: &[f32], n: usize, k: usize, isa: Isa) -> Self {
+        let panel = k.next_multiple_of(CHANNELS) * COLUMNS;
+        let mut panels = Lines::new(n.div_ceil(COLUMNS) * panel);
+        panels
+            .as_mut_slice()
+            .par_chunks_exact_mut(panel)
+            .zip(weight.par_chunks(COLUMNS * k))
+            .for_each(|(panel, rows)| isa.pack_rows(rows, [k, k], panel));
+        Self { n, k, isa, panels }
+    }
+}
+
+/// [`Op::Linear`](crate::ops::Op::Linear) in bf16 on `x [M,K]`.
+pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+    let Weight { n, k, isa, .. } = *weight;
+    let (rows, strip_rows, padded) = (out.len() / n, isa.strip_rows(), k.next_multiple_of(CHANNELS));
+    let (strip, panel) = (padded * strip_rows, padded * COLUMNS);
+    with_lines(rows.div_ceil(strip_rows) * strip, |strips: &mut [u16]| {
+        strips
+            .par_chunks_mut(strip)
+            .zip(x.par_chunks(strip_rows * k))
+            .for_each(|(strip, x)| isa.pack_strips(x, [k, k], strip));
+        let panels = weight.panels.as_slice();
+        in_tasks(n, strip_rows, tail, out, |rows, columns, result| {
+            let job = Job {
+                x: &strips[rows.start / strip_rows * strip..rows.end.div_ceil(strip_rows) * strip],
+                panels: &panels[columns.start / COLUMNS * panel..columns.end / COLUMNS * panel],
+                channels: padded,
+                scale: 1.0,
+                bias: tail
+                    .bias
+                    .map_or(&[], |bias| &bias[columns.start..columns.end.min(n)]),
+            };
+            isa.gemm(&job, result);
+        })
+    })
+}
+
+/// The queries from `first` on of one head of one image, into `out [Nq, head_dim]`. The operands begin at the head's first channel.
+pub(super) fn attend(
+    (spec, isa): (&Attention, Isa),
+    [q, k, v]: [Tokens<'_>; 3],
+    extras: Extras<'_>,
+    first: usize,
+    mut out: ArrayViewMut2<'_, f32>,
+) -> Result<(), String> {
+    let (d, keys, strip_rows) = (spec.head_dim, k.count, isa.strip_rows());
+    let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));
+    let block = (SCORES / padded / strip_rows).max(1) * strip_rows;
+    with_lines(padded * (channels + d.next_multiple_of(COLUMNS)), |panels| {
+        let (packed_k, packed_v) = panels.split_at_mut(padded * channels);
+        isa.pack_rows(k.rows(0, keys, d)?, [d, k.stride], packed_k);
+        isa.pack_columns(v.rows(0, keys, d)?, [keys, d, v.stride], packed_v);
+        let head = Head {
+            spec,
+            isa,
+            keys,
+            k: packed_k,
+            v: packed_v,
+        };
+        for (i, out) in out.axis_chunks_iter_mut(Axis(0), block).enumerate() {
+            head.attend(q, extras, first + i * block, out)?;
+        }
+        Ok(())
+    })
+}
+
+/// The packed keys and values of a head.
+struct Head<'a> {
+    spec: &'a Attention,
+    isa: Isa,
+    keys: usize,
+    k: &'a [u16],
+    v: &'a [u16],
+}
+
+impl Head<'_> {
+    /// Some queries, from `first` on.
+    fn attend(
+        &self,
+        q: Tokens<'_>,
+        extras: Extras<'_>,
+        first: usize,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) -> Result<(), String> {
+        let Self { spec, isa, keys, .. } = *self;
+        let (rows, d) = out.dim();
+        let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));
+        let columns = d.next_multiple_of(COLUMNS);
+        let strips = rows.next_multiple_of(isa.strip_rows());
+        let multiply = |x: &[u16], panels, (channels, scale), result: &mut [f32]| {
+            let bias = &[];
+            isa.gemm(
+                &Job {
+                    x,
+                    panels,
+                    channels,
+                    scale,
+                    bias,
+                },
+                result,
+            );
+        };
+        with_lines(strips * channels.max(padded), |x| {
+            with_scratch(rows * (padded.max(columns) + 1), |scratch| {
+                let (sums, results) = scratch.split_at_mut(rows);
+                let queries = &mut x[..strips * channels];
+                isa.pack_strips(q.rows(first, rows, d)?, [d, q.stride], queries);
+                let scores = &mut results[..rows * padded];
+                multiply(queries, self.k, (channels, spec.scale), scores);
+                extras.add(spec, first, padded, scores)?;
+                let weights = &mut x[..strips * padded];
+                isa.pack_weights(scores, [keys, padded], weights, sums);
+                let result = &mut results[..rows * columns];
+                multiply(weights, self.v, (padded, 1.0), result);
+                let rows = out.rows_mut().into_iter().zip(result.chunks_exact(columns));
+                for ((mut out, result), sum) in rows.zip(&*sums) {
+                    let scale = 1.0 / sum;
+                    for (out, result) in out.iter_mut().zip(result) {
+                        *out = result * scale;
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+/// Rows of x times some panels.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    /// Strips.
+    x: &'a [u16],
+    panels: &'a [u16],
+    /// Channels of x, padded.
+    channels: usize,
+    scale: f32,
+    /// Of the first columns; none if there is no bias.
+    bias: &'a [f32],
+}

@@ -1,0 +1,620 @@
+//! Linear layers in int8 on the CPU.
+//!
+//! - Weights are symmetric, `w ≈ scale[n] · q` with a scale for each output channel: no zero point has to be multiplied by x.
+//! - Activations are quantised when they are multiplied, by default each row (token) by its own range and zero point: nothing has to
+//!   be calibrated, an outlier costs only its own token resolution, results do not depend on the batch, and GELU's
+//!   one-sided outputs use all 256 levels. It costs a pass over M·K elements beside M·K·N products.
+//! - `Σ (q_x − zero) · q_w = Σ q_x·q_w − zero · Σ q_w`: the dot products take x as u8 and the weight as i8, as x86 has them, and
+//!   the weight's sums are known when it is packed.
+//! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
+//!   the same bits.
+//! - The dot products of x86 are in `int8/x86.rs` and `int8/amx.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time;
+//!   elsewhere plain loops, exact but slow.
+//! - Everything else (norms, attention, softmax, residuals) stays in f32.
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use hipvit_graph::op::Levels;
+use rayon::prelude::*;
+
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+use super::amx_emulation;
+use super::linear::Tail;
+use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROW_STEP, ROWS, STEP, in_tasks, scatter, with_lines};
+use super::rows::with_scratch;
+
+/// Input channels whose products one instruction adds.
+const GROUP: usize = GROUP_BYTES;
+/// The most input channels: `255 · 128 · K` fits in an i32.
+const MOST_CHANNELS: usize = 1 << 16;
+
+/// Sums of products: of a strip of x with a panel.
+type Tile<const R: usize = ROWS> = [[i32; COLUMNS]; R];
+
+/// How dot products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Amx,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
+    #[cfg(target_arch = "aarch64")]
+    DotProd,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    Portable,
+}
+
+impl Isa {
+    /// All, the fastest first.
+    const ALL: &[Self] = &[
+        #[cfg(target_arch = "x86_64")]
+        Self::Amx,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512Vnni,
+        #[cfg(target_arch = "x86_64")]
+        Self::AvxVnni,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx2,
+        #[cfg(target_arch = "aarch64")]
+        Self::I8mm,
+        #[cfg(target_arch = "aarch64")]
+        Self::DotProd,
+        #[cfg(target_arch = "aarch64")]
+        Self::Neon,
+        Self::Portable,
+    ];
+
+    /// The fastest that this processor has.
+    fn best() -> Self {
+        let available = Self::ALL.iter().copied().find(|isa| isa.is_available());
+        available.unwrap_or(Self::Portable)
+    }
+
+    /// The rows of a strip of x, and how many adjacent channels of each are together in it. Input channels are padded with
+    /// zeros to a multiple of the latter.
+    fn strip(self) -> (usize, usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => (amx::ROWS, amx::TILE_BYTES),
+            _ => (ROWS, GROUP),
+        }
+    }
+}
+
+/// Whether int8 linear layers are computed by AMX: the processor has it, and the system lets this process use it.
+#[cfg(target_arch = "x86_64")]
+pub fn has_amx() -> bool {
+    Isa::Amx.is_available()
+}
+
+/// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
+/// group of each output channel. What is missing at the ends is zero.
+#[derive(Clone)]
+pub struct Int8Weight {
+    n: usize,
+    k: usize,
+    isa: Isa,
+    panels: Lines<i8>,
+    scales: Vec<f32>,
+    sums: Vec<i32>,
+}
+
+impl Int8Weight {
+    /// Packs `weight [N,K]`, whose rows count `scales` each, in parallel.
+    pub fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, String> {
+        Self::with_isa(weight, scales, n, k, Isa::best())
+    }
+
+    fn with_isa(weight: &[i8], scales: &[f32], n: usize, k: usize, isa: Isa) -> Result<Self, String> {
+        if n == 0 || k == 0 || weight.len() != n * k || scales.len() != n {
+            return Err(format!(
+                "the weight has {} elements and {} scales, expected {n} × {k} and {n}",
+                weight.len(),
+                scales.len()
+            ));
+        }
+        if k > MOST_CHANNELS {
+            return Err(format!(
+                "has {k} input channels, more than {MOST_CHANNELS} in int8"
+            ));
+        }
+        let padded = n.next_multiple_of(COLUMNS);
+        let panel = k.next_multiple_of(isa.strip().1) * COLUMNS;
+        let mut packed = Self {
+            n,
+            k,
+            isa,
+            panels: Lines::new(padded / COLUMNS * panel),
+            scales: scales.to_vec(),
+            sums: vec![0; padded],
+        };
+        packed.scales.resize(padded, 0.0);
+        let panels = packed.panels.as_mut_slice().par_chunks_exact_mut(panel);
+        let panels = panels.zip(packed.sums.par_chunks_mut(COLUMNS));
+        panels
+            .zip(weight.par_chunks(COLUMNS * k))
+            .for_each(|((panel, sums), rows)| {
+                for (j, (row, sum)) in rows.chunks(k).zip(sums).enumerate() {
+                    *sum = row.iter().map(|&q| i32::from(q)).sum();
+                    for (group, values) in row.chunks(GROUP).enumerate() {
+                        let at = group * STEP + j * GROUP;
+                        panel[at..at + values.len()].copy_from_slice(values);
+                    }
+                }
+            });
+        Ok(packed)
+    }
+
+    /// The bytes of a panel.
+    fn panel(&self) -> usize {
+        self.k.next_multiple_of(self.isa.strip().1) * COLUMNS
+    }
+}
+
+/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
+pub fn run(
+    x: &[f32],
+    weight: &Int8Weight,
+    levels: Levels,
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    let Int8Weight { n, k, isa, .. } = *weight;
+    let rows = out.len() / n;
+    let (strip_rows, channels) = isa.strip();
+    let (strips, strip) = (
+        rows.div_ceil(strip_rows),
+        k.next_multiple_of(channels) * strip_rows,
+    );
+    with_lines(strips * strip, |bytes: &mut [u8]| {
+        with_scratch(2 * rows, |ranges| {
+            let (scales, zeros) = ranges.split_at_mut(rows);
+            let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
+            let ranges = scales
+                .par_chunks_mut(strip_rows)
+                .zip(zeros.par_chunks_mut(strip_rows));
+            let strips = bytes.par_chunks_mut(strip).zip(ranges);
+            strips
+                .zip(x.par_chunks(strip_rows * k))
+                .for_each(|((bytes, (scales, zeros)), x)| {
+                    quantize_strip((isa, levels), x, k, bytes, scales, zeros);
+                });
+            let x = Quantized {
+                bytes,
+                strip,
+                scales,
+                zeros,
+            };
+            multiply(&x, weight, tail, out)
+        })
+    })
+}
+
+/// Rows of x, quantised: for each strip of them and each group of adjacent channels ([`Isa::strip`]), the group of each row.
+#[derive(Clone, Copy)]
+struct Quantized<'a> {
+    bytes: &'a [u8],
+    /// Bytes of a strip.
+    strip: usize,
+    scales: &'a [f32],
+    zeros: &'a [i32],
+}
+
+fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+    let Int8Weight { n, isa, .. } = *weight;
+    let strip_rows = isa.strip().0;
+    in_tasks(n, strip_rows, tail, out, |rows, columns, result| {
+        let panels = columns.start / COLUMNS * weight.panel()..columns.end / COLUMNS * weight.panel();
+        let job = Job {
+            x: &x.bytes[rows.start / strip_rows * x.strip..rows.end.div_ceil(strip_rows) * x.strip],
+            strip: x.strip,
+            scales: &x.scales[rows.clone()],
+            zeros: &x.zeros[rows],
+            panels: &weight.panels.as_slice()[panels],
+            panel: weight.panel(),
+            weight_scales: &weight.scales[columns.clone()],
+            weight_sums: &weight.sums[columns.clone()],
+            bias: tail
+                .bias
+                .map_or(&[], |bias| &bias[columns.start..columns.end.min(n)]),
+        };
+        isa.gemm(&job, result);
+    })
+}
+
+/// Rows of x times some panels.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    x: &'a [u8],
+    /// Bytes of a strip of x.
+    strip: usize,
+    /// Of each row.
+    scales: &'a [f32],
+    zeros: &'a [i32],
+    panels: &'a [i8],
+    /// Bytes of a panel.
+    panel: usize,
+    /// Of each column of the panels.
+    weight_scales: &'a [f32],
+    weight_sums: &'a [i32],
+    /// Of the first columns, which are not padding; none if there is no bias.
+    bias: &'a [f32],
+}
+
+/// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes, of x less `centre`.
+#[inline(always)]
+fn gemm<const R: usize>(
+    job: &Job<'_>,
+    out: &mut [f32],
+    centre: i32,
+    tile: impl Fn(&[u8], &[i8], usize, &mut Tile<R>),
+) {
+    let width = job.weight_scales.len();
+    let mut sums: Tile<R> = [[0; COLUMNS]; R];
+    let weight_scales = job.weight_scales.as_chunks::<COLUMNS>().0;
+    let weight_sums = job.weight_sums.as_chunks::<COLUMNS>().0;
+    let panels = job
+        .panels
+        .chunks_exact(job.panel)
+        .zip(weight_scales.iter().zip(weight_sums));
+    for (p, (panel, (weight_scales, weight_sums))) in panels.enumerate() {
+        let mut bias = [0.0; COLUMNS];
+        let part = job.bias.iter().skip(p * COLUMNS);
+        bias.iter_mut().zip(part).for_each(|(bias, value)| *bias = *value);
+        let strips = job.x.chunks_exact(job.strip);
+        let ranges = job.scales.chunks(R).zip(job.zeros.chunks(R));
+        for ((strip, (scales, zeros)), out) in strips.zip(ranges).zip(out.chunks_mut(R * width)) {
+            tile(strip, panel, scales.len(), &mut sums);
+            let rows = sums
+                .iter()
+                .zip(scales.iter().zip(zeros))
+                .zip(out.chunks_exact_mut(width));
+            for ((sums, (scale, zero)), out) in rows {
+                for (j, out) in out[p * COLUMNS..(p + 1) * COLUMNS].iter_mut().enumerate() {
+                    let sum = sums[j].wrapping_sub(zero.wrapping_sub(centre).wrapping_mul(weight_sums[j]));
+                    *out = sum as f32 * weight_scales[j] * scale + bias[j];
+                }
+            }
+        }
+    }
+}
+
+/// The sums of the first `rows` rows by plain loops.
+fn portable(x: &[u8], panel: &[i8], rows: usize, tile: &mut Tile) {
+    for (r, row) in tile.iter_mut().enumerate().take(rows) {
+        *row = [0; COLUMNS];
+        for (x, panel) in x
+            .as_chunks::<ROW_STEP>()
+            .0
+            .iter()
+            .zip(panel.as_chunks::<STEP>().0)
+        {
+            let x = &x[r * GROUP..(r + 1) * GROUP];
+            for (sum, weight) in row.iter_mut().zip(panel.as_chunks::<GROUP>().0) {
+                *sum += x
+                    .iter()
+                    .zip(weight)
+                    .map(|(x, w)| i32::from(*x) * i32::from(*w))
+                    .sum::<i32>();
+            }
+        }
+    }
+}
+
+/// Quantises the rows of a strip of x; those that are missing at the end have no effect, and are not written.
+fn quantize_strip(
+    (isa, levels): (Isa, Levels),
+    x: &[f32],
+    k: usize,
+    bytes: &mut [u8],
+    scales: &mut [f32],
+    zeros: &mut [i32],
+) {
+    with_scratch(k.next_multiple_of(isa.strip().1) / size_of::<f32>(), |row| {
+        let row: &mut [u8] = bytemuck::cast_slice_mut(row);
+        row[k..].fill(0);
+        for (r, (x, (scale, zero))) in x.chunks(k).zip(scales.iter_mut().zip(zeros)).enumerate() {
+            (*scale, *zero) = isa.quantize_row(x, levels, &mut row[..k]);
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Amx => scatter::<{ amx::TILE_BYTES }, { amx::X_STEP }>(row, r, bytes),
+                _ => scatter::<GROUP, ROW_STEP>(row, r, bytes),
+            }
+        }
+    });
+}
+
+/// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`; returns the scale and the zero point. With [`Levels::Range`]
+/// `scale · (0 − zero) … scale · (255 − zero)` is the range of the row's values and of 0, which thus is exact; with
+/// [`Levels::Magnitude`] the largest magnitude is 127.5 steps from the zero point 128. A row with NaN or infinity has the scale NaN,
+/// so that its results are NaN; one of zeros, or of numbers below 255 times the smallest normal one, has the scale 0 where the
+/// scale is the row's.
+#[inline(always)]
+pub fn quantize_row(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
+    // As integers in the order of the numbers, with NaN at the ends; their minimum does not depend on an order, so that the
+    // compiler can vectorise it.
+    let ordered = |bits: i32| bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed();
+    let (mut low, mut high) = (0, 0);
+    for x in x {
+        let key = ordered(x.to_bits().cast_signed());
+        low = low.min(key);
+        high = high.max(key);
+    }
+    let [low, high] = [low, high].map(|key| f32::from_bits(ordered(key).cast_unsigned()));
+    if !low.is_finite() || !high.is_finite() {
+        q.fill(0);
+        return (f32::NAN, 0);
+    }
+    let scale = match levels {
+        Levels::Range => high / 255.0 - low / 255.0,
+        Levels::Magnitude => high.max(-low) / 127.5,
+        Levels::Fixed { scale, .. } => scale,
+    };
+    if scale < f32::MIN_POSITIVE {
+        q.fill(0);
+        return (0.0, 0);
+    }
+    // In the sum the units of |steps| < 2^22 are the last bit: it rounds to nearest, ties to even.
+    const UNITS: f32 = 1.5 * (1 << 23) as f32;
+    let round = |steps: f32| (steps + UNITS).to_bits().cast_signed() - UNITS.to_bits().cast_signed();
+    let level = |rounded: i32, zero: i32| (rounded + zero).clamp(0, 255) as u8;
+    // The levels of files are divided as they are elsewhere, so that ties, as the largest magnitude is one, are the same.
+    let zero = match levels {
+        Levels::Range => {
+            let inverse = 1.0 / scale;
+            let zero = -round(low * inverse);
+            for (q, x) in q.iter_mut().zip(x) {
+                *q = level(round(x * inverse), zero);
+            }
+            zero
+        }
+        Levels::Magnitude => {
+            for (q, x) in q.iter_mut().zip(x) {
+                *q = level(round(x / scale), 128);
+            }
+            128
+        }
+        Levels::Fixed { zero, .. } => {
+            let zero = i32::from(zero);
+            for (q, x) in q.iter_mut().zip(x) {
+                // Numbers of any magnitude, which `round` does not take.
+                *q = level(round((x / scale).clamp(-256.0, 256.0)), zero);
+            }
+            zero
+        }
+    };
+    (scale, zero)
+}
+
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+impl Isa {
+    fn is_available(self) -> bool {
+        true
+    }
+
+    fn gemm(self, job: &Job<'_>, out: &mut [f32]) {
+        gemm(job, out, 0, portable);
+    }
+
+    fn quantize_row(self, x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
+        quantize_row(x, levels, q)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::random;
+    use super::*;
+
+    const LEVELS: [Levels; 3] = [
+        Levels::Range,
+        Levels::Magnitude,
+        Levels::Fixed {
+            scale: 0.005,
+            zero: 117,
+        },
+    ];
+
+    /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
+    fn available() -> impl Iterator<Item = Isa> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        amx_emulation::install();
+        Isa::ALL.iter().copied().filter(|isa| isa.is_available())
+    }
+
+    fn floats(len: usize, seed: u32) -> Vec<f32> {
+        random::floats(len, seed, -0.9)
+    }
+
+    fn result(isa: Isa, levels: Levels, [m, k, n]: [usize; 3], x: &[f32], weight: &[i8]) -> Vec<u32> {
+        let scales: Vec<f32> = (0..n).map(|j| 0.01 + 1e-4 * j as f32).collect();
+        let weight = Int8Weight::with_isa(weight, &scales, n, k, isa).unwrap();
+        let bias = floats(n, 3);
+        let tail = Tail {
+            bias: Some(&bias),
+            activation: None,
+            residual: None,
+        };
+        let mut out = vec![f32::NAN; m * n];
+        run(x, &weight, levels, tail, &mut out).unwrap();
+        out.into_iter().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        for (i, size) in [
+            [1, 1, 1],
+            [4, 7, 33],
+            [5, 300, 31],
+            [11, 16, 10],
+            [13, 48, 64],
+            [65, 257, 300],
+            [240, 64, 100],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let [m, k, n] = size;
+            let x = floats(m * k, i as u32);
+            let weight: Vec<i8> = random::bits(n * k, 77).map(|v| v as i8).collect();
+            for levels in LEVELS {
+                let expected = result(Isa::Portable, levels, size, &x, &weight);
+                for isa in available() {
+                    let same = result(isa, levels, size, &x, &weight) == expected;
+                    assert!(same, "{isa:?} of {size:?}, {levels:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits_at_the_edges_of_its_tiles() {
+        for m in [1, 2, 15, 16, 17, 31, 32, 33, 197] {
+            for k in [1, 3, 4, 63, 64, 65, 257] {
+                for n in [1, 31, 32, 33] {
+                    let x = floats(m * k, (m + k) as u32);
+                    let weight: Vec<i8> = random::bits(n * k, (k + n) as u32).map(|v| v as i8).collect();
+                    let expected = result(Isa::Portable, Levels::Range, [m, k, n], &x, &weight);
+                    for isa in available().filter(|isa| *isa != Isa::Portable) {
+                        let same = result(isa, Levels::Range, [m, k, n], &x, &weight) == expected;
+                        assert!(same, "{isa:?} of {m} × {k} × {n}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_sums_are_exact() {
+        // All of x is 1, which is 255 with the zero point 0; the weight is at either end of its range.
+        for (k, q) in [(4096, -128i8), (MOST_CHANNELS, -128), (MOST_CHANNELS, 127)] {
+            for isa in available() {
+                let weight = Int8Weight::with_isa(&vec![q; k], &[1.0], 1, k, isa).unwrap();
+                let tail = Tail {
+                    bias: None,
+                    activation: None,
+                    residual: None,
+                };
+                let mut out = [0.0];
+                run(&vec![1.0; k], &weight, Levels::Range, tail, &mut out).unwrap();
+                let sum = 255.0 * k as f64 * f64::from(q);
+                let expected = sum * f64::from(1.0f32 / 255.0);
+                let error = (f64::from(out[0]) - expected).abs() / expected.abs();
+                assert!(
+                    error <= f64::from(f32::EPSILON),
+                    "{isa:?}, {k}: {} not {expected}",
+                    out[0]
+                );
+            }
+        }
+        assert!(Int8Weight::new(&vec![1; MOST_CHANNELS + 1], &[1.0], 1, MOST_CHANNELS + 1).is_err());
+    }
+
+    #[test]
+    fn rows_are_rounded_within_half_a_step() {
+        for len in [1, 3, 64, 77, 1000] {
+            for (offset, factor) in [(0.0, 1.0), (5.0, 1e-3), (-3.0, 1e20), (0.0, 1e-30)] {
+                let x: Vec<f32> = floats(len, 5).iter().map(|v| (v + offset) * factor).collect();
+                let mut q = vec![0; len];
+                let (scale, zero) = quantize_row(&x, Levels::Range, &mut q);
+                assert!((0..=255).contains(&zero));
+                for (x, &q) in x.iter().zip(&q) {
+                    let value = f64::from(scale) * f64::from(i32::from(q) - zero);
+                    // Half a step for x, half for the zero point at the ends of the range, and f32's own rounding.
+                    let limit = f64::from(scale) * (1.0 + 1e-4);
+                    let error = (value - f64::from(*x)).abs();
+                    let inner = (1..255).contains(&q);
+                    assert!(
+                        error <= if inner { limit / 2.0 } else { limit },
+                        "{x}: {value}, step {scale}"
+                    );
+                }
+                for isa in available() {
+                    let mut other = vec![0; len];
+                    assert_eq!(
+                        isa.quantize_row(&x, Levels::Range, &mut other),
+                        (scale, zero),
+                        "{isa:?}"
+                    );
+                    assert_eq!(other, q, "{isa:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ties_are_rounded_to_even_and_zero_is_exact() {
+        let mut q = [0; 6];
+        // The step is 1.
+        let (scale, zero) = quantize_row(&[0.0, 255.0, 0.5, 1.5, 2.5, 254.5], Levels::Range, &mut q);
+        assert_eq!((scale, zero, q), (1.0, 0, [0, 255, 0, 2, 2, 254]));
+        let mut q = [0; 3];
+        let (_, zero) = quantize_row(&[-0.1, 0.0, 7.0], Levels::Range, &mut q);
+        assert_eq!(i32::from(q[1]), zero);
+    }
+
+    #[test]
+    fn symmetric_and_fixed_levels_end_at_their_ends() {
+        let mut q = [0; 5];
+        let x = [-127.5, 127.5, 0.0, 0.5, 1.5];
+        let (scale, zero) = quantize_row(&x, Levels::Magnitude, &mut q);
+        // 127.5 is between 127 and 128, of which the latter is no level.
+        assert_eq!((scale, zero, q), (1.0, 128, [0, 255, 128, 128, 130]));
+        let levels = Levels::Fixed {
+            scale: 0.5,
+            zero: 100,
+        };
+        let x = [f32::MAX, f32::MIN, 0.25, 0.75, -50.0];
+        let (scale, zero) = quantize_row(&x, levels, &mut q);
+        assert_eq!((scale, zero, q), (0.5, 100, [255, 0, 100, 102, 0]));
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        let mut q = [7; 3];
+        for x in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(
+                quantize_row(&[1.0, x, -2.0], Levels::Range, &mut q).0.is_nan(),
+                "{x}"
+            );
+        }
+        for x in [0.0, -0.0, 1e-40, 1e-37] {
+            assert_eq!(
+                (quantize_row(&[x; 3], Levels::Range, &mut q), q),
+                ((0.0, 0), [0; 3]),
+                "{x}"
+            );
+        }
+        // The range overflows, the step does not.
+        assert!(
+            quantize_row(&[f32::MIN, f32::MAX, 0.0], Levels::Range, &mut q)
+                .0
+                .is_finite()
+        );
+        assert_eq!((q[0], q[1]), (0, 255));
+        let weight = Int8Weight::new(&[1; 6], &[1.0; 2], 2, 3).unwrap();
+        let tail = Tail {
+            bias: None,
+            activation: None,
+            residual: None,
+        };
+        let mut out = [0.0; 4];
+        for levels in LEVELS {
+            let x = [1.0, f32::NAN, 1.0, 1.0, 1.0, 1.0];
+            run(&x, &weight, levels, tail, &mut out).unwrap();
+            assert!(out[0].is_nan() && out[1].is_nan() && out[2].is_finite() && out[3].is_finite());
+        }
+    }
+}

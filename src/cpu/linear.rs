@@ -1,0 +1,404 @@
+//! Linear layers: a GEMM with its epilogue of bias, activation and residual.
+
+use std::ops::Range;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use hipvit_graph::op::{Activation, Linear, OpError, Rounding};
+use ndarray::parallel::prelude::*;
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+use rten_tensor::Matrix;
+
+use super::gemm::{self, Blocks, Epilogue, PackedBMatrix, Products};
+use super::rows::{Source, with_scratch};
+use super::{CpuOp, Form, Operands, activation, int8};
+use crate::float8;
+use crate::non_finite;
+use crate::tensor::DType;
+
+impl CpuOp for Linear {
+    fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
+        let dtype = operands.dtype();
+        let (x, out) = (operands.values(0)?, &mut *results[0]);
+        let tail = Tail {
+            bias: operands.optional(self.bias, 2)?,
+            activation: self.activation,
+            residual: if self.residual {
+                Some(operands.source(operands.count() - 1)?)
+            } else {
+                None
+            },
+        };
+        match self.rounding {
+            Some(Rounding::Float8(scale)) => {
+                let x = float8::rounded(x, operands.channels(0)?, scale);
+                run(&x, &*operands.weight(1, dtype)?, tail, out)?;
+            }
+            Some(Rounding::Int8(levels)) => int8::run(x, operands.int8_weight(1)?, levels, tail, out)?,
+            Some(Rounding::Bf16) => run_bf16(x, &*operands.weight(1, DType::BF16)?, tail, out)?,
+            None => run(x, &*operands.weight(1, dtype)?, tail, out)?,
+        }
+        Ok(())
+    }
+
+    fn constant_form(&self, index: usize, dtype: DType) -> Form {
+        match self.rounding {
+            _ if index != 1 => Form::Values,
+            Some(Rounding::Int8(_)) => Form::Int8,
+            Some(Rounding::Bf16) => Form::Weight(DType::BF16),
+            Some(Rounding::Float8(_)) | None => Form::Weight(dtype),
+        }
+    }
+}
+
+/// A weight `[N,K]`, prepacked for many GEMMs.
+#[derive(Clone)]
+pub struct PrepackedWeight {
+    n: usize,
+    k: usize,
+    finite: bool,
+    panels: Panels,
+}
+
+#[derive(Clone)]
+enum Panels {
+    /// Of `width` output channels each, but for the last, which may have fewer.
+    F32 {
+        width: usize,
+        panels: Vec<PackedBMatrix<f32>>,
+    },
+    /// Rows at rest in 16 bits: panels of them are widened and prepacked when they are multiplied.
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    /// In bf16, which is what is multiplied.
+    #[cfg(target_arch = "x86_64")]
+    Products(super::bf16::Weight),
+}
+
+impl PrepackedWeight {
+    /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly. In f16 or bf16 it is kept in 16 bits.
+    pub fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, String> {
+        if n == 0 || k == 0 || weight.len() != n * k {
+            return Err(format!(
+                "the weight has {} elements, expected {n} × {k}",
+                weight.len()
+            ));
+        }
+        let (panels, finite) = match (dtype, Products::new(dtype)) {
+            #[cfg(target_arch = "x86_64")]
+            (_, Products::Bf16(isa)) => {
+                let packed = super::bf16::Weight::new(weight, n, k, isa);
+                (Panels::Products(packed), is_finite(weight))
+            }
+            (DType::BF16, _) => (Panels::Bf16(narrow(weight)), is_finite(weight)),
+            (DType::F16, _) => (Panels::F16(narrow(weight)), is_finite(weight)),
+            _ => {
+                let width = panel_width(n, rayon::current_num_threads());
+                let panels = weight
+                    .par_chunks(width * k)
+                    // As long as the cache has them.
+                    .map(|rows| Ok((prepack(rows, k)?, is_finite(rows))))
+                    .collect::<Result<Vec<_>, String>>()?;
+                let finite = panels.iter().all(|(_, finite)| *finite);
+                let panels = panels.into_iter().map(|(panel, _)| panel).collect();
+                (Panels::F32 { width, panels }, finite)
+            }
+        };
+        Ok(Self { n, k, finite, panels })
+    }
+
+    /// Whether no value is NaN or infinite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.finite
+    }
+
+    /// Input channels.
+    pub(crate) fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Output channels.
+    pub(crate) fn n(&self) -> usize {
+        self.n
+    }
+}
+
+/// What follows the GEMM.
+#[derive(Clone, Copy)]
+pub struct Tail<'a> {
+    pub bias: Option<&'a [f32]>,
+    pub activation: Option<Activation>,
+    pub residual: Option<Source<'a>>,
+}
+
+/// Rows of `k` input channels, as a panel of the GEMM in f32.
+fn prepack(rows: &[f32], k: usize) -> Result<PackedBMatrix<f32>, String> {
+    Ok(gemm::prepack(
+        gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
+    ))
+}
+
+fn is_finite(values: &[f32]) -> bool {
+    values
+        .par_chunks(1 << 16)
+        .all(|part| non_finite::count(part.iter().copied()) == 0)
+}
+
+/// The values in 16 bits, rounded to nearest, ties to even.
+fn narrow<T: Copy + Default + Send>(values: &[f32]) -> Vec<T>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let mut narrow = vec![T::default(); values.len()];
+    let parts = narrow.par_chunks_mut(1 << 16).zip(values.par_chunks(1 << 16));
+    parts.for_each(|(narrow, values)| narrow.convert_from_f32_slice(values));
+    narrow
+}
+
+/// Multiplies `x [M,K]` by the weight.
+///
+/// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
+/// it is in the L2 cache.
+pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+    let PrepackedWeight { n, k, .. } = *weight;
+    match &weight.panels {
+        Panels::F32 { width, panels } => run_f32(x, (*width, panels), [n, k], tail, out),
+        Panels::F16(rows) => run_widened(x, rows, [n, k], tail, out),
+        Panels::Bf16(rows) => run_widened(x, rows, [n, k], tail, out),
+        #[cfg(target_arch = "x86_64")]
+        Panels::Products(weight) => super::bf16::run(x, weight, tail, out),
+    }
+}
+
+/// The same with x rounded to bf16 ([`Rounding::Bf16`](crate::ops::Rounding::Bf16)) and a weight in bf16. Where the processor does not
+/// multiply bf16, the same products are summed in another order.
+pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+    match &weight.panels {
+        // The GEMM rounds x itself.
+        #[cfg(target_arch = "x86_64")]
+        Panels::Products(_) => run(x, weight, tail, out),
+        _ => with_scratch(x.len(), |rounded| {
+            let parts = rounded.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
+            parts.for_each(|(rounded, x)| {
+                for (rounded, x) in rounded.iter_mut().zip(x) {
+                    *rounded = bf16::from_f32(*x).to_f32();
+                }
+            });
+            run(rounded, weight, tail, out)
+        }),
+    }
+}
+
+fn run_f32(
+    x: &[f32],
+    (width, panels): (usize, &[PackedBMatrix<f32>]),
+    [n, k]: [usize; 2],
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    let rows = out.len() / n;
+    let (block, _) = BLOCKS.divide(rows, panels.len(), rayon::current_num_threads());
+    let residual = residual_of(tail, [rows, n])?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let blocks = out.axis_chunks_iter_mut(Axis(0), block).into_par_iter();
+    let blocks = blocks.zip(x.par_chunks(block * k)).enumerate();
+    blocks.try_for_each(|(i, (mut out, x))| {
+        let x = gemm::strided(x, out.nrows(), k, k)?;
+        let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
+        let columns = columns.zip(panels).enumerate();
+        columns.try_for_each(|(j, (out, panel))| {
+            let (rows, columns) = (
+                i * block..i * block + out.nrows(),
+                j * width..j * width + out.ncols(),
+            );
+            task(x, panel, (tail, residual), [rows, columns], out)
+        })
+    })
+}
+
+/// With the rows of a weight in 16 bits. A task is a panel, so that each is widened once.
+fn run_widened<T: Sync>(
+    x: &[f32],
+    weight: &[T],
+    [n, k]: [usize; 2],
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let rows = out.len() / n;
+    let (block, _) = BLOCKS.divide(rows, 1, 1);
+    let width = n
+        .div_ceil(rayon::current_num_threads())
+        .next_multiple_of(32)
+        .min(PANEL_WIDTH);
+    let residual = residual_of(tail, [rows, n])?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
+    let columns = columns.zip(weight.par_chunks(width * k)).enumerate();
+    columns.try_for_each(|(j, (mut out, panel))| {
+        let columns = j * width..j * width + out.ncols();
+        let panel = with_scratch(panel.len(), |values| {
+            panel.convert_to_f32_slice(values);
+            prepack(values, k)
+        })?;
+        let blocks = out.axis_chunks_iter_mut(Axis(0), block);
+        for (i, (out, x)) in blocks.zip(x.chunks(block * k)).enumerate() {
+            let rows = i * block..i * block + out.nrows();
+            let x = gemm::strided(x, out.nrows(), k, k)?;
+            task(x, &panel, (tail, residual), [rows, columns.clone()], out)?;
+        }
+        Ok(())
+    })
+}
+
+/// A residual that is not in place.
+pub(super) fn residual_of(
+    tail: Tail<'_>,
+    [rows, n]: [usize; 2],
+) -> Result<Option<ArrayView2<'_, f32>>, String> {
+    match tail.residual {
+        Some(Source::At(residual)) => view(residual, rows, n).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// One block of rows times one panel, into these rows and columns of the result; the residual is one that is not in place.
+fn task(
+    x: Matrix<'_>,
+    panel: &PackedBMatrix<f32>,
+    (tail, residual): (Tail<'_>, Option<ArrayView2<'_, f32>>),
+    [rows, columns]: [Range<usize>; 2],
+    out: ArrayViewMut2<'_, f32>,
+) -> Result<(), String> {
+    let epilogue = Epilogue {
+        scale: 1.0,
+        bias: tail.bias.map(|bias| &bias[columns.clone()]),
+    };
+    let stride = columns.len();
+    let residual = residual.map(|residual| residual.slice_move(s![rows, columns]));
+    with_scratch(out.len(), |result| {
+        gemm::multiply(x, panel, epilogue, result)?;
+        finish(tail, residual, result, stride, out)
+    })
+}
+
+/// Puts the rows of `result`, which are `stride` apart and have their bias, through the rest of the tail into `out`.
+pub(super) fn finish(
+    tail: Tail<'_>,
+    residual: Option<ArrayView2<'_, f32>>,
+    result: &mut [f32],
+    stride: usize,
+    mut out: ArrayViewMut2<'_, f32>,
+) -> Result<(), String> {
+    if let Some(activation) = tail.activation {
+        activation::apply(activation, result);
+    }
+    let result = view(result, out.nrows(), stride)?;
+    let result = result.slice(s![.., ..out.ncols()]);
+    if let Some(residual) = residual {
+        out.assign(&residual);
+    }
+    if tail.residual.is_some() {
+        out += &result;
+    } else {
+        out.assign(&result);
+    }
+    Ok(())
+}
+
+fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f32>, String> {
+    ArrayView2::from_shape((rows, columns), values).map_err(|e| e.to_string())
+}
+
+/// Output channels of a panel: 256, or down to half of that if threads then share an image's work more evenly.
+fn panel_width(n: usize, threads: usize) -> usize {
+    // The widest kernel computes 32 channels at once.
+    let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
+    let fewest = n.div_ceil(PANEL_WIDTH);
+    (fewest..=2 * fewest)
+        .map(width)
+        .min_by_key(|&width| width * BLOCKS.divide(IMAGE_ROWS, n.div_ceil(width), threads).1)
+        .unwrap_or(PANEL_WIDTH)
+}
+
+/// Channels of a panel: a multiple of every kernel's width.
+const PANEL_WIDTH: usize = 256;
+
+/// Rows of ViT-B/16's GEMMs at batch 1.
+const IMAGE_ROWS: usize = 197;
+
+/// The most rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
+/// for each read of the weight to be worth it.
+pub(super) const BLOCK_ROWS: usize = 204;
+
+/// Each block reads a panel of the weight. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache each): 81 ms at batch 1, where
+/// blocks of 102 rows take 87 ms; 650 ms at batch 8 with either.
+const BLOCKS: Blocks = Blocks {
+    most: BLOCK_ROWS,
+    overhead: 16,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::random;
+
+    #[test]
+    fn work_is_shared_out_evenly() {
+        // Panels of ViT-B's GEMMs on 2 threads, and of the widest on 3.
+        for (n, threads, panels) in [(768usize, 2, 4), (2304, 2, 12), (3072, 2, 12), (3072, 3, 12)] {
+            assert_eq!(n.div_ceil(panel_width(n, threads)), panels, "{n} on {threads}");
+        }
+        // Eight threads: two blocks of four panels, not one of three.
+        assert_eq!(panel_width(768, 8), 192);
+        assert_eq!(BLOCKS.divide(197, 4, 8).0, 102);
+        assert_eq!(panel_width(1, 8), 32);
+        for (rows, expected) in [(1, 6), (197, 198), (205, 108), (1576, 198)] {
+            assert_eq!(BLOCKS.divide(rows, 12, 2).0, expected, "{rows}");
+        }
+    }
+
+    /// By the processor's instructions for bf16, if it has any, and with rows at rest: the same products, summed in f32.
+    #[test]
+    fn layers_in_bf16_are_exact_but_for_their_sums() {
+        const SIZES: [usize; 6] = [1, 63, 64, 65, 197, 257];
+        let rounded = |x: f32| bf16::from_f32(x).to_f64();
+        for (i, m) in SIZES.into_iter().enumerate() {
+            for (j, k) in SIZES.into_iter().enumerate() {
+                let n = SIZES[(i + j) % SIZES.len()];
+                let (x, values) = (random::floats(m * k, 1, -1.0), random::floats(n * k, 2, -1.0));
+                let bias = random::floats(n, 3, -1.0);
+                let packed = PrepackedWeight::new(&values, n, k, DType::BF16).unwrap();
+                let at_rest = PrepackedWeight {
+                    panels: Panels::Bf16(narrow(&values)),
+                    ..packed.clone()
+                };
+                let tail = Tail {
+                    bias: Some(&bias),
+                    activation: None,
+                    residual: None,
+                };
+                for weight in [packed, at_rest] {
+                    // Behind the result lies what is not to be written.
+                    let mut out = vec![f32::NAN; m * n + 40];
+                    run_bf16(&x, &weight, tail, &mut out[..m * n]).unwrap();
+                    assert!(out[m * n..].iter().all(|value| value.is_nan()));
+                    for (at, &value) in out[..m * n].iter().enumerate() {
+                        let products =
+                            (0..k).map(|c| rounded(x[at / n * k + c]) * rounded(values[at % n * k + c]));
+                        let start = (f64::from(bias[at % n]), f64::from(bias[at % n].abs()));
+                        let (sum, magnitude) =
+                            products.fold(start, |(sum, all), product| (sum + product, all + product.abs()));
+                        let error = (f64::from(value) - sum).abs();
+                        // Higham, Accuracy and Stability of Numerical Algorithms, 4.2.
+                        let limit = (k as f64 + 2.0) * f64::from(f32::EPSILON) * magnitude;
+                        assert!(error <= limit, "{m} × {k} × {n}, {at}: {error:e}");
+                    }
+                }
+            }
+        }
+    }
+}

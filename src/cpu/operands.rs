@@ -1,0 +1,201 @@
+//! The memory of a step on the CPU: where its operands are, and where its results go.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use hipvit_graph::op::OpError;
+
+use super::constants::Constants;
+use super::int8::Int8Weight;
+use super::linear::PrepackedWeight;
+use super::rows::Source;
+use crate::graph::plan::{Buffer, Operand, Plan, Step};
+use crate::tensor::{DType, Input};
+
+/// Returns the arena's elements of `buffer`, or `None` if it is not aligned to elements.
+pub(crate) fn range(buffer: &Buffer) -> Option<Range<usize>> {
+    let len: usize = buffer.shape.iter().product();
+    let start = buffer.offset / size_of::<f32>();
+    let fits = buffer.offset.is_multiple_of(size_of::<f32>()) && buffer.bytes == len * size_of::<f32>();
+    fits.then(|| start..start + len)
+}
+
+/// The memory that one step reads and writes.
+pub(crate) struct Memory<'a> {
+    pub(crate) operands: Operands<'a>,
+    /// The results, in the op's order.
+    pub(crate) results: Vec<&'a mut [f32]>,
+}
+
+impl<'a> Memory<'a> {
+    /// Divides the arena into the step's results and what it may read.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if results overlap or are outside the arena.
+    pub(crate) fn split(
+        plan: &'a Plan,
+        step: &'a Step,
+        input: Input<'a>,
+        constants: &'a Constants,
+        arena: &'a mut [f32],
+    ) -> Result<Self, OpError> {
+        let outside = || OpError::from("its result is outside the arena");
+        let mut ranges = Vec::with_capacity(step.outputs.len());
+        for (index, &id) in step.outputs.iter().enumerate() {
+            ranges.push((index, range(plan.buffer(id)).ok_or_else(outside)?));
+        }
+        ranges.sort_by_key(|(_, range)| range.start);
+        let mut between = Vec::with_capacity(ranges.len() + 1);
+        let mut results: Vec<(usize, &'a mut [f32])> = Vec::with_capacity(ranges.len());
+        let (mut rest, mut end) = (arena, 0);
+        for (index, range) in ranges {
+            let before = range.start.checked_sub(end).ok_or_else(outside)?;
+            let (piece, after) = rest.split_at_mut_checked(before).ok_or_else(outside)?;
+            between.push((end, &*piece));
+            let (result, after) = after.split_at_mut_checked(range.len()).ok_or_else(outside)?;
+            results.push((index, result));
+            (rest, end) = (after, range.end);
+        }
+        between.push((end, &*rest));
+        results.sort_by_key(|(index, _)| *index);
+        Ok(Self {
+            operands: Operands {
+                plan,
+                step,
+                input,
+                constants,
+                between,
+            },
+            results: results.into_iter().map(|(_, result)| result).collect(),
+        })
+    }
+}
+
+/// The operands of a step.
+pub(crate) struct Operands<'a> {
+    plan: &'a Plan,
+    step: &'a Step,
+    input: Input<'a>,
+    constants: &'a Constants,
+    /// The parts of the arena that are no results of this step, each with its first element's index.
+    between: Vec<(usize, &'a [f32])>,
+}
+
+impl<'a> Operands<'a> {
+    /// Number of operands.
+    pub(crate) fn count(&self) -> usize {
+        self.step.inputs.len()
+    }
+
+    /// The precision of linear layers and attention.
+    pub(crate) fn dtype(&self) -> DType {
+        self.constants.dtype
+    }
+
+    /// The extents of result `index`.
+    pub(crate) fn result_shape(&self, index: usize) -> &'a [usize] {
+        &self.plan.buffer(self.step.outputs[index]).shape
+    }
+
+    /// The operand's extents; those of the input and of constants are at batch 1.
+    pub(crate) fn shape(&self, index: usize) -> Result<&'a [usize], OpError> {
+        let value = |id| self.plan.graph().value(id).shape.as_slice();
+        match self.step.inputs.get(index) {
+            Some(&Operand::Input) => Ok(value(self.plan.graph().input())),
+            Some(&Operand::Constant(id)) => Ok(value(id)),
+            Some(&Operand::Buffer(id)) => Ok(&self.plan.buffer(id).shape),
+            None => Err(missing(index)),
+        }
+    }
+
+    /// The operand's channels, its last extent.
+    pub(crate) fn channels(&self, index: usize) -> Result<usize, OpError> {
+        let channels = self.shape(index)?.last().copied();
+        channels.ok_or_else(|| "an operand is a scalar".into())
+    }
+
+    /// The operand's elements.
+    pub(crate) fn values(&self, index: usize) -> Result<&'a [f32], OpError> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => match self.input {
+                Input::Values(values) => Ok(values),
+                Input::Pixels(_) => Err("takes f32 values, not pixels".into()),
+            },
+            Some(Operand::Constant(id)) => self
+                .constants
+                .values
+                .get(id)
+                .map(Vec::as_slice)
+                .ok_or_else(|| "the plan is of another graph than the executor".into()),
+            Some(&Operand::Buffer(id)) => {
+                let range = range(self.plan.buffer(id)).ok_or("an operand is outside the arena")?;
+                let piece = self.between.iter().rfind(|(start, _)| *start <= range.start);
+                let part = piece.and_then(|(start, piece)| piece.get(range.start - start..range.end - start));
+                part.ok_or_else(|| "an operand overlaps a result".into())
+            }
+            None => Err(missing(index)),
+        }
+    }
+
+    /// The elements of an operand that is there if `present`.
+    pub(crate) fn optional(&self, present: bool, index: usize) -> Result<Option<&'a [f32]>, OpError> {
+        if present {
+            self.values(index).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// The operand of an op that can run in place.
+    pub(crate) fn source(&self, index: usize) -> Result<Source<'a>, OpError> {
+        if self.step.in_place == Some(index) {
+            Ok(Source::InPlace)
+        } else {
+            self.values(index).map(Source::At)
+        }
+    }
+
+    /// The operand as a prepacked weight; one that is not constant is prepacked now, in `dtype`.
+    pub(crate) fn weight(&self, index: usize, dtype: DType) -> Result<Cow<'a, PrepackedWeight>, OpError> {
+        if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
+            let packed = self.constants.weights.get(id);
+            let packed = packed.ok_or("the plan is of another graph than the executor")?;
+            return Ok(Cow::Borrowed(packed));
+        }
+        let [n, inner @ ..] = self.shape(index)? else {
+            return Err("the weight is a scalar".into());
+        };
+        let packed = PrepackedWeight::new(self.values(index)?, *n, inner.iter().product(), dtype)?;
+        Ok(Cow::Owned(packed))
+    }
+
+    /// The operand as a packed int8 weight.
+    pub(crate) fn int8_weight(&self, index: usize) -> Result<&'a Int8Weight, OpError> {
+        let weight = match self.step.inputs.get(index) {
+            Some(Operand::Constant(id)) => self.constants.int8.get(id),
+            _ => None,
+        };
+        weight.ok_or_else(|| "its weight is no int8 constant of the executor's graph".into())
+    }
+
+    /// The operand's elements, u8 or f32.
+    pub(crate) fn pixels(&self, index: usize) -> Result<Input<'a>, OpError> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => Ok(self.input),
+            _ => self.values(index).map(Input::Values),
+        }
+    }
+
+    /// Images of bytes, with their height and width.
+    pub(crate) fn images(&self, index: usize) -> Result<(&'a [u8], [usize; 2]), OpError> {
+        match (self.pixels(index)?, self.shape(index)?) {
+            (Input::Pixels(pixels), &[_, height, width, _]) => Ok((pixels, [height, width])),
+            _ => Err("takes pixels, not f32 values".into()),
+        }
+    }
+}
+
+fn missing(index: usize) -> OpError {
+    format!("its operand {index} is missing").into()
+}

@@ -1,0 +1,9 @@
+//! Graphs of whole models through the passes, shards and stages.
+
+mod hidden;
+mod mixers;
+mod relative;
+pub(crate) mod rotary;
+mod shards;
+#[path = "../../crates/graph/src/tests/vit.rs"]
+pub(crate) mod vit;
