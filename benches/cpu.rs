@@ -18,7 +18,7 @@ use hipvit::ops::{
 };
 use hipvit::tensor::Input;
 use hipvit::tensor::{DType, Tensor};
-use hipvit::validate::Options;
+use hipvit_diagnostics::validate::Options;
 
 const SIZE: usize = 224;
 const PATCH: usize = 16;

@@ -10,8 +10,8 @@ use std::env;
 use std::error::Error;
 
 use criterion::Criterion;
-use hipvit::validate::Options;
 use hipvit::{DType, Session};
+use hipvit_diagnostics::validate::Options;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options {

@@ -39,7 +39,7 @@ CASES = [
     *(Case("data", model, "64,256", THROUGHPUT) for model in (VIT_B, VIT_L)),
     *(Case("tensor", model, "1,8", ["--parallel", "tensor"]) for model in (VIT_L, SO400M, VIT_H)),
     Case("tensor, library", VIT_L, "1,8", ["--parallel", "tensor", "--all-reduce", "library"]),
-    *(Case(f"tensor, overlap {when}", VIT_L, "64", ["--parallel", "tensor", "--overlap", when]) for when in ("off", "on")),
+    Case("tensor", VIT_L, "64", ["--parallel", "tensor"]),
     *(Case(f"pipeline, graphs {graphs}", model, "64", ["--parallel", "pipeline", "--hip-graphs", graphs, *THROUGHPUT])
       for model in (VIT_L, VIT_H) for graphs in ("off", "auto")),
 ]

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let (session, names, images) = match arguments.next() {
         Some(model) => {
             let files: Vec<String> = arguments.collect();
-            let images = files.iter().map(|file| open(file, Limits::default()));
+            let images = files.iter().map(|file| Ok(open(file, Limits::default())?));
             (
                 builder.load(model)?,
                 files.clone(),

@@ -40,7 +40,7 @@ pub(crate) trait CpuOp {
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
-        $(pub(crate) mod $module;)*
+        $(pub mod $module;)*
 
         impl CpuOp for Op {
             fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {

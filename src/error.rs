@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use hipvit_image::ImageErrorKind;
+
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -132,20 +134,20 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Why an image cannot be decoded or used. A file that cannot be read is an [`Error::Io`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ImageErrorKind {
-    /// It is in no supported format, or uses a variant of its format that is not supported.
-    Unsupported,
-    /// It ends before all of its pixels are there. Not every format's decoder can tell this from damage.
-    Truncated,
-    /// It is damaged.
-    Damaged,
-    /// It has more pixels than its [`Limits`](crate::image::Limits) allow, or than memory can hold.
-    TooLarge,
-    /// It decodes, but its sides cannot be brought to the model's size.
-    Size,
+impl From<hipvit_image::Error> for Error {
+    fn from(error: hipvit_image::Error) -> Self {
+        match error {
+            hipvit_image::Error::Io { path, source } => Self::Io { path, source },
+            hipvit_image::Error::Image { name, kind, reason } => Self::Image { name, kind, reason },
+            hipvit_image::Error::Config { file, reason } => Self::Config { file, reason },
+            hipvit_image::Error::Argument { what, reason } => Self::Argument { what, reason },
+            // Future variants, which carry their own message.
+            error => Self::Argument {
+                what: "image",
+                reason: error.to_string(),
+            },
+        }
+    }
 }
 
 impl Error {
@@ -158,18 +160,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
+    pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_owned(),
             source,
         }
     }
 
-    pub(crate) fn image(
-        name: impl Into<String>,
-        kind: ImageErrorKind,
-        reason: impl std::fmt::Display,
-    ) -> Self {
+    pub fn image(name: impl Into<String>, kind: ImageErrorKind, reason: impl std::fmt::Display) -> Self {
         Self::Image {
             name: name.into(),
             kind,
@@ -177,7 +175,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
+    pub fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
         Self::Config {
             file: file.as_ref().to_owned(),
             reason: reason.to_string(),
@@ -191,11 +189,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn tensor(
-        file: impl AsRef<Path>,
-        tensor: impl Into<String>,
-        reason: impl std::fmt::Display,
-    ) -> Self {
+    pub fn tensor(file: impl AsRef<Path>, tensor: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Tensor {
             file: file.as_ref().to_owned(),
             tensor: tensor.into(),
@@ -203,14 +197,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+    pub fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Graph {
             node: node.into(),
             reason: reason.to_string(),
         }
     }
 
-    pub(crate) fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
+    pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Argument {
             what,
             reason: reason.to_string(),

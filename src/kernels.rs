@@ -29,17 +29,17 @@ mod tests;
 
 use std::borrow::Cow;
 
-pub(crate) use all_reduce::AllReduceGroup;
-pub(crate) use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
-pub(crate) use bindings::*;
-pub(crate) use cache_folder::cache_folder;
+pub use all_reduce::AllReduceGroup;
+pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
+pub use bindings::*;
+pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
-pub(crate) use int8_gemm::has_int8_gemm;
+pub use int8_gemm::has_int8_gemm;
 use launch::Target;
-pub(crate) use library::{Kernels, Unit};
-pub(crate) use patch_extract::PatchExtractChwArgs;
-pub(crate) use resize::{DevicePass, ImagePass, ResizeKernels};
-pub(crate) use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
+pub use library::{Kernels, Unit};
+pub use patch_extract::PatchExtractChwArgs;
+pub use resize::{DevicePass, ImagePass, ResizeKernels};
+pub use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
 
 use crate::error::Result;
 use crate::hip::{Access, Launch, Operand, Stream};
@@ -88,7 +88,7 @@ macro_rules! kernel_call {
 
         /// A kernel with its arguments, whose addresses are the device's.
         #[derive(Clone, Copy, Debug, PartialEq)]
-        pub(crate) enum KernelCall {
+        pub enum KernelCall {
             $($($variant(bindings::$arguments),)*)*
             $($more($more_arguments),)*
         }
@@ -110,7 +110,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// As [`Kernels::launch`].
-            pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
+            pub fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $($(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*)*
                     $(Self::$more(arguments) => kernels.launch(stream, arguments, operands),)*
@@ -134,7 +134,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// Why no code takes the arguments.
-            pub(crate) fn unit(&self) -> Result<Unit, String> {
+            pub fn unit(&self) -> Result<Unit, String> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.unit(),)*)*
                     $(Self::$more(arguments) => arguments.unit(),)*

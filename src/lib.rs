@@ -129,26 +129,13 @@
 //! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
-//! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
+//! - `serve`: `hipvit serve`, and the module `serve`.
 //!
 //! # Stability
 //!
 //! Semantic versioning covers what this documentation shows. Modules and items that are public but hidden from it (among
 //! them `exec`, `graph`, `kernels`, `ops`, `reference`, `tensor` and `validate`) are for this project's own program, tests
 //! and benchmarks; they may change in any release.
-
-#![cfg_attr(
-    not(feature = "validate"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "some internals are used by `validate` alone"
-    )
-)]
-
-// The command line names the library as a program of its own would.
-#[cfg(feature = "cli")]
-extern crate self as hipvit;
 
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
@@ -181,33 +168,16 @@ mod guide {
     struct Logit;
 }
 
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod advise;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod bench;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod certificate;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-#[allow(unreachable_pub, reason = "its modules are written as those of a program")]
-pub mod cli;
 #[doc(hidden)]
 pub mod cpu;
 pub mod digits;
-#[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod drawing;
 pub mod dtype;
-mod encoding;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
 pub mod exec;
-pub mod explain;
-mod foreign;
 #[doc(hidden)]
 pub mod graph {
     //! Graphs of typed ops, and what `hipvit inspect` shows of them.
@@ -218,52 +188,34 @@ pub mod graph {
 }
 #[cfg(test)]
 mod graph_tests;
-pub mod image;
 #[doc(hidden)]
 pub mod inspection;
-mod json;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;
 pub mod model;
-mod nearest;
+pub mod nearest;
 pub mod outputs;
-#[cfg(feature = "validate")]
-#[doc(hidden)]
-pub mod peaks;
 pub mod pipeline;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod profile;
-pub mod quantize;
 mod safetensors_file;
-#[cfg(feature = "serve")]
-pub mod serve;
 pub mod session;
-#[cfg(any(feature = "cli", feature = "serve"))]
-mod signals;
-#[cfg(any(feature = "inspect", feature = "validate"))]
 #[doc(hidden)]
 pub mod table;
 #[doc(hidden)]
-pub mod temporary;
-mod threads;
-#[doc(hidden)]
 pub mod timeline;
 pub mod timing;
-#[cfg(feature = "validate")]
-#[doc(hidden)]
-pub mod validate;
 #[cfg(feature = "text")]
 pub mod zero_shot;
 
-pub use error::{Error, ImageErrorKind, Result};
-pub use exec::select::{AllReduceKind, Overlap, Sparse};
+pub use error::{Error, Result};
+pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 #[doc(hidden)]
-pub use hipvit_graph::{float8, op as ops, reference, tensor};
-pub(crate) use hipvit_graph::{non_finite, patch_grid};
+pub use hipvit_graph::{float8, non_finite, op as ops, reference, tensor};
+pub use hipvit_image as image;
+pub use hipvit_image::ImageErrorKind;
+pub use hipvit_image::{patch_grid, threads};
 pub use labels::{LabelSource, Labels};
 pub use ndarray;
 pub use non_finite::NonFinite;

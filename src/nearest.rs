@@ -7,10 +7,7 @@ const SHOWN: usize = 3;
 
 /// Of `known`, pairs of a spelling and what to show for it, those whose spelling is near `name`, the nearest first. Case and
 /// the kind of separator do not count.
-pub(crate) fn nearest<S: AsRef<str>, T: PartialEq>(
-    name: &str,
-    known: impl IntoIterator<Item = (S, T)>,
-) -> Vec<T> {
+pub fn nearest<S: AsRef<str>, T: PartialEq>(name: &str, known: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
     let name = plain(name);
     let mut similar: Vec<(f64, T)> = known
         .into_iter()
@@ -95,7 +92,7 @@ fn is_same_noun(a: &str, b: &str) -> bool {
 }
 
 /// Lower case, with spaces between words.
-pub(crate) fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.trim().replace(['_', '-'], " ").to_lowercase()
 }
 

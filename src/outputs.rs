@@ -12,24 +12,24 @@ use crate::non_finite::NonFinite;
 /// [`image`](Self::image) gives those of one image, the other methods those of all images as one array.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    pub(crate) labels: Labels,
-    pub(crate) scores: Scores,
-    pub(crate) prefix_tokens: usize,
+    pub labels: Labels,
+    pub scores: Scores,
+    pub prefix_tokens: usize,
     /// Rows and columns of patches, where they are the same for all images.
-    pub(crate) grid: Option<[usize; 2]>,
-    pub(crate) embeddings: Array2<f32>,
-    pub(crate) logits: Option<Array2<f32>>,
+    pub grid: Option<[usize; 2]>,
+    pub embeddings: Array2<f32>,
+    pub logits: Option<Array2<f32>>,
     /// All tokens, those before the patches included.
-    pub(crate) tokens: Option<Array3<f32>>,
+    pub tokens: Option<Array3<f32>>,
     /// The index of a block and the tokens after it.
-    pub(crate) hidden_layers: Vec<(usize, Array3<f32>)>,
+    pub hidden_layers: Vec<(usize, Array3<f32>)>,
     /// In the order of the layers.
-    pub(crate) attention_statistics: Vec<AttentionLayer>,
+    pub attention_statistics: Vec<AttentionLayer>,
 }
 
 /// The statistics of one attention for all images.
 #[derive(Clone, Debug)]
-pub(crate) struct AttentionLayer {
+pub struct AttentionLayer {
     pub(crate) name: String,
     pub(crate) keys: usize,
     /// `[images, heads, queries, 3]`: log-sum-exp, largest probability, entropy.
@@ -177,7 +177,7 @@ impl Outputs {
     }
 
     /// Appends the images of `other`, which are of the same session.
-    pub(crate) fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
+    pub fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
         let images = Axis(0);
         self.embeddings.append(images, other.embeddings.view())?;
         if let (Some(all), Some(more)) = (&mut self.logits, &other.logits) {

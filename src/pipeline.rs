@@ -20,7 +20,6 @@
 
 mod decode;
 mod gather;
-#[cfg(feature = "cli")]
 mod remote;
 mod source;
 
@@ -36,7 +35,6 @@ use rayon::ThreadPoolBuilder;
 
 use self::decode::{Batch, DecodeMemory, Decoder, Items, Pixels};
 use self::gather::{Gather, Stop};
-#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use self::remote::ItemParts;
 pub use self::source::Source;
@@ -93,8 +91,7 @@ impl Pipeline {
     }
 
     /// How many that is.
-    #[cfg(feature = "cli")]
-    pub(crate) fn most_in_flight(&self) -> usize {
+    pub fn most_in_flight(&self) -> usize {
         self.in_flight
     }
 

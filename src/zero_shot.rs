@@ -11,7 +11,7 @@ use crate::outputs::{Outputs, Prediction, Scores, clamped_norm};
 use crate::session::Session;
 
 /// Where a template has the label.
-pub(crate) const PLACE: &str = "{}";
+pub const PLACE: &str = "{}";
 
 /// The options of [`Session::zero_shot_with`].
 #[derive(Clone, Debug, Default)]
@@ -122,7 +122,7 @@ impl Session {
 
 /// Labels, and the texts that are embedded for them: each template with the label in its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Prompts {
+pub struct Prompts {
     labels: Vec<String>,
     /// All texts of the first label, then all texts of the second.
     texts: Vec<String>,
@@ -134,7 +134,7 @@ impl Prompts {
     /// # Errors
     ///
     /// [`Error::Argument`] without a label, for a blank label, or for a template without `{}`.
-    pub(crate) fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
+    pub fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
         if labels.is_empty() {
             return Err(Error::argument("labels", "there is none to classify images by"));
         }
@@ -158,20 +158,19 @@ impl Prompts {
     }
 
     /// The labels, without templates.
-    #[cfg(feature = "serve")]
-    pub(crate) fn labels(&self) -> &[String] {
+    pub fn labels(&self) -> &[String] {
         &self.labels
     }
 
     /// The texts to embed.
-    pub(crate) fn texts(&self) -> &[String] {
+    pub fn texts(&self) -> &[String] {
         &self.texts
     }
 }
 
 /// How a dual encoder compares an image with a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Similarity {
+pub struct Similarity {
     /// Factor of the cosine similarity.
     pub(crate) scale: f64,
     /// Added to the scaled similarity.
@@ -182,7 +181,7 @@ pub(crate) struct Similarity {
 
 impl TextTower {
     /// How the model compares an image with a text.
-    pub(crate) fn similarity(&self) -> Similarity {
+    pub fn similarity(&self) -> Similarity {
         let [scale, bias] = self.scale_and_bias();
         Similarity {
             scale,
@@ -194,7 +193,7 @@ impl TextTower {
 
 /// Labels with their embeddings, which images are compared with.
 #[derive(Clone, Debug)]
-pub(crate) struct Classifier {
+pub struct Classifier {
     labels: Labels,
     /// `[labels, D]`, each of unit length.
     embeddings: Array2<f32>,
@@ -203,7 +202,7 @@ pub(crate) struct Classifier {
 
 impl Classifier {
     /// Averages the embeddings of each label's texts, `[texts, D]`.
-    pub(crate) fn new(prompts: &Prompts, texts: ArrayView2<'_, f32>, similarity: Similarity) -> Self {
+    pub fn new(prompts: &Prompts, texts: ArrayView2<'_, f32>, similarity: Similarity) -> Self {
         let width = texts.ncols();
         let texts_each = prompts.texts.len() / prompts.labels.len().max(1);
         let mut embeddings = Array2::zeros((prompts.labels.len(), width));
@@ -227,22 +226,22 @@ impl Classifier {
     }
 
     /// The labels, in the order of the logits.
-    pub(crate) fn labels(&self) -> &Labels {
+    pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
     /// `[labels, D]`, each of unit length.
-    pub(crate) fn embeddings(&self) -> &Array2<f32> {
+    pub fn embeddings(&self) -> &Array2<f32> {
         &self.embeddings
     }
 
     /// How logits become probabilities.
-    pub(crate) fn scores(&self) -> Scores {
+    pub fn scores(&self) -> Scores {
         self.similarity.scores
     }
 
     /// Returns the labels' logits for an image's embedding.
-    pub(crate) fn logits(&self, embedding: ArrayView1<'_, f32>) -> Array1<f32> {
+    pub fn logits(&self, embedding: ArrayView1<'_, f32>) -> Array1<f32> {
         let image: Vec<f64> = unit(embedding).collect();
         let Similarity { scale, bias, .. } = self.similarity;
         self.embeddings.map_axis(Axis(1), |label| {

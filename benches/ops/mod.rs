@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use hipvit::Result;
-use hipvit::validate::{Options, time_each};
+use hipvit_diagnostics::validate::{Options, time_each};
 
 /// Benchmarks the cases that `options` select; throughput is of the bytes of operands and results.
 pub(crate) fn bench(criterion: &mut Criterion, options: &Options) -> Result<()> {

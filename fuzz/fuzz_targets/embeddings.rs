@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use hipvit::serve::fuzzing;
+use hipvit_serve::fuzzing;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| fuzzing::embeddings(data));

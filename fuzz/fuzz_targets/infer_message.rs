@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use hipvit::serve::fuzzing;
+use hipvit_serve::fuzzing;
 use hipvit_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 /// Runs the command line and returns its exit code; the first argument is the program's name.
 #[pyfunction]
 pub fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| hipvit::cli::run(arguments))
+    py.detach(|| hipvit_cli::run(arguments))
 }
 
 /// Downloads a model from the Hugging Face hub and returns its directory.
@@ -37,7 +37,7 @@ pub fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
         let gpus = Runtime::open()
             .and_then(|runtime| runtime.devices())
             .unwrap_or_default();
-        (hipvit::peaks::cpu_name(), gpus)
+        (hipvit_diagnostics::peaks::cpu_name(), gpus)
     });
     let mut devices = vec![class.call1(("cpu", cpu, None::<&str>, None::<u64>))?];
     for gpu in &gpus {

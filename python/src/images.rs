@@ -80,7 +80,7 @@ fn pil(image: &Bound<'_, PyAny>) -> PyResult<RgbImage> {
 }
 
 fn rgb_image(py: Python<'_>, width: usize, height: usize, data: Vec<u8>) -> PyResult<RgbImage> {
-    RgbImage::new(width, height, data).map_err(|error| crate::error::convert(py, &error, None))
+    RgbImage::new(width, height, data).map_err(|error| crate::error::convert(py, &error.into(), None))
 }
 
 fn push_array(array: &Bound<'_, PyAny>, sources: &mut Vec<Source>) -> PyResult<()> {

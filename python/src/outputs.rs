@@ -96,13 +96,13 @@ impl Rows {
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct Outputs {
-    labels: Labels,
-    scores: Scores,
-    embeddings: Py<PyArray2<f32>>,
-    logits: Option<Py<PyArray2<f32>>>,
-    tokens: Option<Py<PyArray3<f32>>>,
-    prefix_tokens: Option<Py<PyArray3<f32>>>,
-    hidden_layers: Vec<(usize, Py<PyArray3<f32>>)>,
+    pub labels: Labels,
+    pub scores: Scores,
+    pub embeddings: Py<PyArray2<f32>>,
+    pub logits: Option<Py<PyArray2<f32>>>,
+    pub tokens: Option<Py<PyArray3<f32>>>,
+    pub prefix_tokens: Option<Py<PyArray3<f32>>>,
+    pub hidden_layers: Vec<(usize, Py<PyArray3<f32>>)>,
     errors: Vec<(usize, Py<PyAny>)>,
 }
 

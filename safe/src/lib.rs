@@ -181,7 +181,7 @@ mod stream;
 mod versions;
 
 #[doc(hidden)]
-pub use hipvit_sys::{allocator, regular_file};
+pub use hipvit_sys::allocator;
 
 pub use blas::{
     Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, Scaling, SparseGemm, SparseLt,

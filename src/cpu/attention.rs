@@ -51,7 +51,7 @@ impl CpuOp for Attention {
 
 /// The location of queries, keys or values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens<'a> {
+pub struct Tokens<'a> {
     /// The operand, from the first channel of the first token on.
     pub(crate) data: &'a [f32],
     /// Tokens per image.

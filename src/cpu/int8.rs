@@ -102,7 +102,7 @@ pub fn has_amx() -> bool {
 /// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
 /// group of each output channel. What is missing at the ends is zero.
 #[derive(Clone)]
-pub(crate) struct Int8Weight {
+pub struct Int8Weight {
     n: usize,
     k: usize,
     isa: Isa,
@@ -113,7 +113,7 @@ pub(crate) struct Int8Weight {
 
 impl Int8Weight {
     /// Packs `weight [N,K]`, whose rows count `scales` each, in parallel.
-    pub(crate) fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, String> {
+    pub fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, String> {
         Self::with_isa(weight, scales, n, k, Isa::best())
     }
 
@@ -164,7 +164,7 @@ impl Int8Weight {
 }
 
 /// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
-pub(crate) fn run(
+pub fn run(
     x: &[f32],
     weight: &Int8Weight,
     levels: Levels,

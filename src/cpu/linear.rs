@@ -54,7 +54,7 @@ impl CpuOp for Linear {
 
 /// A weight `[N,K]`, prepacked for many GEMMs.
 #[derive(Clone)]
-pub(crate) struct PrepackedWeight {
+pub struct PrepackedWeight {
     n: usize,
     k: usize,
     finite: bool,
@@ -78,7 +78,7 @@ enum Panels {
 
 impl PrepackedWeight {
     /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly. In f16 or bf16 it is kept in 16 bits.
-    pub(crate) fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, String> {
+    pub fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, String> {
         if n == 0 || k == 0 || weight.len() != n * k {
             return Err(format!(
                 "the weight has {} elements, expected {n} × {k}",
@@ -126,10 +126,10 @@ impl PrepackedWeight {
 
 /// What follows the GEMM.
 #[derive(Clone, Copy)]
-pub(crate) struct Tail<'a> {
-    pub(crate) bias: Option<&'a [f32]>,
-    pub(crate) activation: Option<Activation>,
-    pub(crate) residual: Option<Source<'a>>,
+pub struct Tail<'a> {
+    pub bias: Option<&'a [f32]>,
+    pub activation: Option<Activation>,
+    pub residual: Option<Source<'a>>,
 }
 
 /// Rows of `k` input channels, as a panel of the GEMM in f32.
@@ -160,12 +160,7 @@ where
 ///
 /// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
 /// it is in the L2 cache.
-pub(crate) fn run(
-    x: &[f32],
-    weight: &PrepackedWeight,
-    tail: Tail<'_>,
-    out: &mut [f32],
-) -> Result<(), String> {
+pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     let PrepackedWeight { n, k, .. } = *weight;
     match &weight.panels {
         Panels::F32 { width, panels } => run_f32(x, (*width, panels), [n, k], tail, out),
@@ -178,12 +173,7 @@ pub(crate) fn run(
 
 /// The same with x rounded to bf16 ([`Rounding::Bf16`](crate::ops::Rounding::Bf16)) and a weight in bf16. Where the processor does not
 /// multiply bf16, the same products are summed in another order.
-pub(crate) fn run_bf16(
-    x: &[f32],
-    weight: &PrepackedWeight,
-    tail: Tail<'_>,
-    out: &mut [f32],
-) -> Result<(), String> {
+pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     match &weight.panels {
         // The GEMM rounds x itself.
         #[cfg(target_arch = "x86_64")]

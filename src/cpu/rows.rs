@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 /// The operand of an op that can run in place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source<'a> {
+pub enum Source<'a> {
     /// In the output's own memory.
     InPlace,
     /// Elsewhere.

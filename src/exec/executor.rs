@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rayon::ThreadPool;
 
 use self::gpus::host_threads;
-pub(crate) use self::runs::{PendingRun, Reservation, RunFeed};
+pub use self::runs::{PendingRun, Reservation, RunFeed};
 use super::Arena;
 use super::cpu::CpuExecutor;
 use super::hip::{
@@ -86,7 +86,7 @@ impl Executor {
     }
 
     /// What plans for this executor hold activations in, where it computes in `dtype`: on the CPU f32.
-    pub(crate) fn activations(&self, dtype: DType) -> DType {
+    pub fn activations(&self, dtype: DType) -> DType {
         match self {
             Self::Cpu { .. } => DType::F32,
             Self::Hip { .. } | Self::Tensor { .. } | Self::Pipeline { .. } => dtype,
@@ -144,7 +144,7 @@ impl Executor {
     }
 
     /// The GPU that it runs on, the first of several.
-    pub(crate) fn gpu(&self) -> Option<&Device> {
+    pub fn gpu(&self) -> Option<&Device> {
         match self {
             Self::Cpu { .. } => None,
             Self::Hip { executor, .. } => Some(executor.device()),

@@ -9,14 +9,14 @@ mod slabs;
 mod staging;
 mod step_args;
 
-pub(crate) use cpu::DTYPES;
+pub use cpu::DTYPES;
 pub use cpu::{Arena, CpuExecutor, Observer, constant_bytes};
 pub use executor::Executor;
-pub(crate) use executor::{PendingRun, RunFeed};
+pub use executor::{PendingRun, RunFeed};
 pub use hip::{
     Dense, GraphMode, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor,
     Replays, Stage, StageObserver, TensorExecutor, TimedCall, Tuned,
 };
-pub(crate) use hip::{Processes, Submission, append, unpack};
-pub(crate) use slabs::{BatchSlabs, Images, Slabs, StagedImage, StagedPixels};
-pub(crate) use staging::{Staging, StagingPart};
+pub use hip::{Processes, Submission, append, unpack};
+pub use slabs::{BatchSlabs, Images, Slabs, StagedImage, StagedPixels};
+pub use staging::{Staging, StagingPart};

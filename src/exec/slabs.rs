@@ -24,7 +24,7 @@ pub(super) const ALIGNMENT: usize = 16;
 
 /// The slabs of a GPU.
 #[derive(Debug)]
-pub(crate) struct Slabs {
+pub struct Slabs {
     device: Device,
     state: Mutex<State>,
     /// Held while one is made.
@@ -118,7 +118,7 @@ impl Slab {
 
 /// The slabs of a batch, which threads fill.
 #[derive(Debug)]
-pub(crate) struct BatchSlabs {
+pub struct BatchSlabs {
     slabs: Arc<Slabs>,
     state: Mutex<BatchState>,
 }
@@ -233,14 +233,14 @@ impl BatchState {
 
 /// A decoded image for a GPU to resize.
 #[derive(Debug)]
-pub(crate) struct StagedImage {
+pub struct StagedImage {
     /// Width and height.
     pub(crate) size: [usize; 2],
     pub(crate) pixels: StagedPixels,
 }
 
 #[derive(Debug)]
-pub(crate) enum StagedPixels {
+pub enum StagedPixels {
     Pageable(Vec<u8>),
     /// Until it is submitted.
     Slab(Option<SlabPart>),
@@ -248,7 +248,7 @@ pub(crate) enum StagedPixels {
 
 /// Decoded images for a GPU to resize, with the slabs that they are in.
 #[derive(Debug)]
-pub(crate) struct Images<'a> {
+pub struct Images<'a> {
     pub(super) images: Vec<PlacedImage<'a>>,
     pub(super) slabs: Vec<Slab>,
     /// Where the slabs come from.
@@ -263,7 +263,7 @@ pub(super) struct PlacedImage<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place<'a> {
+pub enum Place<'a> {
     Pageable(&'a [u8]),
     Slab { slab: usize, at: usize, bytes: usize },
 }

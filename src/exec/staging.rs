@@ -7,14 +7,14 @@ use crate::hip::{PinnedBuffer, PinnedPart};
 
 /// Pixels of a batch: pinned where a GPU copies from it.
 #[derive(Debug)]
-pub(crate) enum Staging {
+pub enum Staging {
     Host(Vec<u8>),
     Pinned(PinnedBuffer<u8>),
 }
 
 /// The pixels of one image of a batch.
 #[derive(Debug)]
-pub(crate) enum StagingPart {
+pub enum StagingPart {
     Host(Vec<u8>),
     Pinned(PinnedPart<u8>),
 }

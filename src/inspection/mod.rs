@@ -3,9 +3,7 @@
 //! `Display` (`text.rs`), and the arena as a drawing (`plot`).
 
 mod division;
-#[cfg(feature = "inspect")]
 mod plot;
-#[cfg(feature = "inspect")]
 mod text;
 
 use std::collections::HashMap;
@@ -17,7 +15,6 @@ use crate::graph::{Graph, PassReport, Role, ValueId};
 use crate::tensor::DType;
 
 pub use division::{Part, parts};
-#[cfg(feature = "inspect")]
 pub use plot::plot;
 
 /// A planned model.

@@ -13,7 +13,7 @@ impl AddArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(
+    pub fn new(
         [x, out]: [u64; 2],
         [rows, channels]: [usize; 2],
         factor: f32,

@@ -22,7 +22,7 @@ const ROUND: usize = (VEC128_BYTES * ALL_REDUCE_THREADS) as usize;
 
 /// What all ranks of an `all_reduce` have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AllReduceGroup {
+pub struct AllReduceGroup {
     ranks: u32,
     blocks: u32,
     rounds: u32,

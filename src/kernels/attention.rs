@@ -15,26 +15,26 @@ use crate::ops::Attention;
 
 /// Queries, keys, values or the result: heads side by side in each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Strided {
+pub struct Strided {
     /// Where the first token's first head begins.
-    pub(crate) address: u64,
+    pub address: u64,
     /// Tokens of an image.
-    pub(crate) tokens: usize,
+    pub tokens: usize,
     /// Elements from one image to the next; 0 if all share one.
-    pub(crate) image: usize,
+    pub image: usize,
     /// Elements from one token to the next.
-    pub(crate) token: usize,
+    pub token: usize,
 }
 
 /// What is added to the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScoreBias {
+pub struct ScoreBias {
     /// That of the first key that is attended to, for the first head's first query.
-    pub(crate) address: u64,
+    pub address: u64,
     /// Elements from one head to the next.
-    pub(crate) head: usize,
+    pub head: usize,
     /// Elements from one query to the next.
-    pub(crate) query: usize,
+    pub query: usize,
 }
 
 impl AttentionArgs {
@@ -43,7 +43,7 @@ impl AttentionArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(
+    pub fn new(
         spec: &Attention,
         images: usize,
         [q, k, v, out]: [Strided; 4],
@@ -87,7 +87,7 @@ impl AttentionArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn with_bias(self, bias: ScoreBias) -> Result<AttentionBiasArgs, String> {
+    pub fn with_bias(self, bias: ScoreBias) -> Result<AttentionBiasArgs, String> {
         Ok(AttentionBiasArgs {
             attention: self,
             bias: bias.address,
@@ -103,7 +103,7 @@ impl AttentionArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn with_statistics(
+    pub fn with_statistics(
         self,
         bias: Option<ScoreBias>,
         statistics: u64,
@@ -120,7 +120,7 @@ impl AttentionArgs {
     }
 
     /// The kernel that rotates queries and keys as `rope` would in place.
-    pub(crate) fn with_rope(self, rope: RopeArgs) -> AttentionRopeArgs {
+    pub fn with_rope(self, rope: RopeArgs) -> AttentionRopeArgs {
         AttentionRopeArgs {
             attention: self,
             rope,
@@ -129,7 +129,7 @@ impl AttentionArgs {
 
     /// The kernel for few queries, where it takes these arguments and is the faster one on a device of `compute_units`: the
     /// blocks of the other kernel would leave most of them idle. Rounding depends on the choice, and so on the batch size.
-    pub(crate) fn split(self, element: usize, compute_units: u32) -> Option<AttentionSplitArgs> {
+    pub fn split(self, element: usize, compute_units: u32) -> Option<AttentionSplitArgs> {
         let tiles = u64::from(self.images) * u64::from(self.heads) * u64::from(self.queries.div_ceil(16));
         let few = tiles <= u64::from(ATTENTION_SPLIT_BLOCKS) * u64::from(compute_units);
         (few && self.is_splittable(element)).then_some(AttentionSplitArgs(self))
@@ -185,7 +185,7 @@ impl AttentionArgs {
 /// [`AttentionArgs`] of `attention_<D>_split`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(transparent)]
-pub(crate) struct AttentionSplitArgs(AttentionArgs);
+pub struct AttentionSplitArgs(AttentionArgs);
 
 /// The smallest head size with an entry that takes heads of `head_dim` channels.
 fn padded(head_dim: usize) -> Option<u32> {
@@ -195,13 +195,13 @@ fn padded(head_dim: usize) -> Option<u32> {
 }
 
 /// Whether there is a fused kernel for heads of this size. Where there is none, attention is two GEMMs and a softmax.
-pub(crate) fn is_fused(spec: &Attention) -> bool {
+pub fn is_fused(spec: &Attention) -> bool {
     padded(spec.head_dim).is_some()
 }
 
 /// What a fused kernel does beside attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variant {
+pub enum Variant {
     Plain,
     Bias,
     Rope,
@@ -209,7 +209,7 @@ pub(crate) enum Variant {
 }
 
 /// What has to be compiled for heads of this size.
-pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
+pub fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
     let define = match variant {
         Variant::Plain => "HIPVIT_HEAD_DIM",
         Variant::Bias => "HIPVIT_BIAS_HEAD_DIM",
@@ -221,7 +221,7 @@ pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
 
 /// Keys from `left` before a query's position to `right` after it, without bound where `None`; `diagonal` is the position
 /// of query 0 among the keys. `key_mask` u8 `[images, keys]` may be 0.
-pub(crate) fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option<i32>) -> Visibility {
+pub fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option<i32>) -> Visibility {
     Visibility {
         key_mask,
         diagonal,

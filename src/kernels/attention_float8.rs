@@ -18,7 +18,7 @@ fn padded(head_dim: usize) -> Option<u32> {
 }
 
 /// What has to be compiled for heads of this size.
-pub(crate) fn unit(head_dim: usize) -> Option<Unit> {
+pub fn unit(head_dim: usize) -> Option<Unit> {
     padded(head_dim).map(|padded| Unit::of("attention_float8").with("HIPVIT_HEAD_DIM", padded))
 }
 

@@ -14,7 +14,7 @@ impl BiasActivationArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(
+    pub fn new(
         [x, bias, residual, out]: [u64; 4],
         [rows, channels]: [usize; 2],
         activation: Option<Activation>,

@@ -14,7 +14,7 @@ pub fn kernel_cache() -> Option<KernelCache> {
 
 /// `HIPVIT_CACHE_DIR`; else `hipvit` in `XDG_CACHE_HOME`, or in `.cache` of the home directory. `None` if
 /// `HIPVIT_CACHE_DIR` is empty, or there is no home: then nothing is kept.
-pub(crate) fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     find(|name| env::var_os(name), env::home_dir())
 }
 

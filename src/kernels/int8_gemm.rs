@@ -6,7 +6,7 @@ use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 use crate::ops::Activation;
 
 /// Whether an architecture has matrix cores for signed bytes that the kernel uses.
-pub(crate) fn has_int8_gemm(arch: &str) -> bool {
+pub fn has_int8_gemm(arch: &str) -> bool {
     if let Some(digits) = arch.strip_prefix("sm_") {
         let digits = digits.trim_end_matches(|c: char| !c.is_ascii_digit());
         return digits.parse().is_ok_and(|capability: u32| capability >= 80);

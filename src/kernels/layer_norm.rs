@@ -18,7 +18,7 @@ impl LayerNormArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(
+    pub fn new(
         [x, weight, bias, out]: [u64; 4],
         [rows, channels]: [usize; 2],
         epsilon: f32,
@@ -44,12 +44,12 @@ impl LayerNormArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, String> {
+    pub fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, String> {
         Self::new([x, weight, 0, out], extents, epsilon)
     }
 
     /// The same of x + `residual`, which is stored in `sum`.
-    pub(crate) fn of_sum(self, residual: u64, sum: u64) -> Self {
+    pub fn of_sum(self, residual: u64, sum: u64) -> Self {
         Self {
             residual,
             sum,

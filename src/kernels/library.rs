@@ -21,7 +21,7 @@ use crate::tensor::DType;
 
 /// What is compiled at once: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Unit {
+pub struct Unit {
     file: &'static str,
     /// A macro and its value, for a compiler at run time; code compiled ahead of time has all variants.
     define: Option<(&'static str, u32)>,
@@ -29,7 +29,7 @@ pub(crate) struct Unit {
 
 impl Unit {
     /// All of a kernel file.
-    pub(crate) fn of(file: &'static str) -> Self {
+    pub fn of(file: &'static str) -> Self {
         Self { file, define: None }
     }
 
@@ -86,7 +86,7 @@ impl<A, const SIZE: usize> Clone for Entry<A, SIZE> {
 }
 
 /// Kernels loaded on a device for one dtype.
-pub(crate) struct Kernels {
+pub struct Kernels {
     device: Device,
     dtype: DType,
     modules: HashMap<Unit, Module>,
@@ -100,7 +100,7 @@ impl Kernels {
     /// # Errors
     ///
     /// [`hip::Error::Compile`], [`hip::Error::NoCode`] or [`hip::Error::Provider`] if one cannot be compiled or loaded.
-    pub(crate) fn load(device: &Device, dtype: DType, units: impl IntoIterator<Item = Unit>) -> Result<Self> {
+    pub fn load(device: &Device, dtype: DType, units: impl IntoIterator<Item = Unit>) -> Result<Self> {
         let units: Vec<Unit> = units.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let mut modules = HashMap::new();
         for (unit, code) in code(device, dtype, units)? {
@@ -168,8 +168,7 @@ impl Kernels {
     /// # Errors
     ///
     /// As [`load`](Self::load); what was loaded is at hand.
-    #[cfg(feature = "validate")]
-    pub(crate) fn code(&self) -> Result<Vec<(String, Code)>> {
+    pub fn code(&self) -> Result<Vec<(String, Code)>> {
         let units: BTreeSet<Unit> = self.modules.keys().copied().collect();
         let code = code(&self.device, self.dtype, units.into_iter().collect())?;
         let named = |(unit, code): (Unit, Code)| (format!("{unit} {}", self.dtype), code);

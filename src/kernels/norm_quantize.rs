@@ -10,7 +10,7 @@ use super::{Access, KernelArguments, Launch, Target};
 impl NormQuantizeArgs {
     /// What `quantize`, of rows, makes of the result of `norm`, which is neither of a sum nor in FP8. Of the former x, and of the latter
     /// the result, are 0: it is not in memory.
-    pub(crate) fn new(norm: LayerNormArgs, quantize: QuantizeArgs) -> Self {
+    pub fn new(norm: LayerNormArgs, quantize: QuantizeArgs) -> Self {
         Self { norm, quantize }
     }
 }

@@ -14,7 +14,7 @@ use crate::ops::{PatchExtract, PixelLayout};
 /// [`PatchExtractArgs`] whose pixels are f32 `[images, 3, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(transparent)]
-pub(crate) struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
+pub struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
 
 impl PatchExtractArgs {
     /// The same pixels, normalised alike, in the order of the image: `[images, rows, columns, 3]`, as if all whole patches

@@ -38,7 +38,7 @@ impl QuantizeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, String> {
+    pub fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, String> {
         Ok(Self {
             ranges: scales,
             code: QuantizeCode::Float8Rows as u32,
@@ -53,11 +53,7 @@ impl QuantizeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn int8(
-        [x, out, ranges]: [u64; 3],
-        extents: [usize; 2],
-        levels: Levels,
-    ) -> Result<Self, String> {
+    pub fn int8([x, out, ranges]: [u64; 3], extents: [usize; 2], levels: Levels) -> Result<Self, String> {
         let (code, factor, zero) = match levels {
             Levels::Range => (QuantizeCode::Range, 0.0, 0),
             Levels::Magnitude => (QuantizeCode::Magnitude, 0.0, 0),

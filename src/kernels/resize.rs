@@ -15,14 +15,14 @@ use crate::error::Result;
 use crate::hip::{Access, Device, Launch, Operand, Stream};
 use crate::tensor::DType;
 
-pub(crate) use self::pass::DevicePass;
+pub use self::pass::DevicePass;
 
 /// Maximum number of images of a launch.
 const IMAGES: usize = RESIZE_IMAGES as usize;
 
 /// The kernels, loaded on a device.
 #[derive(Debug)]
-pub(crate) struct ResizeKernels(Kernels);
+pub struct ResizeKernels(Kernels);
 
 impl ResizeKernels {
     /// Loads them; compiles them if there is no code for the device.
@@ -30,7 +30,7 @@ impl ResizeKernels {
     /// # Errors
     ///
     /// They cannot be compiled or loaded.
-    pub(crate) fn load(device: &Device) -> Result<Self> {
+    pub fn load(device: &Device) -> Result<Self> {
         Kernels::load(device, DType::U8, [Unit::of("resize")]).map(Self)
     }
 
@@ -39,8 +39,7 @@ impl ResizeKernels {
     /// # Errors
     ///
     /// As there.
-    #[cfg(feature = "validate")]
-    pub(crate) fn code(&self) -> Result<Vec<(String, crate::hip::Code)>> {
+    pub fn code(&self) -> Result<Vec<(String, crate::hip::Code)>> {
         self.0.code()
     }
 
@@ -49,7 +48,7 @@ impl ResizeKernels {
     /// # Errors
     ///
     /// [`Error::Argument`] if an operand is too small or of another stream; what the driver says.
-    pub(crate) fn launch(&self, stream: &Stream, passes: &[ImagePass<'_>]) -> Result<()> {
+    pub fn launch(&self, stream: &Stream, passes: &[ImagePass<'_>]) -> Result<()> {
         let (mut nearest, mut horizontal, mut vertical) = (Part::default(), Part::default(), Part::default());
         for pass in passes {
             let operands = [pass.input, pass.output, pass.tables];
@@ -68,12 +67,12 @@ impl ResizeKernels {
 
 /// A pass over an image on the device: u8 `[height, width, 3]` from `input` to `output`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ImagePass<'a> {
-    pub(crate) pass: &'a DevicePass,
+pub struct ImagePass<'a> {
+    pub pass: &'a DevicePass,
     /// A copy of the pass's [tables](DevicePass::tables), at a multiple of 4 bytes.
-    pub(crate) tables: Operand<'a>,
-    pub(crate) input: Operand<'a>,
-    pub(crate) output: Operand<'a>,
+    pub tables: Operand<'a>,
+    pub input: Operand<'a>,
+    pub output: Operand<'a>,
 }
 
 /// The images that one kernel takes, with their operands.
@@ -285,9 +284,7 @@ mod tests {
 
     use super::pass::Geometry;
     use super::*;
-    use crate::image::{
-        Crop, Filter, Pass, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, noise,
-    };
+    use crate::image::{Crop, Filter, Pass, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule};
 
     const INPUT: u64 = 16;
 
@@ -401,7 +398,8 @@ mod tests {
             exact: bool,
             seed: u64,
         ) {
-            let image = noise(width, height, seed);
+            let bytes = (0..(3 * width * height) as u64).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]);
+            let image = RgbImage::new(width, height, bytes.collect()).unwrap();
             let resize = if exact { Resize::Exact { height: edge, width: 65 - edge } } else { Resize::Shortest { edge, longest: None } };
             let crop = Crop { height: crop, width: crop, rounding: Rounding::Torchvision, fill: [1, 2, 3] };
             let values = ValueRule { rescale: Rescale::None, normalize: None };

@@ -16,7 +16,7 @@ impl RopeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits, or the table has more tokens than there are.
-    pub(crate) fn new(
+    pub fn new(
         [x, table]: [u64; 2],
         [images, tokens, channels]: [usize; 3],
         [places, table_channels]: [usize; 2],

@@ -11,7 +11,7 @@ impl SoftmaxArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(
+    pub fn new(
         [x, out]: [u64; 2],
         [images, heads, queries, keys]: [usize; 4],
         visible: Visibility,

@@ -15,7 +15,7 @@ const DEPTH: usize = SPARSE_INDEX_DEPTH as usize;
 
 /// The order of a packed weight's indices, of the instructions that read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SparseOrder {
+pub enum SparseOrder {
     /// `v_smfmac_f32_16x16x32` of CDNA 3 and 4.
     Smfmac,
     /// `mma.sp` of NVIDIA GPUs from compute capability 8.0.
@@ -24,7 +24,7 @@ pub(crate) enum SparseOrder {
 
 impl SparseOrder {
     /// Of an architecture; `None` if it has no such instructions.
-    pub(crate) fn of(arch: &str) -> Option<Self> {
+    pub fn of(arch: &str) -> Option<Self> {
         match arch {
             "gfx942" | "gfx950" => Some(Self::Smfmac),
             _ => {
@@ -54,7 +54,7 @@ impl SparseOrder {
 }
 
 /// Where the indices of a weight `[n, k]` in 16 bits are, behind its first byte.
-pub(crate) fn sparse_indices_at(n: usize, k: usize) -> usize {
+pub fn sparse_indices_at(n: usize, k: usize) -> usize {
     (n * k).next_multiple_of(BYTES)
 }
 
@@ -63,7 +63,7 @@ fn indices_bytes(n: usize, k: usize) -> usize {
 }
 
 /// The bytes of a packed weight `[n, k]` in 16 bits: 9/16 of those of all its elements, where n and k are multiples of 16 and 64.
-pub(crate) fn sparse_bytes(n: usize, k: usize) -> usize {
+pub fn sparse_bytes(n: usize, k: usize) -> usize {
     sparse_indices_at(n, k) + indices_bytes(n, k)
 }
 
@@ -83,11 +83,7 @@ fn kept(four: &[f32]) -> Option<[usize; 2]> {
 }
 
 /// Packs a weight `[n, k]`: the elements that are kept, and their indices, in `order`. `None` if k is no multiple of 4 or more than two of some four are not 0.
-pub(crate) fn pack_sparse(
-    values: &[f32],
-    [n, k]: [usize; 2],
-    order: SparseOrder,
-) -> Option<(Vec<f32>, Vec<u8>)> {
+pub fn pack_sparse(values: &[f32], [n, k]: [usize; 2], order: SparseOrder) -> Option<(Vec<f32>, Vec<u8>)> {
     if k == 0 || !k.is_multiple_of(4) || values.len() != n * k {
         return None;
     }

@@ -15,7 +15,7 @@ impl SwiGluArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new([x, bias, out]: [u64; 3], [rows, channels]: [usize; 2]) -> Result<Self, String> {
+    pub fn new([x, bias, out]: [u64; 3], [rows, channels]: [usize; 2]) -> Result<Self, String> {
         Ok(Self {
             x,
             bias,

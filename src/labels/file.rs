@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{LabelSource, Labels};
-use crate::encoding::to_utf8;
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
+use hipvit_files::encoding::to_utf8;
+use hipvit_files::regular_file;
 
 /// The largest file that is read; the names of ImageNet-21k take less than a megabyte.
 const LARGEST: u64 = 64 << 20;

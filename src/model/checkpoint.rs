@@ -11,19 +11,19 @@ use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError};
 use serde_json::{Map, Value};
 
-pub(crate) use super::compressed_tensors::Format;
+pub use super::compressed_tensors::Format;
 use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
 use super::weights::{Stored, Weights};
 use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, embedded, from_bytes};
 use crate::error::{Error, Result};
-use crate::json;
 use crate::ops::Float8Scale;
 use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
+use hipvit_files::json;
 
 /// A model's files, opened.
 #[derive(Debug)]
-pub(crate) struct Checkpoint {
+pub struct Checkpoint {
     config: Document,
     preprocessor: Option<Document>,
     weights: Weights,
@@ -40,7 +40,7 @@ struct Sparse {
 
 /// What takes a tensor's place.
 #[derive(Clone, Debug)]
-pub(crate) enum Replacement {
+pub enum Replacement {
     /// The shape stays.
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each of its rows.
@@ -63,7 +63,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// As there; [`Error::Config`] if the model is quantised already.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
+    pub fn open(path: Option<&Path>) -> Result<Self> {
         let source = match path {
             Some(path) => Source::open(path)?,
             None => Source::Bytes(embedded()),
@@ -88,7 +88,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// [`Error::Tensor`] if there is none, or if it is not of type f64, f32, f16 or bf16.
-    pub(crate) fn tensor(&self, name: &str) -> Result<Tensor> {
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
         match self.weights.tensors().get(name) {
             Some(stored) => stored.tensor(name),
             None => Err(self.weights.missing(name, "the model needs it")),
@@ -101,7 +101,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// [`Error::Tensor`] if a value is none that the weight's type can have.
-    pub(crate) fn prune(&mut self, pruned: BTreeMap<String, Vec<f32>>, others: Vec<String>) -> Result<()> {
+    pub fn prune(&mut self, pruned: BTreeMap<String, Vec<f32>>, others: Vec<String>) -> Result<()> {
         for (name, values) in &pruned {
             let dtype = self.tensor(name)?.dtype();
             let stored = match dtype {
@@ -141,12 +141,12 @@ impl Checkpoint {
     }
 
     /// The file of the weights, or the directory.
-    pub(crate) fn place(&self) -> &Path {
+    pub fn place(&self) -> &Path {
         self.weights.place()
     }
 
     /// The bytes of all tensors.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let tensors = self.weights.tensors().values();
         tensors.map(|stored| stored.range.len() as u64).sum()
     }
@@ -157,7 +157,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// [`Error::Io`] naming the file that cannot be written.
-    pub(crate) fn write(
+    pub fn write(
         &self,
         directory: &Path,
         format: Format,
@@ -187,7 +187,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// As [`load`](super::load).
-    pub(crate) fn changed(
+    pub fn changed(
         &self,
         format: Format,
         replaced: &BTreeMap<String, Replacement>,

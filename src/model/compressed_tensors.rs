@@ -341,7 +341,7 @@ fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs>
 
 /// How layers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Format {
+pub enum Format {
     /// Weights with a scale for each output channel; activations by each token's range.
     Int8,
     /// Weights in FP8 (E4M3) with a scale for each output channel; activations stay as they are.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::json;
+use hipvit_files::json;
 
 /// Maximum size in a configuration, so that the product of two sizes cannot overflow.
 const LARGEST: u64 = 1 << 20;

@@ -13,8 +13,8 @@ use std::{env, fs};
 
 use super::timm;
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
 use crate::nearest::nearest;
+use hipvit_files::regular_file;
 
 const MAIN: &str = "main";
 

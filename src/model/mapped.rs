@@ -8,15 +8,15 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
 use crate::tensor::Bytes;
+use hipvit_files::regular_file;
 
 /// The file's bytes, read from disk on first access, and what is known of the file that was mapped.
 ///
 /// # Errors
 ///
 /// [`Error::Io`] if the file cannot be opened or mapped.
-pub(crate) fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
+pub fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
     let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
     let metadata = file.metadata().map_err(|source| Error::io(path, source))?;
     // SAFETY: the map is read-only and private to this process. It is invalidated only if another process truncates the

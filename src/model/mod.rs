@@ -47,17 +47,17 @@ use crate::outputs::Scores;
 use crate::tensor::{Bytes, DType};
 
 use bf16_layers::Bf16Layers;
-pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
+pub use checkpoint::{Checkpoint, Format, Replacement};
 pub use compressed_tensors::{Quantization, Sparsity};
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
-pub(crate) use mapped::map;
+pub use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
-pub(crate) use text::TextTower;
-#[cfg(feature = "serve")]
-pub(crate) use text::{Tokenizer, Tokens};
-pub(crate) use weight_file::WeightFile;
+pub use text::TextTower;
+#[cfg(feature = "text")]
+pub use text::{Tokenizer, Tokens};
+pub use weight_file::WeightFile;
 pub use weights::Ignored;
 use weights::Weights;
 

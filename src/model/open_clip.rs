@@ -13,10 +13,10 @@ use super::weights::Weights;
 use super::{Description, Family, Library};
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, TimmOptions};
-use crate::json::is_true;
 use crate::labels::Labels;
 use crate::ops::Activation;
 use crate::outputs::Scores;
+use hipvit_files::json::is_true;
 
 /// The key that tells open_clip's configuration from others.
 pub(super) const MODEL: &str = "model_cfg";
@@ -332,7 +332,7 @@ fn preprocess(config: Fields<'_>, [height, width]: [usize; 2]) -> Result<Preproc
         input_size: Some((height, width)),
         use_test_size: false,
     };
-    Preprocess::from_timm(file, &rules, &options)
+    Ok(Preprocess::from_timm(file, &rules, &options)?)
 }
 
 /// Whether the configuration has what open_clip's have.

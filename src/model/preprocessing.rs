@@ -15,7 +15,7 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
         input_size: Some((height, width)),
         use_test_size: false,
     };
-    Preprocess::from_timm(&config.file, rules, &options)
+    Ok(Preprocess::from_timm(&config.file, rules, &options)?)
 }
 
 /// Returns true if a model of timm that transformers wraps has a processor of transformers beside it. The wrapper's own processor is
@@ -106,7 +106,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
         rescale: Rescale::Multiply(rules.rescale()),
         normalize: Some((rules.mean().map(f64::from), rules.std().map(f64::from))),
     };
-    Preprocess::new(resize, crop, values)
+    Ok(Preprocess::new(resize, crop, values)?)
 }
 
 /// Rescaling, mean and standard deviation as the graph's first op.

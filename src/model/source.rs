@@ -14,9 +14,9 @@ use super::hub::{self, Repository, Snapshot};
 use super::weights::Weights;
 use super::{renames, timm};
 use crate::error::{Error, Result};
-use crate::foreign;
-use crate::hip::regular_file;
-use crate::json;
+use hipvit_files::foreign;
+use hipvit_files::json;
+use hipvit_files::regular_file;
 
 /// Maximum length of a JSON document in bytes. Parsing takes some 25 times as much memory.
 const LONGEST_JSON: u64 = 16 << 20;

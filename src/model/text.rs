@@ -39,9 +39,9 @@ use crate::outputs::Scores;
 use crate::tensor::Tensor;
 
 #[cfg(feature = "text")]
-pub(crate) use tokenizer::Tokenizer;
-#[cfg(feature = "serve")]
-pub(crate) use tokenizer::Tokens;
+pub use tokenizer::Tokenizer;
+#[cfg(feature = "text")]
+pub use tokenizer::Tokens;
 
 /// Maximum of a text tower's context, in tokens, and of its vocabulary: keeps a wrong configuration from requesting terabytes.
 const LARGEST_CONTEXT: usize = 1 << 13;
@@ -278,7 +278,7 @@ impl TextTower {
     ///
     /// [`Error::Config`] for a file that is missing or unusable.
     #[cfg(feature = "text")]
-    pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
         match &self.files {
             Some(files) => Tokenizer::load(files, &self.spec),
             None => Err(Error::argument(

@@ -14,10 +14,10 @@ use super::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Position
 use super::weights::Weights;
 use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
-use crate::json::is_true;
 use crate::ops::Activation;
 use architectures::{Arguments, EPSILON, Gating, GlobalPool, LAYER_NORM};
 use config::{Config, check_channels, stored_grid, truth};
+use hipvit_files::json::is_true;
 
 /// Arguments that only affect training or timm itself.
 const WITHOUT_EFFECT: &[&str] = &[

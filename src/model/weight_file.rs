@@ -10,7 +10,7 @@ use crate::tensor::Bytes;
 
 /// A weight file that is mapped.
 #[derive(Clone, Debug)]
-pub(crate) struct WeightFile {
+pub struct WeightFile {
     /// Without links.
     path: PathBuf,
     bytes: u64,

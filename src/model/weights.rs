@@ -14,9 +14,9 @@ use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
 use super::weight_file::WeightFile;
 use super::{hub, mapped, renames};
 use crate::error::{Error, Result};
-use crate::foreign;
 use crate::ops::Rounding;
 use crate::tensor::{Bytes, DType, Tensor};
+use hipvit_files::foreign;
 
 /// A tensor of the weight file that the model does not need.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -187,7 +187,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Tensor`] naming what is inconsistent.
-    pub(super) fn unpack(&mut self) -> Result<()> {
+    pub fn unpack(&mut self) -> Result<()> {
         if self.scheme.as_ref().is_some_and(|scheme| scheme.packed) {
             self.sparsity = compressed_tensors::unpack(&mut self.tensors)?;
         }
@@ -240,7 +240,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Io`] if it cannot be opened or mapped, else as [`add`](Self::add).
-    pub(super) fn map(&mut self, file: &Path) -> Result<()> {
+    pub fn map(&mut self, file: &Path) -> Result<()> {
         let (bytes, metadata) = mapped::map(file)?;
         self.add(file, &bytes)?;
         self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());

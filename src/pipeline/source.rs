@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ImageErrorKind, Result};
+use crate::ImageErrorKind;
+use crate::error::{Error, Result};
 use crate::image::{self, DecodeBuffers, DecodeOptions, Preprocess, RgbImage};
 #[cfg(doc)]
 use crate::session::ResizeOn;
@@ -67,19 +68,19 @@ impl Source {
     /// An unreadable file, or one that is not an image within the limits; [`Error::Image`] for [`Source::Pixels`], whose size
     /// only a model tells.
     pub fn decode(&self, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
-        match self {
-            Self::File(path) => image::open(path, options),
-            Self::Stdin => image::read("-", std::io::stdin().lock(), options),
-            Self::Bytes(name, bytes) => image::decode(name, bytes, options),
-            Self::Decoded(_, image) => Ok(image.clone()),
-            Self::Pixels(name, _) => Err(no_image(name)),
-        }
+        Ok(match self {
+            Self::File(path) => image::open(path, options)?,
+            Self::Stdin => image::read("-", std::io::stdin().lock(), options)?,
+            Self::Bytes(name, bytes) => image::decode(name, bytes, options)?,
+            Self::Decoded(_, image) => image.clone(),
+            Self::Pixels(name, _) => return Err(no_image(name)),
+        })
     }
 
     /// As [`decode`](Self::decode), in memory that is used again.
     pub(super) fn into_image(self, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
         match self {
-            Self::File(path) => image::open_in(&path, options, buffers),
+            Self::File(path) => Ok(image::open_in(&path, options, buffers)?),
             Self::Bytes(name, bytes) => {
                 buffers.permit = None;
                 let memory = std::mem::take(&mut buffers.pixels);

@@ -12,7 +12,7 @@ use super::parallelism::Parallelism;
 use super::{Device, Origin, ResizeOn, Session};
 use crate::error::Result;
 use crate::exec::GraphMode;
-use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse, Store};
+use crate::exec::select::{AllReduceKind, SelectOptions, Sparse, Store};
 use crate::graph::Optimizations;
 use crate::hip::{self, World};
 use crate::labels::Labels;
@@ -169,13 +169,6 @@ impl SessionBuilder {
     /// run fails, and the session is of no further use.
     pub fn collective_timeout(mut self, timeout: Duration) -> Self {
         self.select.collective_timeout = timeout;
-        self
-    }
-
-    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default. Within pipeline stages they do not, and [`Overlap::On`] is
-    /// an error.
-    pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.select.overlap = overlap;
         self
     }
 
@@ -354,7 +347,7 @@ impl SessionBuilder {
     }
 
     /// A session of a model that is loaded already.
-    pub(crate) fn of_model(&self, model: Model) -> Result<Session> {
+    pub fn of_model(&self, model: Model) -> Result<Session> {
         self.read(Origin::Bytes, || Ok(model))
     }
 

@@ -85,7 +85,7 @@ impl Device {
     }
 
     /// Opens the GPU that this selects, if it selects one.
-    pub(crate) fn open(self) -> Result<Place> {
+    pub fn open(self) -> Result<Place> {
         let gpu = |ordinal| Runtime::open()?.device(ordinal);
         match self {
             Self::Cpu => Ok(Place::Cpu { no_gpu: None }),
@@ -101,7 +101,7 @@ impl Device {
 }
 
 /// Where a [`Device`] turned out to be.
-pub(crate) enum Place {
+pub enum Place {
     Cpu {
         /// Why [`Device::Auto`] did not select a GPU.
         no_gpu: Option<Error>,

@@ -21,8 +21,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use self::builder::SessionBuilder;
-#[cfg(feature = "validate")]
-pub(crate) use self::device::Place;
+pub use self::device::Place;
 pub use self::device::{Device, ResizeOn};
 pub use self::devices::DeviceSet;
 pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
@@ -30,12 +29,12 @@ pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
 pub use self::plan_cache::PlanCache;
 use self::replicas::Replicas;
-pub(crate) use self::run::Submitted;
+pub use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 #[cfg(feature = "text")]
 pub use self::text::TextEmbeddings;
-#[cfg(feature = "serve")]
-pub(crate) use self::text::TextEncoder;
+#[cfg(feature = "text")]
+pub use self::text::TextEncoder;
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode, Replays};
@@ -152,7 +151,7 @@ impl Session {
     }
 
     /// The model as it was before all passes, with its weights, loaded again with another kind of input.
-    pub(crate) fn reload(&self, input: InputKind) -> Result<Model> {
+    pub fn reload(&self, input: InputKind) -> Result<Model> {
         let options = LoadOptions {
             input,
             ..self.loaded.load.clone()
@@ -214,7 +213,7 @@ impl Session {
     }
 
     /// How many batches are in flight at best, of which one each is on its way to a replica.
-    pub(crate) fn batches_in_flight(&self) -> usize {
+    pub fn batches_in_flight(&self) -> usize {
         self.loaded.replicas.len() * self.loaded.replicas.first().in_flight()
     }
 
@@ -261,7 +260,7 @@ impl Session {
     }
 
     /// Whether results that are NaN or infinite are errors.
-    pub(crate) fn is_strict(&self) -> bool {
+    pub fn is_strict(&self) -> bool {
         self.loaded.strict
     }
 
@@ -306,7 +305,7 @@ impl Session {
     }
 
     /// The executors of all devices.
-    pub(crate) fn executors(&self) -> &[Executor] {
+    pub fn executors(&self) -> &[Executor] {
         self.loaded.replicas.all()
     }
 

@@ -23,9 +23,10 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::graph::{self, Graph, Passes, Value};
 use crate::model::{self, WeightFile};
+use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
-use crate::{safetensors_file, temporary};
+use hipvit_files::temporary;
 
 /// Counted up when the file's form changes, or what the passes' code calls computes something else.
 const FORMAT: &str = "hipvit plan 2";

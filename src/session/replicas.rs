@@ -137,7 +137,6 @@ impl Replicas {
         each.reduce(|all, one| Replays {
             replayed_runs: all.replayed_runs + one.replayed_runs,
             eager_runs: all.eager_runs + one.eager_runs,
-            overlapped_runs: all.overlapped_runs + one.overlapped_runs,
             checked_runs: all.checked_runs + one.checked_runs,
             recomputed_runs: all.recomputed_runs + one.recomputed_runs,
             fallback: all.fallback.or(one.fallback),

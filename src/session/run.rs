@@ -131,8 +131,7 @@ impl Session {
 
     /// Runs as [`run_with`](Self::run_with) does. Results may be NaN or infinite also in a [strict](crate::SessionBuilder::strict) session: the
     /// caller checks each image's.
-    #[cfg(feature = "serve")]
-    pub(crate) fn run_unchecked<'a>(
+    pub fn run_unchecked<'a>(
         &self,
         input: impl Into<RunInput<'a>>,
         options: RunOptions<'_>,
@@ -322,7 +321,7 @@ impl Session {
     }
 
     /// The outputs for no image.
-    pub(crate) fn no_outputs(&self) -> Result<Outputs> {
+    pub fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
         let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
@@ -394,7 +393,7 @@ impl Session {
     }
 
     /// Memory for `images` images of the model's size, in a buffer for `capacity`.
-    pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
+    pub fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
         let executor = self.loaded.replicas.next_to_stage();
         executor.stage(images, capacity, self.image_elements())
     }
@@ -405,13 +404,13 @@ impl Session {
     }
 
     /// The bytes of an image's pixels at the model's size.
-    pub(crate) fn image_bytes(&self) -> usize {
+    pub fn image_bytes(&self) -> usize {
         self.image_elements()
     }
 
     /// Submits a run on `images` images. While the device has no memory for it, `wait_for_memory` is called with the
     /// error.
-    pub(crate) fn submit(
+    pub fn submit(
         &self,
         feed: RunFeed<'_>,
         images: usize,
@@ -449,7 +448,7 @@ impl Session {
     }
 
     /// Waits for a submitted run.
-    pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
+    pub fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
         let Submitted { run, images, slot } = submitted;
         let replicas = &self.loaded.replicas;
         let executor = &replicas.all()[slot.replica()];
@@ -460,7 +459,7 @@ impl Session {
 }
 
 /// A submitted run.
-pub(crate) struct Submitted {
+pub struct Submitted {
     pub(super) run: PendingRun,
     pub(super) images: usize,
     pub(super) slot: Slot,
@@ -502,10 +501,8 @@ fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
 }
 
 /// Collects results on the host, finite or not.
-#[cfg(feature = "serve")]
 struct Unchecked(Option<Outputs>);
 
-#[cfg(feature = "serve")]
 impl Collect for Unchecked {
     const ON_DEVICE: bool = false;
 

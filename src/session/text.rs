@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, HipExecutor};
 use crate::graph::plan::Plan;
 use crate::graph::{self, Float8, Graph, OutputKind, Passes};
-#[cfg(feature = "serve")]
 use crate::hip;
 use crate::model::TextTower;
 use crate::tensor::{DType, Input};
@@ -40,7 +39,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] if the model has none.
-    pub(crate) fn text_tower(&self) -> Result<&TextTower> {
+    pub fn text_tower(&self) -> Result<&TextTower> {
         self.loaded.text.as_ref().ok_or_else(|| {
             let reason = format!(
                 "{} has no text tower; a CLIP or SigLIP model with both towers has one, such as openai/clip-vit-base-patch32 \
@@ -101,7 +100,7 @@ impl Session {
 }
 
 /// A text tower that is ready to run: its weights are in the memory of the session's device.
-pub(crate) struct TextEncoder {
+pub struct TextEncoder {
     session: Session,
     executor: Executor,
     /// The optimised graph for `tokens` tokens.
@@ -119,8 +118,7 @@ impl TextEncoder {
     /// # Errors
     ///
     /// [`Error::Argument`] if the model has no text tower; an error of the device.
-    #[cfg(feature = "serve")]
-    pub(crate) fn new(session: &Session) -> Result<Self> {
+    pub fn new(session: &Session) -> Result<Self> {
         let tower = session.text_tower()?;
         Self::for_tokens(session, tower.needed(usize::MAX))
     }
@@ -159,7 +157,7 @@ impl TextEncoder {
     /// # Errors
     ///
     /// [`Error::Argument`] for a token that the model does not know; an error of the device.
-    pub(crate) fn embed(&self, ids: &[&[u32]]) -> Result<Array2<f32>> {
+    pub fn embed(&self, ids: &[&[u32]]) -> Result<Array2<f32>> {
         let tower = self.session.text_tower()?;
         let mut rows: Vec<f32> = Vec::new();
         for batch in ids.chunks(self.session.batch()) {
@@ -214,8 +212,7 @@ impl TextEncoder {
     }
 
     /// Returns the GPU that the text tower runs on, if it runs on one.
-    #[cfg(feature = "serve")]
-    pub(crate) fn gpu(&self) -> Option<&hip::Device> {
+    pub fn gpu(&self) -> Option<&hip::Device> {
         self.executor.gpu()
     }
 }

@@ -8,7 +8,6 @@ mod error;
 #[cfg(feature = "export")]
 pub mod export;
 mod provider;
-pub mod regular_file;
 pub mod rocprofiler;
 pub mod roctx;
 mod status;

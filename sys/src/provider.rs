@@ -10,8 +10,8 @@ use libloading::Library;
 
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
-use crate::regular_file;
 use crate::{Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
+use hipvit_files::regular_file;
 
 /// Where ROCm's installer puts it.
 const DEFAULT_ROCM: &str = "/opt/rocm";

@@ -1,4 +1,4 @@
-"""Runs the examples of docs/serving.md against `hipvit serve`. Usage: manual.py HIPVIT
+"""Runs the examples of docs/serving.md and docs/security.md against `hipvit serve`. Usage: manual.py HIPVIT
 
 A block ```console holds commands after `$ ` (a line that ends in \\ goes on, as does one that begins with four spaces), and what they
 print; … stands for any text. The command that ends in & starts the server, on a free port in place of 8000. A block ```python is run by this
@@ -20,7 +20,7 @@ hipvit = Path(sys.argv[1]).resolve()
 
 
 def blocks():
-    text = (ROOT / "docs/serving.md").read_text()
+    text = "".join((ROOT / "docs" / page).read_text() for page in ["serving.md", "security.md"])
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -89,14 +89,14 @@ def main():
                         continue
                     done = subprocess.run(["bash", "-c", command], cwd=work, env=environment, capture_output=True, text=True)
                     if done.returncode or not fits(shown, done.stdout):
-                        raise SystemExit(f"docs/serving.md:\n$ {command}\nprints\n{done.stdout}{done.stderr}\nnot\n{shown}")
+                        raise SystemExit(f"$ {command}\nprints\n{done.stdout}{done.stderr}\nnot\n{shown}")
         finally:
             if server:
                 server.terminate()
                 if server.wait(60):
                     print((work / "log").read_text(), file=sys.stderr)
                     raise SystemExit(f"the server ended with {server.returncode}")
-    print(f"docs/serving.md: {ran} examples work")
+    print(f"docs/serving.md, docs/security.md: {ran} examples work")
 
 
 main()

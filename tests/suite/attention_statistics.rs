@@ -1,9 +1,9 @@
 //! Statistics of attention's softmax as a model runs, against the attention maps that `explain` computes on the host.
 
-use hipvit::explain::Explainer;
 use hipvit::image::{Limits, open};
 use hipvit::reference::model_tolerance;
 use hipvit::{AttentionStatistics, DType, Device, Outputs, Session};
+use hipvit_explain::Explainer;
 use safetensors::SafeTensors;
 use serde_json::Value;
 

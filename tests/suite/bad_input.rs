@@ -73,10 +73,12 @@ fn broken_images_are_refused() {
 #[test]
 fn the_error_of_an_image_has_a_kind() {
     use ImageErrorKind::{Damaged, Size, TooLarge, Truncated, Unsupported};
-    let kind = |result: Result<RgbImage, Error>| match result {
-        Err(Error::Image { kind, .. }) => kind,
-        other => panic!("{other:?}"),
-    };
+    fn kind(result: Result<RgbImage, impl Into<Error>>) -> ImageErrorKind {
+        match result.map_err(Into::into) {
+            Err(Error::Image { kind, .. }) => kind,
+            other => panic!("{other:?}"),
+        }
+    }
     let limits = Limits::default();
     let of = |bytes: &[u8]| kind(decode("x", bytes, limits));
     assert_eq!(of(b"no image at all"), Unsupported);
@@ -104,7 +106,10 @@ fn the_error_of_an_image_has_a_kind() {
     let session = Session::tinyvit32().unwrap();
     assert_eq!(kind(sliver.resize(&image, session.preprocess())), Size);
     let missing = hipvit::image::open("no such file", limits);
-    assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
+    assert!(
+        matches!(missing, Err(hipvit::image::Error::Io { .. })),
+        "{missing:?}"
+    );
 }
 
 #[test]

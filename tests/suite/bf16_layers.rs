@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use hipvit::image::{Limits, RgbImage};
-use hipvit::quantize::{Options, Precision, Report, quantize};
 use hipvit::{DType, Device, Session};
+use hipvit_quantize::{Options, Precision, Report, quantize};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};

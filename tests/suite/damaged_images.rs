@@ -268,7 +268,7 @@ fn files_that_are_not_images_say_what_they_are() {
         assert!(
             matches!(
                 error,
-                Error::Image {
+                hipvit::image::Error::Image {
                     kind: ImageErrorKind::Unsupported,
                     ..
                 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use hipvit::Session;
-use hipvit::explain::{ExplainOptions, Explainer, Method};
 use hipvit::image::{Limits, open};
+use hipvit_explain::{ExplainOptions, Explainer, Method};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -284,7 +284,7 @@ fn a_session_explains_its_result() {
     let seven = open(at(SEVEN), Limits::default()).unwrap();
     let logits = session.run([&seven]).unwrap().logits().unwrap().clone();
     for class in [None, Some(7), Some(1)] {
-        let explanation = session.explain(&seven, class).unwrap();
+        let explanation = hipvit_explain::explain(&session, &seven, class).unwrap();
         let logit = f64::from(logits[[0, class.unwrap_or(7)]]);
         let output = explanation.attribution.output;
         assert!((output - logit).abs() < 1e-4, "{output}, executor's {logit}");
@@ -292,7 +292,9 @@ fn a_session_explains_its_result() {
     let config = fs::read(at("assets/tinyvit32/config.json")).unwrap();
     let weights = fs::read(at("assets/tinyvit32/model.safetensors")).unwrap();
     let from_bytes = Session::from_bytes(config, weights, None).unwrap();
-    let error = from_bytes.explain(&seven, None).unwrap_err().to_string();
+    let error = hipvit_explain::explain(&from_bytes, &seven, None)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("from bytes"), "{error}");
 }
 

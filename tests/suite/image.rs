@@ -7,7 +7,7 @@ use serde_json::json;
 
 #[test]
 fn a_file_becomes_pixel_values() {
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/image/samples");
+    let samples = crate::at("tests/data/image/samples");
     let cfg =
         json!({"input_size": [3, 16, 24], "crop_pct": 1.0, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]});
     let rule = Preprocess::from_timm(Path::new("config.json"), &cfg, &TimmOptions::default()).unwrap();

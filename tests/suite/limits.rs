@@ -37,9 +37,9 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-fn reason(result: Result<hipvit::image::RgbImage, Error>) -> (ImageErrorKind, String) {
+fn reason(result: Result<hipvit::image::RgbImage, hipvit::image::Error>) -> (ImageErrorKind, String) {
     match result {
-        Err(Error::Image { kind, reason, .. }) => (kind, reason),
+        Err(hipvit::image::Error::Image { kind, reason, .. }) => (kind, reason),
         other => panic!("{other:?}"),
     }
 }
@@ -335,7 +335,10 @@ fn webp_of_groups(groups: u32, group: impl Fn(&mut Bits)) -> Vec<u8> {
 }
 
 /// The result under a limit on memory, and the most bytes that were allocated.
-fn decode_within(max_memory: u64, file: &[u8]) -> (Result<hipvit::image::RgbImage, Error>, u64) {
+fn decode_within(
+    max_memory: u64,
+    file: &[u8],
+) -> (Result<hipvit::image::RgbImage, hipvit::image::Error>, u64) {
     let limits = Limits {
         max_memory,
         ..Limits::default()

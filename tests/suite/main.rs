@@ -41,7 +41,6 @@ mod profile;
 mod pull;
 mod quantize;
 mod resume;
-#[cfg(feature = "serve")]
 mod serve;
 mod session;
 mod sparse;
@@ -54,8 +53,19 @@ mod zero_shot;
 
 use std::path::{Path, PathBuf};
 
-/// A path below the package's root: cargo's, or where the environment says it is, for a binary that was carried away.
+/// Runs the tests in the repository's root, whose paths they and the programs that they start are given.
+#[ctor::ctor(unsafe)]
+fn start_in_root() {
+    std::env::set_current_dir(at("")).expect("the repository's root is a folder");
+}
+
+/// A path below the repository's root. A binary that was carried to another machine finds it by `CARGO_MANIFEST_DIR`, the folder
+/// of the package hipvit-cli there.
 fn at(path: impl AsRef<Path>) -> PathBuf {
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    Path::new(&root).join(path)
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let root = Path::new(&package)
+        .ancestors()
+        .nth(2)
+        .expect("the package is in crates/cli");
+    root.join(path)
 }

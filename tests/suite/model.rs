@@ -14,9 +14,7 @@ use serde_json::Value;
 mod refusals;
 
 fn golden(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(case)
+    crate::at("tests/golden").join(case)
 }
 
 fn read_json(path: &Path) -> Value {
@@ -167,7 +165,7 @@ fn the_embedded_model_and_its_directory_are_one() {
     );
     assert_eq!(model.labels.get(10), "?");
 
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    let root = crate::at("assets");
     let bytes = fs::read(root.join("digits/heldout.safetensors")).unwrap();
     let heldout = SafeTensors::deserialize(&bytes).unwrap();
     let batch = 6;

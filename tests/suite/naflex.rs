@@ -246,6 +246,6 @@ fn what_such_a_model_does_not_take_is_refused() {
     );
     let values = message(Session::builder().input(InputKind::PixelValues));
     assert!(values.contains("any aspect ratio"), "{values}");
-    let explained = hipvit::explain::Explainer::load(&path).unwrap_err().to_string();
+    let explained = hipvit_explain::Explainer::load(&path).unwrap_err().to_string();
     assert!(explained.contains("any aspect ratio"), "{explained}");
 }

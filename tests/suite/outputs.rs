@@ -136,7 +136,6 @@ fn embeddings_are_the_same_in_every_format() {
     }
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn parquet_has_a_list_for_each_image() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -156,20 +155,6 @@ fn parquet_has_a_list_for_each_image() {
         let values: Vec<f32> = (0..list.len()).map(|i| list.get_float(i).unwrap()).collect();
         assert_eq!(values, expected);
     }
-}
-
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn without_the_feature_parquet_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let output = write("embed", &[], &folder.path().join("e.parquet"));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output).contains("--features parquet"),
-        "{}",
-        stderr(&output)
-    );
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -123,9 +123,6 @@ fn an_interrupted_run_is_resumed_in_every_form() {
             &["r.csv"]
         };
         for form in forms {
-            if cfg!(not(feature = "parquet")) && form.ends_with(".parquet") {
-                continue;
-            }
             let whole = run(folder, &["embed"], &["-o", form]).output().unwrap();
             assert_eq!(whole.status.code(), Some(1));
             let names = folder.join("r.names.txt");

@@ -7,8 +7,8 @@ use std::path::Path;
 use hipvit::evaluate::{LabelledSet, evaluate};
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::{self, LoadOptions};
-use hipvit::quantize::{Options, Precision, Report, Sparsity, quantize};
 use hipvit::{DType, Device, Session};
+use hipvit_quantize::{Options, Precision, Report, Sparsity, quantize};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 

@@ -17,7 +17,6 @@ pub mod non_finite;
 pub mod op;
 mod optimize;
 mod passes;
-pub mod patch_grid;
 pub mod plan;
 pub mod reference;
 mod rewrite;
@@ -28,6 +27,8 @@ pub mod tensor;
 #[cfg(test)]
 mod tests;
 mod verify;
+
+pub use hipvit_image::patch_grid;
 
 pub use dtype::DType;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use hipvit_sys::regular_file;
+use hipvit_files::regular_file;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};

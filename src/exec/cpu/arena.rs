@@ -41,7 +41,7 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::Argument`] if there is no memory for it.
-    pub(crate) fn with_margin(plan: &Plan, margin: usize, value: f32) -> Result<Self> {
+    pub fn with_margin(plan: &Plan, margin: usize, value: f32) -> Result<Self> {
         let mut arena = Self {
             values: Vec::new(),
             margin,
@@ -51,7 +51,7 @@ impl Arena {
     }
 
     /// The elements that `plan` needs, between the margins.
-    pub(crate) fn with_margins(&self, plan: &Plan) -> &[f32] {
+    pub fn with_margins(&self, plan: &Plan) -> &[f32] {
         let start = self.start();
         &self.values[start - self.margin..start + len(plan) + self.margin]
     }

@@ -24,7 +24,7 @@ use crate::tensor::{DType, Input};
 pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
 
 /// The precisions that the CPU computes in.
-pub(crate) const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Runs plans of one graph on the CPU. Can be shared: any number of threads may run it at once, each with an
 /// [`Arena`] of its own.

@@ -14,7 +14,7 @@ use crate::tensor::Input;
 use crate::timing::Timing;
 
 /// What a run takes its input from.
-pub(crate) enum RunFeed<'a> {
+pub enum RunFeed<'a> {
     /// What the caller has.
     Input(Input<'a>),
     /// Pixels in memory that this executor gave.
@@ -26,7 +26,7 @@ pub(crate) enum RunFeed<'a> {
 }
 
 /// The memory for a run.
-pub(crate) enum Reservation {
+pub enum Reservation {
     Cpu(Arc<Plan>),
     Hip(Box<Reserved<Arc<Plan>>>),
     Tensor(Arc<Plan>),
@@ -45,7 +45,7 @@ impl RunFeed<'_> {
 }
 
 /// A run that was submitted.
-pub(crate) enum PendingRun {
+pub enum PendingRun {
     /// It has ended.
     Ready {
         outputs: Vec<(OutputKind, Array2<f32>)>,

@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 256;
 
 /// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
 #[derive(Debug)]
-pub(crate) struct HostConstants {
+pub struct HostConstants {
     pub(super) bytes: Vec<u8>,
     pub(super) offsets: HashMap<ValueId, usize>,
     /// Of each step of FP8, by its bits.
@@ -253,7 +253,7 @@ impl Constants {
 }
 
 /// Appends values, rounded to `dtype`, as the device reads them.
-pub(crate) fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
+pub fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     match dtype {
         DType::F16 => bytes.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_ne_bytes())),
         DType::BF16 => bytes.extend(values.iter().flat_map(|&v| bf16::from_f32(v).to_ne_bytes())),
@@ -269,7 +269,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
 }
 
 /// Elements of `dtype` as f32.
-pub(crate) fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
+pub fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => halves(bytes).map(|b| f16::from_bits(b).to_f32()).collect(),
         DType::BF16 => halves(bytes).map(|b| bf16::from_bits(b).to_f32()).collect(),

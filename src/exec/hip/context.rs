@@ -121,7 +121,7 @@ impl ExecutionContext {
     }
 
     /// Submits the resizing of `images` into the input buffer.
-    pub(super) fn resize(
+    pub fn resize(
         &mut self,
         resize: &DeviceResize,
         images: Images<'_>,

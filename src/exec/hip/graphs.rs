@@ -53,9 +53,6 @@ pub struct Replays {
     pub replayed_runs: u64,
     /// Runs whose steps were submitted one by one.
     pub eager_runs: u64,
-    /// Of these, runs of a tensor-parallel model whose sums [overlapped](crate::Overlap) with computation.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub overlapped_runs: u64,
     /// Replays whose results were compared with those of the steps.
     pub checked_runs: u64,
     /// Replays that were wrong, and whose results were replaced by those of the steps.
@@ -70,10 +67,6 @@ pub struct Replays {
     pub no_direct: Option<String>,
 }
 
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 /// One line: how many runs of either kind, and why no more are replayed.
 impl fmt::Display for Replays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,9 +75,6 @@ impl fmt::Display for Replays {
             "{:<15} {:>10} runs replayed, {} step by step",
             "HIP graphs", self.replayed_runs, self.eager_runs
         )?;
-        if self.overlapped_runs > 0 {
-            write!(f, " ({} with sums overlapped)", self.overlapped_runs)?;
-        }
         if let Some(reason) = &self.fallback {
             write!(f, ": {reason}")?;
         }

@@ -20,7 +20,7 @@ impl HipExecutor {
     /// # Errors
     ///
     /// As for [`Executor::run`](crate::exec::Executor::run).
-    pub(crate) fn run_guarded(
+    pub fn run_guarded(
         &self,
         plan: &Plan,
         input: Input<'_>,

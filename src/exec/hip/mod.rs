@@ -25,7 +25,6 @@ mod hipsparselt;
 mod libraries;
 mod lower;
 mod miopen;
-mod overlap;
 mod pipeline;
 mod preprocess;
 mod problem;
@@ -49,7 +48,7 @@ use parking_lot::Mutex;
 
 use self::clock::Anchor;
 use self::constants::Constants;
-pub(crate) use self::constants::{HostConstants, append, unpack};
+pub use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 pub(super) use self::feed::Feed;
 use self::feed::Uploaded;
@@ -83,8 +82,8 @@ pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
 pub(crate) use self::reserve::Reserved;
 use self::run::results;
 pub(super) use self::run::{Finished, KeepResult};
-pub(crate) use self::run::{Running, Submission};
-pub(crate) use self::tensor::Processes;
+pub use self::run::{Running, Submission};
+pub use self::tensor::Processes;
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
 pub(super) use self::tensor::{TensorFinished, TensorRun};
@@ -120,7 +119,6 @@ pub struct HipExecutor {
     anchor: Mutex<Option<Anchor>>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
-    overlapped_runs: AtomicU64,
     checked_runs: AtomicU64,
     recomputed_runs: AtomicU64,
 }
@@ -252,7 +250,6 @@ impl HipExecutor {
             anchor: Mutex::default(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
-            overlapped_runs: AtomicU64::new(0),
             checked_runs: AtomicU64::new(0),
             recomputed_runs: AtomicU64::new(0),
         })
@@ -354,7 +351,6 @@ impl HipExecutor {
     /// # Errors
     ///
     /// It cannot be had again.
-    #[cfg(feature = "validate")]
     pub fn code(&self) -> Result<Vec<(String, hip::Code)>> {
         self.kernels.code()
     }
@@ -364,7 +360,6 @@ impl HipExecutor {
         Replays {
             replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
             eager_runs: self.eager_runs.load(Ordering::Relaxed),
-            overlapped_runs: self.overlapped_runs.load(Ordering::Relaxed),
             checked_runs: self.checked_runs.load(Ordering::Relaxed),
             recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),

@@ -165,12 +165,6 @@ impl PipelineExecutor {
         first.ok_or_else(|| Error::argument("pipeline", "has no stage"))
     }
 
-    /// The first stage's plan for `batch` images: the model's, if there is one stage.
-    pub(super) fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
-        let missing = || Error::argument("pipeline", "has no stage");
-        self.stages.first().ok_or_else(missing)?.plan(batch)
-    }
-
     /// Memory for a run of `batch` images on all stages.
     pub(in crate::exec) fn reserve(&self, batch: usize) -> Result<PipelineReserved> {
         let reserved = self

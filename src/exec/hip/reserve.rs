@@ -6,7 +6,6 @@ use parking_lot::MutexGuard;
 
 use super::HipExecutor;
 use super::context::ExecutionContext;
-use super::tensor::RankStream;
 use crate::error::{Error, Result};
 use crate::graph::plan::Plan;
 use crate::hip;
@@ -27,15 +26,6 @@ impl<P> Reserved<P> {
 impl HipExecutor {
     /// A context with all the device memory that a run of `plan` needs.
     pub(in crate::exec) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
-        self.reserve_on(plan, self.rank.as_ref().map(|rank| &rank.first))
-    }
-
-    /// The same on a rank's stream.
-    pub(super) fn reserve_on<P: Deref<Target = Plan>>(
-        &self,
-        plan: P,
-        on: Option<&RankStream>,
-    ) -> Result<Reserved<P>> {
         if plan.dtype() != self.dtype {
             let reason = format!(
                 "the plan requires {}, the executor has {}",
@@ -44,7 +34,7 @@ impl HipExecutor {
             );
             return Err(Error::argument("dtype", reason));
         }
-        let mut context = self.context(&plan, on);
+        let mut context = self.context(&plan);
         let again = match &self.rank {
             // All or none, so that all ranks keep the same contexts, with the same captured graphs.
             Some(_) => !self.agree(context.is_ok()),
@@ -55,7 +45,7 @@ impl HipExecutor {
             // Idle contexts may hold the missing memory.
             let idle = std::mem::take(&mut *self.contexts());
             drop(idle);
-            context = self.context(&plan, on);
+            context = self.context(&plan);
             if self.rank.is_some() && !self.agree(context.is_ok()) {
                 context = Err(context.err().unwrap_or(Error::Argument {
                     what: OTHER_RANK,
@@ -67,21 +57,19 @@ impl HipExecutor {
         Ok(Reserved { plan, context })
     }
 
-    fn context(&self, plan: &Plan, on: Option<&RankStream>) -> Result<ExecutionContext> {
+    fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
         let allocating = timeline::span(Activity::Allocate);
         let input = plan.input_bytes();
-        let idle = {
-            let mut contexts = self.contexts();
-            let fits = |context: &ExecutionContext| on.is_none_or(|on| context.stream == *on.comm.stream());
-            let found = contexts.iter().rposition(fits);
-            found.map(|index| contexts.swap_remove(index))
-        };
+        let idle = self.contexts().pop();
         let mut context = match idle {
             Some(mut context) => {
                 context.fit(plan, input)?;
                 context
             }
-            None => ExecutionContext::new(&self.device, plan, input, on)?,
+            None => {
+                let on = self.rank.as_ref().map(|rank| &rank.on);
+                ExecutionContext::new(&self.device, plan, input, on)?
+            }
         };
         drop(allocating);
         let _span = timeline::span(Activity::Select);

@@ -22,13 +22,13 @@ use crate::timeline::{self, Activity};
 
 /// How a run is carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Submission {
+pub struct Submission {
     /// Each stage is timed.
-    pub(crate) timed: bool,
+    pub timed: bool,
     /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
-    pub(crate) sleeps: bool,
+    pub sleeps: bool,
     /// Results stay on the device: to the host go logits and embeddings alone, which tell whether a replay wrote them.
-    pub(crate) on_device: bool,
+    pub on_device: bool,
 }
 
 /// What [`HipExecutor::finish_on_device`] gives results to.
@@ -41,18 +41,8 @@ pub(in crate::exec) struct Finished {
     pub(in crate::exec) memory: Vec<PinnedBuffer<u8>>,
 }
 
-/// A run whose input is on its way, and whose steps come next.
-pub(super) struct Begun<P> {
-    uploads: VecDeque<Uploaded>,
-    entry: Stage<'static>,
-    clock: Option<Clock>,
-    anchor: Option<Anchor>,
-    pub(super) plan: P,
-    pub(super) context: ExecutionContext,
-}
-
 /// A run that was submitted. Dropping it waits for its copies.
-pub(crate) struct Running<P> {
+pub struct Running<P> {
     uploads: VecDeque<Uploaded>,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
     /// What provided the input.
@@ -142,33 +132,6 @@ impl HipExecutor {
         threads: &ThreadPool,
         how: Submission,
     ) -> Result<Running<P>> {
-        let mut begun = self.begin(reserved, feed, threads, how)?;
-        let Begun {
-            plan, context, clock, ..
-        } = &mut begun;
-        let submitted = match &self.turn {
-            None => self.compute(context, plan, clock)?,
-            Some(turn) => {
-                let mut last = turn.lock();
-                if let Some(last) = &*last {
-                    context.stream.wait(last)?;
-                }
-                let submitted = self.compute(context, plan, clock)?;
-                *last = Some(context.stream.mark()?);
-                submitted
-            }
-        };
-        self.end(begun, submitted, how)
-    }
-
-    /// Submits a run's input.
-    pub(super) fn begin<P: Deref<Target = Plan>>(
-        &self,
-        reserved: Reserved<P>,
-        feed: Feed<'_>,
-        threads: &ThreadPool,
-        how: Submission,
-    ) -> Result<Begun<P>> {
         let Reserved { plan, mut context } = reserved;
         // A context with an error is dropped.
         let anchor = self.anchor()?.filter(|_| how.timed);
@@ -179,31 +142,18 @@ impl HipExecutor {
             _ => Stage::Upload,
         };
         let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
-        Ok(Begun {
-            uploads,
-            entry,
-            clock,
-            anchor,
-            plan,
-            context,
-        })
-    }
-
-    /// Submits the copies of the results, once its steps are submitted.
-    pub(super) fn end<P: Deref<Target = Plan>>(
-        &self,
-        begun: Begun<P>,
-        submitted: Submitted,
-        how: Submission,
-    ) -> Result<Running<P>> {
-        let Begun {
-            uploads,
-            entry,
-            mut clock,
-            anchor,
-            plan,
-            mut context,
-        } = begun;
+        let submitted = match &self.turn {
+            None => self.compute(&mut context, &plan, &mut clock)?,
+            Some(turn) => {
+                let mut last = turn.lock();
+                if let Some(last) = &*last {
+                    context.stream.wait(last)?;
+                }
+                let submitted = self.compute(&mut context, &plan, &mut clock)?;
+                *last = Some(context.stream.mark()?);
+                submitted
+            }
+        };
         if let Some(copy) = &mut context.memory.handed_on
             && let Some(id) = boundary(&plan)
         {

@@ -14,7 +14,7 @@ use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Event, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::kernels::KernelCall;
 use crate::ops::Op;
 use crate::timeline::{self, Activity};
@@ -329,35 +329,6 @@ impl<'a> Steps<'a> {
             libraries: &mut context.libraries,
             clock: None,
         }
-    }
-
-    /// Submits the steps from number `from` on, up to and with the next sum over the ranks and a norm that is part of it, which waits for the event `after`, of
-    /// another stream. What is left begins at the number that it returns; with an event behind the sum, if there was one.
-    pub(super) fn enqueue_to_sum(
-        &mut self,
-        stream: &Stream,
-        from: usize,
-        after: Option<&Event>,
-    ) -> Result<(usize, Option<Event>)> {
-        let Self { executor, plan, .. } = *self;
-        let regions = executor.regions(self.memory);
-        for (index, step) in plan.steps().iter().enumerate().skip(from) {
-            let sums = matches!(plan.node(step).op, Op::AllReduce(_));
-            if let (true, Some(after)) = (sums, after) {
-                stream.wait(after)?;
-            }
-            // As in a batch of this size that is not a half.
-            if let Some(next) = plan.steps().get(index + 1)
-                && executor.submit_sum_and_norm(plan, [step, next], &regions, self.libraries)?
-            {
-                return Ok((index + 2, Some(stream.mark()?)));
-            }
-            executor.submit_step(plan, step, &regions, self.libraries)?;
-            if sums {
-                return Ok((index + 1, Some(stream.mark()?)));
-            }
-        }
-        Ok((plan.steps().len(), None))
     }
 }
 

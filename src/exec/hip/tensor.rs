@@ -6,9 +6,8 @@
 //! and hands on to the same rank of the next stage, so that each link carries one copy and nobody waits for a broadcast.
 //!
 //! All threads do the same in the same order, which the first one decides: it takes a run if one more may be in flight, and else waits for
-//! the oldest. Of a model that is not a pipeline one run is in flight at a time: latency is what tensor parallelism is for. Where messages
-//! are large, such a run is two halves, whose sums [overlap](super::overlap) with computation. A rank that fails stops the others, and every
-//! run from then on is an error that names it.
+//! the oldest. Of a model that is not a pipeline one run is in flight at a time: latency is what tensor parallelism is for. A rank that
+//! fails stops the others, and every run from then on is an error that names it.
 //!
 //! Ranks may also be [processes], each with one rank, which do the same in the same order as rank 0's process tells them.
 
@@ -32,7 +31,7 @@ use self::agreement::Agreement;
 use self::group::{Group, Streams};
 use self::link::Links;
 use self::processes::Connected;
-pub(crate) use self::processes::Processes;
+pub use self::processes::Processes;
 use self::spin::spin;
 use self::worker::{Other, Worker};
 use super::direct::DirectRank;
@@ -76,7 +75,7 @@ pub(in crate::exec) struct Rank {
     count: usize,
     /// Its name in errors.
     gpu: String,
-    pub(super) first: RankStream,
+    pub(super) on: RankStream,
     pub(super) agreement: Arc<Agreement>,
 }
 
@@ -160,12 +159,12 @@ impl TensorExecutor {
         }
         let parts = stages(graph, pipeline)?;
         let several = pipeline > 1;
-        let first = devices
+        let streams = devices
             .chunks(ranks)
             .map(|devices| Streams::new(devices, dtype, configure.1, several))
             .collect::<Result<Vec<_>>>()?;
         let gpus = devices.iter().map(|device| device.name().to_owned()).collect();
-        let group = Arc::new(Group::new(first, gpus, Links::Here));
+        let group = Arc::new(Group::new(streams, gpus, Links::Here));
         let mut workers = Vec::with_capacity(ranks);
         for rank in 0..ranks {
             let shares = shard_stages(&parts, rank, ranks)?.into_iter().enumerate();
@@ -239,7 +238,7 @@ impl TensorExecutor {
     /// The bytes that the weights on each of the [devices](Self::devices) take.
     pub fn weight_bytes(&self) -> Vec<usize> {
         let of_ranks: Vec<Vec<usize>> = self.ranks.iter().map(|rank| rank.weight_bytes()).collect();
-        let stages = 0..self.group.first.len();
+        let stages = 0..self.group.stages.len();
         stages
             .flat_map(|stage| of_ranks.iter().map(move |bytes| bytes[stage]))
             .collect()
@@ -247,7 +246,7 @@ impl TensorExecutor {
 
     /// How many batches are in flight at best, with those that wait for the ranks.
     pub(in crate::exec) fn in_flight(&self) -> usize {
-        self.group.first.len() + 1
+        self.group.stages.len() + 1
     }
 
     /// How the runs so far were carried out.

@@ -23,7 +23,7 @@ use crate::kernels::has_int8_gemm;
 
 pub use self::candidate::{Candidate, Origin};
 pub use self::confirm::{PackedLayer, WholeModel};
-pub use self::options::{AllReduceKind, Overlap, SelectOptions, Sparse};
+pub use self::options::{AllReduceKind, SelectOptions, Sparse};
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};

@@ -18,8 +18,6 @@ pub struct SelectOptions {
     pub all_reduce: AllReduceKind,
     /// Maximum time that a GPU waits for the others.
     pub collective_timeout: Duration,
-    /// Whether such sums overlap with computation.
-    pub overlap: Overlap,
     /// Which 2:4 sparse weights stay packed.
     pub sparse: Sparse,
 }
@@ -32,7 +30,6 @@ impl Default for SelectOptions {
             reproducible: false,
             all_reduce: AllReduceKind::default(),
             collective_timeout: Duration::from_secs(300),
-            overlap: Overlap::default(),
             sparse: Sparse::default(),
         }
     }
@@ -63,48 +60,6 @@ impl FromStr for AllReduceKind {
                 ("direct", Self::Direct),
                 ("library", Self::Library),
             ],
-        )
-    }
-}
-
-/// Whether the sums over the GPUs of a tensor-parallel model overlap with computation: a batch is run as two halves, each on a stream of
-/// its own, so that one half computes while the other's sums are under way. Each half's images have the bits of a batch of its size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Overlap {
-    /// Where a sum's message is large: from 16 MiB on.
-    #[default]
-    Auto,
-    /// In every batch of two images and more. Its steps are submitted one by one, not as a captured graph.
-    On,
-    /// Never.
-    Off,
-}
-
-impl Overlap {
-    /// The smallest message, of a whole batch, whose sums overlap unless asked for. By the model of docs/scaling.md, not measured: half of
-    /// it takes RCCL about as long as a half's layers between two sums.
-    const FROM: usize = 16 << 20;
-
-    /// Whether a batch of `images` is run as halves, whose largest message has these bytes.
-    pub(in crate::exec) fn applies(self, images: usize, message: usize) -> bool {
-        images > 1
-            && match self {
-                Self::Auto => message >= Self::FROM,
-                Self::On => message > 0,
-                Self::Off => false,
-            }
-    }
-}
-
-impl FromStr for Overlap {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "overlap",
-            text,
-            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
         )
     }
 }

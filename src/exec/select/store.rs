@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem, WholeModel};
 use crate::error::{Error, Result};
-use crate::hip::{DType, regular_file};
+use crate::hip::DType;
 use crate::kernels::cache_folder;
 use crate::ops::Activation;
-use crate::temporary;
+use hipvit_files::regular_file;
+use hipvit_files::temporary;
 
 const FORMAT: &str = "hipvit.selection/1";
 

@@ -8,7 +8,7 @@ use crate::image::{Axis, Pass};
 
 /// A [`Pass`] over images of one size, with its tables for the device.
 #[derive(Debug)]
-pub(crate) struct DevicePass {
+pub struct DevicePass {
     pub(super) geometry: Geometry,
     tables: Vec<u32>,
 }
@@ -19,13 +19,13 @@ impl DevicePass {
     /// # Errors
     ///
     /// [`Error::Argument`] if the pass reads beyond such an image.
-    pub(crate) fn new(pass: &Pass, input: [usize; 2]) -> Result<Self> {
+    pub fn new(pass: &Pass, input: [usize; 2]) -> Result<Self> {
         let (geometry, tables) = Geometry::new(pass, input)?;
         Ok(Self { geometry, tables })
     }
 
     /// What the device needs beside the image.
-    pub(crate) fn tables(&self) -> &[u8] {
+    pub fn tables(&self) -> &[u8] {
         bytemuck::cast_slice(&self.tables)
     }
 

@@ -145,7 +145,7 @@ fn keep(four: &[u8], size: usize) -> Option<u8> {
 /// # Errors
 ///
 /// [`Error::Tensor`] naming the tensor that is missing, of another type or shape, or the mask that does not have two of each four.
-pub(in crate::model) fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
+pub fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
     let mut sparsity = Sparsity::default();
     // By any of its parts, so that one alone is an error that names what is missing.
     let layer = |name: &String| {

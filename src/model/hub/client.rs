@@ -15,7 +15,7 @@ use ureq::{Agent, Body, RequestBuilder};
 
 use super::{Repository, hugging_face_home, variable};
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
+use hipvit_files::regular_file;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// Maximum time to connect, and to wait for each piece of an answer.

@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 use super::client::{Client, Failure, Listing, Metadata};
 use super::{Repository, environment};
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
 use crate::model::{adapter, source};
-use crate::temporary;
+use hipvit_files::regular_file;
+use hipvit_files::temporary;
 
 /// Files that hipvit reads beside a model's weights, where a repository has them.
 const CONFIGS: [&str; 13] = [

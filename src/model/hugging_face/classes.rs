@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::{Class, Kind};
 use crate::error::Result;
-use crate::json::scalar_text;
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
+use hipvit_files::json::scalar_text;
 
 const NAMES: &str = "id2label";
 const COUNT: &str = "num_labels";

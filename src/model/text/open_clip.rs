@@ -15,8 +15,8 @@ use self::html::Html;
 use super::python;
 use super::tokenizer::Tokens;
 use crate::error::Result;
-use crate::json::is_true;
 use crate::model::fields::Fields;
+use hipvit_files::json::is_true;
 
 /// An error of a regular expression, such as a text that takes it too many steps.
 pub(super) type Fault = Box<fancy_regex::Error>;

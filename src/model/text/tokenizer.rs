@@ -15,7 +15,7 @@ use crate::model::source::Source;
 const OPEN_CLIP: &str = "open_clip_config.json";
 
 /// Makes tokens of texts, as the model's library does.
-pub(crate) struct Tokenizer {
+pub struct Tokenizer {
     file: PathBuf,
     /// open_clip's cleaning of a text.
     cleaner: Option<Cleaner>,
@@ -50,11 +50,11 @@ struct Padding {
 
 /// A text's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     /// The ids, with the tokens that begin and end a text.
-    pub(crate) ids: Vec<u32>,
+    pub ids: Vec<u32>,
     /// Whether the text was longer than the context.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
 }
 
 impl Tokenizer {
@@ -153,7 +153,7 @@ impl Tokenizer {
     ///
     /// [`Error::Argument`] if the text contains a special token that it must not contain; [`Error::Config`] if the tokenizer cannot make
     /// tokens of it.
-    pub(crate) fn encode(&self, text: &str) -> Result<Tokens> {
+    pub fn encode(&self, text: &str) -> Result<Tokens> {
         guarded(&self.file, || self.tokens(text))
     }
 

@@ -4,7 +4,6 @@ use super::architectures::{BASE, EPSILON, GlobalPool, LARGE, Size};
 use super::config::{Config, check_channels, stored_grid, truth};
 use super::{PATCH, global_pool, norm, set};
 use crate::error::Result;
-use crate::json::is_true;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
@@ -13,6 +12,7 @@ use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, P
 use crate::model::weights::Weights;
 use crate::model::{Description, Family, Library};
 use crate::ops::Activation;
+use hipvit_files::json::is_true;
 
 /// Arguments that only affect training.
 const WITHOUT_EFFECT: &[&str] = &[

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::is_wrapped;
 use crate::error::{Error, Result};
-use crate::json::{is_true, scalar_text};
 use crate::labels::Labels;
 use crate::model::fields::Fields;
 use crate::model::weights::Weights;
+use hipvit_files::json::{is_true, scalar_text};
 
 const IMAGENET_CLASSES: usize = 1000;
 const DEFAULT_IMAGE: [usize; 2] = [224, 224];

@@ -8,7 +8,6 @@ use super::architectures::{EPSILON, GlobalPool};
 use super::config::{Config, check_channels, stored_grid, truth};
 use super::{PATCH, check_padding, global_pool, norm, set};
 use crate::error::Result;
-use crate::json::is_true;
 use crate::model::fields::Fields;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
@@ -18,6 +17,7 @@ use crate::model::weights::Weights;
 use crate::model::{Description, Family, Library};
 use crate::ops::{Activation, RopePairs};
 pub(super) use architectures::{lookup, names as all};
+use hipvit_files::json::is_true;
 
 /// Arguments that only affect training.
 const WITHOUT_EFFECT: &[&str] = &[

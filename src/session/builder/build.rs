@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::SessionBuilder;
 use crate::error::{Error, Result};
-use crate::exec::select::{Overlap, SelectOptions};
+use crate::exec::select::SelectOptions;
 use crate::exec::{DTYPES, Executor, HipExecutor, Processes};
 use crate::graph::{self, Float8, Graph, Passes};
 use crate::model::Model;
@@ -79,10 +79,6 @@ impl SessionBuilder {
             None => self.parallelism.degrees(gpus.len().max(1))?,
             Some(world) => self.degrees_across(world, gpus)?,
         };
-        if degrees.tensor > 1 && degrees.pipeline > 1 && self.select.overlap == Overlap::On {
-            let reason = "in a pipeline batches are not divided: its GPUs have several in flight";
-            return Err(Error::argument("overlap", reason));
-        }
         if self.attention_statistics && degrees.shards() > 1 {
             let reason = "statistics of attention are computed by a GPU that has the whole model: use data parallelism";
             return Err(Error::argument("parallel", reason));

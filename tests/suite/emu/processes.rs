@@ -47,8 +47,6 @@ fn processes_give_the_bits_of_one() {
         "--json",
         "--parallel",
         "tensor",
-        "--overlap",
-        "on",
         "tests/golden/images",
         "--model",
         model.to_str().unwrap(),

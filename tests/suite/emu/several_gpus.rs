@@ -92,18 +92,6 @@ fn eight_bits_are_divided_and_chosen() {
 }
 
 #[test]
-fn sums_over_two_gpus_overlap_with_computation() {
-    if available() {
-        let dtypes = if all() { "f32,bf16" } else { "bf16" };
-        passes(
-            "gfx942x2",
-            dtypes,
-            &["gpu::parallel::overlapped_halves_have_the_bits_of_their_batches"],
-        );
-    }
-}
-
-#[test]
 fn gpus_sum_over_peer_memory() {
     if available() {
         let tests = [

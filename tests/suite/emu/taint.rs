@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{available, hipvit};
 use crate::command_line::{stderr, stdout};
 
-const SEVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/samples/7.png");
+const SEVEN: &str = "assets/samples/7.png";
 
 fn rows(call: &Value) -> Vec<u64> {
     let rows = call["rows"].as_array().unwrap();

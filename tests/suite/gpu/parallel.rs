@@ -4,9 +4,9 @@ use hipvit::graph::Node;
 use hipvit::hip::Device as Gpu;
 use hipvit::image::{Limits, RgbImage};
 use hipvit::ops::Op;
-use hipvit::quantize::{Options, Precision, quantize};
 use hipvit::reference::model_tolerance;
-use hipvit::{AllReduceKind, DType, Outputs, Overlap, Parallelism, Session, SessionBuilder, digits};
+use hipvit::{DType, Outputs, Parallelism, Session, SessionBuilder, digits};
+use hipvit_quantize::{Options, Precision, quantize};
 
 use super::{compare, device, dtypes, epsilon, gpu, pixels, run_pixels, same};
 use crate::at;
@@ -164,40 +164,5 @@ fn a_model_in_float8_over_two_gpus_computes_what_one_does() {
             println!("{dtype}: two GPUs differ from one by {error:.2e}");
             assert!(error < 0.1, "{dtype}: {error:.2e}");
         }
-    }
-}
-
-/// Three images as two and one, by the crate's sums and by RCCL's.
-#[test]
-fn overlapped_halves_have_the_bits_of_their_batches() {
-    let Some((device, _shared)) = device() else { return };
-    let gpus = gpu(device).runtime().devices().unwrap();
-    let [first, second, ..] = &gpus[..] else {
-        eprintln!("skipped: there is one GPU");
-        return;
-    };
-    let two = [first.clone(), second.clone()];
-    let kinds = [AllReduceKind::Auto, AllReduceKind::Library];
-    for (kind, dtype) in kinds
-        .into_iter()
-        .flat_map(|kind| dtypes().into_iter().map(move |dtype| (kind, dtype)))
-    {
-        let load = |overlap| {
-            let builder = builder(&two, Parallelism::tensor(), dtype).batch(3);
-            load(&builder.all_reduce(kind).overlap(overlap), None)
-        };
-        let (session, whole) = (load(Overlap::On), load(Overlap::Off));
-        let input = pixels(&session, 3);
-        let (a, b) = input.split_at(input.len() / 3 * 2);
-        let halves = [a, b].map(|half| run_pixels(&whole, half));
-        for _ in 0..2 {
-            let got = run_pixels(&session, &input);
-            let expected = halves.iter().flat_map(|half| half.embeddings().rows());
-            for (got, expected) in got.embeddings().rows().into_iter().zip(expected) {
-                assert_eq!(got, expected, "{kind:?} {dtype}");
-            }
-        }
-        let replays = session.hip_graphs().unwrap();
-        assert_eq!(replays.overlapped_runs, 2, "{replays:?}");
     }
 }

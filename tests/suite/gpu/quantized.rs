@@ -9,9 +9,9 @@ use hipvit::graph::plan::Plan;
 use hipvit::graph::{Passes, optimize};
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::{self, InputKind, LoadOptions};
-use hipvit::quantize::{GpuTarget, Options, Precision, quantize};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device, RunInput, RunOptions, Session, digits};
+use hipvit_quantize::{GpuTarget, Options, Precision, quantize};
 use safetensors::SafeTensors;
 
 use super::{device, dtypes, gpu};

@@ -10,10 +10,10 @@ use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, interpret, optimize};
 use hipvit::model::{self, LoadOptions};
-use hipvit::quantize::{Options, Precision, Sparsity, quantize};
 use hipvit::reference::model_tolerance;
 use hipvit::tensor::Input;
 use hipvit::{DType, Session, Sparse};
+use hipvit_quantize::{Options, Precision, Sparsity, quantize};
 
 use super::{compare, device, dtypes, epsilon};
 use crate::at;

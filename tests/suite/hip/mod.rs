@@ -20,9 +20,7 @@ mod processes;
 mod profile;
 mod replicas;
 mod rtc;
-#[cfg(feature = "serve")]
 mod serve;
-#[cfg(feature = "serve")]
 mod serve_divided;
 mod session;
 mod work;

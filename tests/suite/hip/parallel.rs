@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use hipvit::pipeline::Pipeline;
 use hipvit::timing::{Phase, Timing};
-use hipvit::{
-    Device, Error, GraphMode, Outputs, Overlap, Parallelism, ResizeOn, RunOptions, Session, SessionBuilder,
-};
+use hipvit::{Device, Error, GraphMode, Outputs, Parallelism, ResizeOn, RunOptions, Session, SessionBuilder};
 
 use super::session::{images, same, sources};
 use super::{Fake, Slot};
@@ -111,55 +109,6 @@ fn a_divided_model_computes_what_the_whole_one_does() {
                 assert!(replays.replayed_runs >= 6, "{model}: {replays:?}");
             }
         }
-    }
-    fake.assert_clean();
-}
-
-/// Of five images three are one half and two the other.
-#[test]
-fn overlapped_halves_have_the_bits_of_their_batches() {
-    let fake = Fake::new("overlap");
-    {
-        let images = images(5);
-        for (model, counts) in MODELS {
-            let builder = on(&fake, counts[0], Parallelism::tensor()).batch(5).tokens(true);
-            let session = load(&builder.clone().overlap(Overlap::On), model);
-            let whole = load(&builder.clone().overlap(Overlap::Off), model);
-            let halves = [&images[..3], &images[3..]].map(|half| whole.run(half).unwrap());
-            for _ in 0..3 {
-                let got = session.run(&images).unwrap();
-                let expected = halves.iter().flat_map(Outputs::iter);
-                assert_eq!(got.len(), images.len());
-                for (got, expected) in got.iter().zip(expected) {
-                    assert_eq!(got.logits(), expected.logits(), "{model}");
-                    assert_eq!(got.embedding(), expected.embedding(), "{model}");
-                    assert_eq!(got.tokens(), expected.tokens(), "{model}");
-                }
-            }
-            // One image has no halves, and steps that are timed run alone.
-            same(
-                &session.run(&images[..1]).unwrap(),
-                &whole.run(&images[..1]).unwrap(),
-            );
-            let mut timing = Timing::default();
-            let timed = RunOptions::new().timing(&mut timing);
-            same(
-                &session.run_with(&images, timed).unwrap(),
-                &whole.run(&images).unwrap(),
-            );
-            assert!(timing.phases().count() > 3);
-            let replays = session.hip_graphs().unwrap();
-            assert_eq!(
-                (replays.overlapped_runs, replays.eager_runs),
-                (3, 5),
-                "{replays:?}"
-            );
-            assert_eq!(whole.hip_graphs().unwrap().overlapped_runs, 0);
-        }
-        // Messages as small as these are not worth it.
-        let session = load(&on(&fake, 3, Parallelism::tensor()).batch(5), MODELS[0].0);
-        session.run(&images).unwrap();
-        assert_eq!(session.hip_graphs().unwrap().overlapped_runs, 0);
     }
     fake.assert_clean();
 }
@@ -504,13 +453,10 @@ fn replays_are_all_gpus_or_none() {
 #[test]
 fn a_rank_that_fails_stops_the_others_and_is_named() {
     let images = images(2);
-    let faults = [Overlap::Off, Overlap::On].map(|overlap| [1, 10, 30].map(|nth| (overlap, nth)));
-    for (overlap, nth) in faults.into_iter().flatten() {
+    for nth in [1, 10, 30] {
         // GPUs that wait for a sum when it is aborted have failed.
-        let fake = Fake::new(&format!("lost-rank-{overlap:?}-{nth}"));
-        let builder = on(&fake, 3, Parallelism::tensor())
-            .hip_graphs(GraphMode::Off)
-            .overlap(overlap);
+        let fake = Fake::new(&format!("lost-rank-{nth}"));
+        let builder = on(&fake, 3, Parallelism::tensor()).hip_graphs(GraphMode::Off);
         let session = load(&builder, "timm_vit_class_token");
         session.run(&images).unwrap();
         fake.set(Slot::FailLaunch, nth);
@@ -588,8 +534,6 @@ fn what_cannot_be_divided_is_an_error() {
             text.contains("3 attention heads, which cannot be divided evenly among 2 GPUs"),
             "{text}"
         );
-        let text = error(groups(&fake, 3, 2).overlap(Overlap::On));
-        assert!(text.contains("overlap: in a pipeline"), "{text}");
         let text = error(groups(&fake, 3, 40));
         assert!(text.contains("stages at most, not 40"), "{text}");
         let text = error(on(&fake, 3, Parallelism::tensor()).resize(ResizeOn::Device));

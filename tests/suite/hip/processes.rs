@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use hipvit::hip::World;
 use hipvit::timing::Timing;
 use hipvit::{
-    AllReduceKind, DType, Error, GraphMode, Outputs, Overlap, Parallelism, Result, RunOptions, Session,
-    SessionBuilder,
+    AllReduceKind, DType, Error, GraphMode, Outputs, Parallelism, Result, RunOptions, Session, SessionBuilder,
 };
 
 use super::parallel::on;
@@ -143,27 +142,6 @@ fn threads_share_a_model_of_several_processes() {
                     scope.spawn(|| (0..3).for_each(|_| same(&session.run(&images).unwrap(), &expected)));
                 }
             });
-        });
-    }
-    fake.assert_clean();
-}
-
-#[test]
-fn overlapped_halves_have_the_bits_of_their_batches() {
-    let fake = Fake::new("processes-overlap");
-    {
-        let images = images(5);
-        let expected = load(&library(&fake, 3).batch(5).overlap(Overlap::On), THREE);
-        let expected = expected.run(&images).unwrap();
-        let builders = builders(&fake, 3).into_iter();
-        let builders: Vec<_> = builders
-            .map(|builder| builder.batch(5).overlap(Overlap::On))
-            .collect();
-        runs(&builders, THREE, |session| {
-            for _ in 0..3 {
-                same(&session.run(&images).unwrap(), &expected);
-            }
-            assert_eq!(session.hip_graphs().unwrap().overlapped_runs, 3);
         });
     }
     fake.assert_clean();

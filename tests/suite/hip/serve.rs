@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use hipvit::Session;
-use hipvit::serve::{ModelSource, ServerOptions};
+use hipvit_serve::{ModelSource, ServerOptions};
 
 use super::session::{builder, model};
 use super::{Fake, Slot};

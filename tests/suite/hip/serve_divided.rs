@@ -3,8 +3,8 @@
 use std::thread;
 
 use hipvit::image::{Limits, decode};
-use hipvit::serve::{ModelSource, ServerOptions};
 use hipvit::{GraphMode, Parallelism, Session, SessionBuilder};
+use hipvit_serve::{ModelSource, ServerOptions};
 
 use super::parallel::on;
 use super::serve::{infer, load, refused};

@@ -6,8 +6,8 @@ use std::fs;
 use hipvit::evaluate::evaluate;
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::{self, LoadOptions};
-use hipvit::quantize::{ActivationRange, Options, Precision, quantize};
 use hipvit::{DType, Device, Session};
+use hipvit_quantize::{ActivationRange, Options, Precision, quantize};
 use serde_json::{Value, json};
 
 use super::{DIGITS, difference, digits, on_cpu, outputs};

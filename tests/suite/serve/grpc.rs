@@ -1,8 +1,8 @@
 //! The protocol over gRPC.
 
-use hipvit::serve::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
-use hipvit::serve::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use hipvit::serve::proto::{
+use hipvit_serve::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
+use hipvit_serve::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use hipvit_serve::proto::{
     InferParameter, InferTensorContents, ModelInferRequest, ModelMetadataRequest, ModelReadyRequest,
     ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest, infer_parameter::ParameterChoice,
 };

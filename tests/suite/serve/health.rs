@@ -1,8 +1,8 @@
 //! gRPC's health checking protocol.
 
-use hipvit::serve::proto::health::health_check_response::ServingStatus;
-use hipvit::serve::proto::health::health_client::HealthClient;
-use hipvit::serve::proto::health::{HealthCheckRequest, HealthCheckResponse};
+use hipvit_serve::proto::health::health_check_response::ServingStatus;
+use hipvit_serve::proto::health::health_client::HealthClient;
+use hipvit_serve::proto::health::{HealthCheckRequest, HealthCheckResponse};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic::body::Body;

@@ -195,7 +195,9 @@ fn explanations_are_the_explainers() {
     let session = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let image = decode("sample", &sample(5), Limits::default()).unwrap();
     let explain = |class| {
-        let attribution = session.explain(&image, class).unwrap().attribution;
+        let attribution = hipvit_explain::explain(&session, &image, class)
+            .unwrap()
+            .attribution;
         let parts: Vec<f32> = attribution.by_pixel().iter().map(|&part| part as f32).collect();
         parts
     };

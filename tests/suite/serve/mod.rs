@@ -25,8 +25,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use hipvit::serve::{ModelSource, Server, ServerOptions};
 use hipvit::{Device, Outputs, Session};
+use hipvit_serve::{ModelSource, Server, ServerOptions};
 use serde_json::{Value, json};
 
 use crate::at;

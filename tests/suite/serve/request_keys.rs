@@ -1,6 +1,6 @@
 //! Keys of requests: each is followed, changes nothing, or is refused by its name.
 
-use hipvit::serve::proto::{
+use hipvit_serve::proto::{
     InferParameter, ModelRepositoryParameter, RepositoryIndexRequest, RepositoryModelLoadRequest,
     infer_parameter, model_repository_parameter,
 };

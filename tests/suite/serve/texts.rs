@@ -353,8 +353,8 @@ fn wrong_texts_are_refused_by_name() {
 
 #[test]
 fn texts_go_over_grpc() {
-    use hipvit::serve::proto::model_infer_request::InferInputTensor;
-    use hipvit::serve::proto::{InferTensorContents, ModelInferRequest};
+    use hipvit_serve::proto::model_infer_request::InferInputTensor;
+    use hipvit_serve::proto::{InferTensorContents, ModelInferRequest};
     let running = server("open_clip", |_| {});
     let golden = golden("open_clip");
     let texts = golden.texts.iter().map(|text| text.clone().into_bytes().into());

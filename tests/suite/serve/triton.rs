@@ -1,7 +1,7 @@
 //! Triton's model configuration and statistics, over HTTP and gRPC.
 
-use hipvit::serve::proto::model_instance_group::Kind;
-use hipvit::serve::proto::{DataType, ModelConfigRequest, ModelStatisticsRequest, StatisticDuration};
+use hipvit_serve::proto::model_instance_group::Kind;
+use hipvit_serve::proto::{DataType, ModelConfigRequest, ModelStatisticsRequest, StatisticDuration};
 
 use super::grpc::{block_on, client};
 use super::*;

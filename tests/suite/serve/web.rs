@@ -1,7 +1,7 @@
 //! Web pages cannot drive the server, and every refusal is counted.
 
-use hipvit::serve::proto::ServerLiveRequest;
-use hipvit::serve::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
+use hipvit_serve::proto::ServerLiveRequest;
+use hipvit_serve::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::grpc::{block_on, infer};

@@ -1,7 +1,7 @@
 //! What the ranks of a model share: what sums over them, and why one has failed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -26,16 +26,12 @@ pub(super) struct Streams {
 
 /// What all ranks share.
 pub(super) struct Group {
-    /// By stage.
-    pub(super) first: Vec<Streams>,
-    /// For the second halves of batches; made when there is one. An error says why there are none.
-    pub(super) second: OnceLock<Result<Streams, String>>,
+    /// The streams of this process's ranks, by stage.
+    pub(super) stages: Vec<Streams>,
     pub(super) agreement: Arc<Agreement>,
     /// The names of all GPUs, by stage and then by rank.
     gpus: Vec<String>,
     links: Links,
-    /// For the second communicator, if the ranks are of several processes.
-    second_id: Option<UniqueId>,
     /// No more is to be done: a connection that ends is no failure.
     over: AtomicBool,
     failure: Mutex<Option<Failure>>,
@@ -113,12 +109,6 @@ impl Streams {
         })
     }
 
-    /// The GPUs of this process, by rank.
-    fn devices(&self) -> Vec<Device> {
-        let device = |on: &RankStream| on.comm.stream().device().clone();
-        self.ranks.iter().map(device).collect()
-    }
-
     /// Those of this process, with their ranks.
     fn iter(&self) -> impl Iterator<Item = (usize, &RankStream)> {
         (self.first_rank..).zip(&self.ranks)
@@ -144,7 +134,7 @@ impl std::fmt::Display for Streams {
 /// What sums over the ranks, and why: once if it is the same in all stages.
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let stages: Vec<String> = self.first.iter().map(Streams::to_string).collect();
+        let stages: Vec<String> = self.stages.iter().map(Streams::to_string).collect();
         match stages.as_slice() {
             [first, others @ ..] if others.iter().all(|other| other == first) => f.write_str(first),
             stages => {
@@ -154,56 +144,31 @@ impl std::fmt::Display for Group {
                     .collect();
                 f.write_str(&each.join("; "))
             }
-        }?;
-        match self.second.get() {
-            None => Ok(()),
-            Some(Ok(_)) => {
-                f.write_str("; overlapped with computation where messages are large or as requested")
-            }
-            Some(Err(reason)) => write!(f, "; not overlapped with computation: {reason}"),
         }
     }
 }
 
 impl Group {
     /// With these streams for each stage, of which each takes as many of the `gpus`.
-    pub(super) fn new(first: Vec<Streams>, gpus: Vec<String>, links: Links) -> Self {
-        let ranks = gpus.len() / first.len().max(1);
+    pub(super) fn new(stages: Vec<Streams>, gpus: Vec<String>, links: Links) -> Self {
+        let ranks = gpus.len() / stages.len().max(1);
         Self {
-            first,
-            second: OnceLock::new(),
+            stages,
             agreement: Arc::new(Agreement::new(ranks, links.clone())),
             gpus,
             links,
-            second_id: None,
             over: AtomicBool::new(false),
             failure: Mutex::default(),
             told: AtomicBool::new(false),
         }
     }
 
-    /// With the id of a second communicator of several processes.
-    pub(super) fn with_second_id(mut self, id: UniqueId) -> Self {
-        self.second_id = Some(id);
-        self
-    }
-
-    /// Streams for the second halves of batches, or why there are none. Of several processes each makes its own, at the same time.
-    pub(super) fn make_second(&self, dtype: DType, select: SelectOptions) -> Result<Streams, String> {
-        let first = &self.first[0];
-        let made = match (self.second_id, first.ranks.first()) {
-            (Some(id), Some(on)) => {
-                let rank = (first.first_rank, self.ranks());
-                Streams::of_process(on.comm.stream().device(), id, rank, select)
-            }
-            _ => Streams::new(&first.devices(), dtype, select, false),
-        };
-        made.map_err(|error| error.to_string())
-    }
-
     /// Returns why GPUs that can access each other's memory sum by RCCL.
     pub(super) fn no_direct(&self) -> Option<String> {
-        let reasons = self.first.iter().filter_map(|streams| streams.no_direct.as_ref());
+        let reasons = self
+            .stages
+            .iter()
+            .filter_map(|streams| streams.no_direct.as_ref());
         let mut failed = reasons.filter(|no_direct| no_direct.failed);
         failed.next().map(|no_direct| no_direct.reason.clone())
     }
@@ -221,7 +186,7 @@ impl Group {
     /// This process does no more, which is a failure of its rank unless no more is to be done.
     pub(super) fn leave(&self, reason: &str) {
         if !self.over.load(Ordering::Acquire) {
-            self.fail(self.failure(0, self.first[0].first_rank, reason));
+            self.fail(self.failure(0, self.stages[0].first_rank, reason));
         }
         self.end();
     }
@@ -240,26 +205,19 @@ impl Group {
             number,
             count: self.gpus.len(),
             gpu: self.gpus[number].clone(),
-            first: self.first[stage].of(rank).clone(),
+            on: self.stages[stage].of(rank).clone(),
             agreement: self.agreement.clone(),
         }
     }
 
     /// How many ranks a stage has.
     pub(super) fn ranks(&self) -> usize {
-        self.gpus.len() / self.first.len().max(1)
+        self.gpus.len() / self.stages.len().max(1)
     }
 
     /// Whether a caller was told that a rank has failed.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
-    }
-
-    /// The streams of this process's ranks so far, with the stage that they are of.
-    pub(super) fn streams(&self) -> impl Iterator<Item = (usize, &Streams)> {
-        let second = self.second.get().and_then(|second| second.as_ref().ok());
-        let second = second.map(|second| (0, second));
-        self.first.iter().enumerate().chain(second)
     }
 
     /// Whether all ranks work.
@@ -333,7 +291,7 @@ impl Group {
                     let name = streams.of(rank).comm.stream().device().name();
                     matches!(&error, hip::Error::Communicator { device, .. } if device == name)
                 };
-                let stage = self.first.iter().position(of).unwrap_or(0);
+                let stage = self.stages.iter().position(of).unwrap_or(0);
                 self.failure_on(stage, rank, &error)
             }
             error => self.failure(0, rank, error),
@@ -368,7 +326,7 @@ impl Group {
         if !is_first {
             return;
         }
-        for (_, streams) in self.streams() {
+        for streams in &self.stages {
             if let Some(direct) = streams.direct() {
                 direct.abort();
             }
@@ -381,7 +339,7 @@ impl Group {
 
     /// Asks the communicators of this process's ranks for errors.
     pub(super) fn check(&self) {
-        for (stage, streams) in self.streams() {
+        for (stage, streams) in self.stages.iter().enumerate() {
             for (rank, on) in streams.iter() {
                 if self.failure.lock().is_some() {
                     return;

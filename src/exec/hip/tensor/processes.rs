@@ -22,12 +22,12 @@ use crate::error::{Error, Result};
 use crate::exec::hip::{GraphMode, HipExecutor};
 use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::graph::{Graph, shard_stages, stages};
-use crate::hip::{self, Device, Rendezvous, UniqueId};
+use crate::hip::{Device, Rendezvous, UniqueId};
 use crate::tensor::DType;
 
 /// Processes that have met to run one model, each with a GPU.
 #[derive(Debug)]
-pub(crate) struct Processes {
+pub struct Processes {
     rendezvous: Rendezvous,
     /// The name of each rank's GPU, with that of its host.
     gpus: Vec<String>,
@@ -69,18 +69,16 @@ impl Processes {
         Ok(given.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
-    /// Rank 0's ids for communicators, at all ranks.
-    fn unique_ids<const N: usize>(&mut self, device: &Device) -> Result<[UniqueId; N]> {
+    /// Rank 0's id for a communicator, at all ranks.
+    fn unique_id(&mut self, device: &Device) -> Result<UniqueId> {
         let own = match self.rank() {
-            0 => (0..N).map(|_| UniqueId::new(device)).collect(),
+            0 => UniqueId::new(device).map(|id| id.to_bytes().to_vec()),
             _ => Ok(Vec::new()),
         };
-        let own = own.map(|ids| ids.iter().flat_map(|id| id.to_bytes()).collect());
-        let given = self.exchange(own.map_err(|error: hip::Error| error.to_string()))?;
-        let ids = given.first().map_or(&[][..], |bytes| bytes.as_chunks().0);
-        let ids: Vec<UniqueId> = ids.iter().map(|bytes| UniqueId::from_bytes(*bytes)).collect();
-        let wrong = |_| Error::argument("communicator", "rank 0 has given no ids for it");
-        ids.try_into().map_err(wrong)
+        let given = self.exchange(own.map_err(|error| error.to_string()))?;
+        let id = given.first().and_then(|bytes| bytes.as_slice().try_into().ok());
+        let id = id.ok_or_else(|| Error::argument("communicator", "rank 0 has given no id for it"))?;
+        Ok(UniqueId::from_bytes(id))
     }
 }
 
@@ -241,12 +239,11 @@ impl TensorExecutor {
         let others = processes.exchange(own);
         let shares = shares?;
         others?;
-        let [first, second] = processes.unique_ids(device)?;
-        let streams = Streams::of_process(device, first, (rank, ranks), configure.1)?;
+        let id = processes.unique_id(device)?;
+        let streams = Streams::of_process(device, id, (rank, ranks), configure.1)?;
         let Processes { rendezvous, gpus } = processes;
         let (links, incoming) = Links::new(rendezvous.into_connections())?;
-        let group = Group::new(vec![streams], gpus.clone(), links.clone()).with_second_id(second);
-        let group = Arc::new(group);
+        let group = Arc::new(Group::new(vec![streams], gpus.clone(), links.clone()));
         let mut worker = Worker::new(rank, shares, &group, configure, threads)?;
         let heartbeat = Heartbeat::new(links.clone())?;
         let mut this = Self::idle(

@@ -13,10 +13,9 @@ use super::group::Group;
 use super::link::{Links, Message, NoMemory};
 use super::processes::Follower;
 use super::spin::receive;
-use super::{RankStream, Results, Run, StageKind};
+use super::{Results, Run, StageKind};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectRank;
-use crate::exec::hip::overlap::{halves, largest_sum};
 use crate::exec::hip::pipeline::PipelineRun;
 use crate::exec::hip::reserve::is_out_of_memory;
 use crate::exec::hip::{Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Stage};
@@ -39,8 +38,6 @@ pub(super) enum Action {
 /// A run of a rank's.
 enum Part {
     Submitted(PipelineRun),
-    /// Run as two halves, and waited for.
-    Done(Results),
     /// Without the memory for it, for this reason.
     Refused(Error),
 }
@@ -86,7 +83,7 @@ impl Worker {
         let executor = PipelineExecutor::of_stages(shares)?;
         Ok(Self {
             rank,
-            most: match group.first.len() {
+            most: match group.stages.len() {
                 1 => 1,
                 _ => executor.in_flight(),
             },
@@ -203,7 +200,7 @@ impl Worker {
 
     /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
     fn look_for_cause(&self) {
-        for (stage, streams) in self.group.first.iter().enumerate() {
+        for (stage, streams) in self.group.stages.iter().enumerate() {
             if let Err(error) = streams.of(self.rank).comm.stream().synchronize() {
                 self.group.fail(self.group.failure_on(stage, self.rank, &error));
             }
@@ -229,24 +226,6 @@ impl Worker {
     fn submit(&mut self, run: &Run) -> Result<Part> {
         let input = run.input.lock().clone();
         let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
-        if let Some((second, plan)) = self.second(run)? {
-            let executor = self.executor.first()?;
-            let [a, b] = halves(run.batch);
-            let plans = [self.executor.plan(a)?, self.executor.plan(b)?];
-            let on = [self.group.first[0].of(self.rank), &second];
-            let halves = match executor.reserve_halves(plans, on) {
-                Ok(halves) => halves,
-                Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
-                Err(error) => return Err(error),
-            };
-            let outputs = executor.run_halves(halves, &input, &self.threads, run.how)?;
-            self.check([(0, on[0]), (0, on[1])])?;
-            return Ok(Part::Done(Results {
-                outputs,
-                plans: vec![plan],
-                stages: Vec::new(),
-            }));
-        }
         let reserved = match self.executor.reserve(run.batch) {
             Ok(reserved) => reserved,
             Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
@@ -262,7 +241,6 @@ impl Worker {
     fn finish(&mut self, run: &Run, part: Part) -> Result<Result<Results>> {
         let running = match part {
             Part::Submitted(running) => running,
-            Part::Done(results) => return Ok(Ok(results)),
             Part::Refused(error) => return Ok(Err(error)),
         };
         let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
@@ -286,8 +264,7 @@ impl Worker {
             self.executor.finish(running, None)
         }?;
         self.executor.first()?.keep(memory);
-        let first = self.group.first.iter().enumerate();
-        self.check(first.map(|(stage, streams)| (stage, streams.of(self.rank))))?;
+        self.check()?;
         Ok(Ok(Results {
             outputs,
             plans,
@@ -295,34 +272,16 @@ impl Worker {
         }))
     }
 
-    /// Whether what was summed on these streams, of these stages, is right.
-    fn check<'a>(&self, streams: impl IntoIterator<Item = (usize, &'a RankStream)>) -> Result<()> {
-        for (stage, on) in streams {
-            if let Some(Err(error)) = on.direct.as_ref().map(DirectRank::check) {
+    /// Fails if a sum of a run was wrong on one of the rank's GPUs, or if another rank has failed.
+    fn check(&self) -> Result<()> {
+        for (stage, streams) in self.group.stages.iter().enumerate() {
+            let direct = streams.of(self.rank).direct.as_ref();
+            if let Some(Err(error)) = direct.map(DirectRank::check) {
                 self.group.fail(self.group.failure(stage, self.rank, error));
             }
         }
         // Another rank may have failed meanwhile, and left undefined sums.
         self.group.working()
-    }
-
-    /// The stream for the second half of a batch, if the sums of its plan are to overlap with computation: on all ranks or on none. Where
-    /// steps are timed each runs alone, and so they do in a pipeline, whose GPUs have other batches in flight.
-    fn second(&self, run: &Run) -> Result<Option<(RankStream, Arc<Plan>)>> {
-        if run.how.timed || self.group.first.len() > 1 {
-            return Ok(None);
-        }
-        let executor = self.executor.first()?;
-        let options = executor.selection().options();
-        let plan = self.executor.plan(run.batch)?;
-        if !options.overlap.applies(plan.batch(), largest_sum(&plan)) {
-            return Ok(None);
-        }
-        let make = || self.group.make_second(executor.dtype(), options);
-        // One rank makes those of all, while the others wait.
-        let second = self.group.second.get_or_init(make);
-        let second = second.as_ref().ok();
-        Ok(second.map(|second| (second.of(self.rank).clone(), plan)))
     }
 }
 

@@ -4,11 +4,11 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gcnrun::{KernelInfo, LoadError, Program};
+use hipvit_files::regular_file;
 use hipvit_sys::hip::{
     hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
     hipJitOption, hipModule_t,
 };
-use hipvit_sys::regular_file;
 
 use super::image::{code_object, fits};
 use super::machine::{Device, current, machine};

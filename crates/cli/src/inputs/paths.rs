@@ -1,0 +1,192 @@
+//! Paths as people write them: `file://` URLs, URLs that are not fetched, and lists of paths in several encodings.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use percent_encoding::percent_decode_str;
+
+use hipvit_files::encoding::{EncodingError, to_utf8};
+
+/// Returns the file or directory that an argument names: the path itself, or the path of a `file://` URL.
+///
+/// # Errors
+///
+/// The argument is another URL, or the URL of a file on another host.
+pub fn local(argument: &Path) -> Result<PathBuf> {
+    let url = argument.to_str().and_then(split_scheme);
+    let Some((scheme, rest)) = url.filter(|_| !argument.exists()) else {
+        return Ok(argument.to_owned());
+    };
+    let url = argument.display();
+    match scheme.as_str() {
+        "file" => of_file_url(rest).with_context(|| url.to_string()),
+        "data" => bail!(
+            "data URLs are not decoded. Write the image to a file, or pipe it: echo DATA | base64 -d | hipvit classify -"
+        ),
+        "http" | "https" | "ftp" => {
+            let quoted = format!("'{}'", url.to_string().replace('\'', r"'\''"));
+            bail!(
+                "{url}: URLs are not fetched. Download the file: curl -LO {quoted}, or pipe it: curl -L {quoted} | hipvit classify -"
+            )
+        }
+        _ => bail!("{url}: URLs are not fetched. Download the file first"),
+    }
+}
+
+/// Splits a URL into its scheme, in lower case, and what follows the colon. Returns `None` for a path.
+fn split_scheme(text: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let scheme = scheme.to_ascii_lowercase();
+    let is_scheme = scheme.len() > 1
+        && scheme
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c));
+    // A file's name may have a colon in it; `file:/a.png` and `data:image/png;base64,…` have no `//`.
+    let is_url = rest.starts_with("//")
+        || scheme == "file" && rest.starts_with('/')
+        || scheme == "data" && rest.contains(',');
+    (is_scheme && is_url).then_some((scheme, rest))
+}
+
+/// Returns the path of a `file` URL, given by what follows `file:`.
+fn of_file_url(rest: &str) -> Result<PathBuf> {
+    let path = match rest.strip_prefix("//") {
+        None => rest,
+        Some(rest) => {
+            let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
+            if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
+                bail!(
+                    "`{host}` is read as a host. Write an absolute path after `file://`: file:///home/me/a.png"
+                );
+            }
+            &rest[host.len()..]
+        }
+    };
+    let bytes: Cow<'_, [u8]> = percent_decode_str(path).into();
+    to_path(&bytes)
+}
+
+/// Returns the paths in the bytes of a list, one per line, or separated by NUL.
+pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
+    let bytes = to_utf8(bytes, null).map_err(|error| {
+        let reason = match error {
+            EncodingError::Nul => {
+                "has NUL bytes. Add -0 if `find -print0` wrote the list; save it in UTF-8 if it is in UTF-16"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        anyhow!("{}: {reason}", list.display())
+    })?;
+    let mut paths = Vec::new();
+    for path in bytes.split(|&byte| byte == if null { 0 } else { b'\n' }) {
+        let path = match path {
+            [line @ .., b'\r'] if !null => line,
+            path => path,
+        };
+        if !path.is_empty() {
+            paths.push(to_path(path).with_context(|| format!("{}: a path", list.display()))?);
+        }
+    }
+    if paths.is_empty() {
+        bail!("{}: no path in this list", list.display());
+    }
+    Ok(paths)
+}
+
+/// Returns a path, which is any bytes but NUL.
+#[cfg(unix)]
+fn to_path(bytes: &[u8]) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    Ok(OsStr::from_bytes(bytes).into())
+}
+
+#[cfg(not(unix))]
+fn to_path(bytes: &[u8]) -> Result<PathBuf> {
+    Ok(std::str::from_utf8(bytes)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_url_is_a_path() {
+        for (url, path) in [
+            ("file:///a/b.png", "/a/b.png"),
+            ("FILE://LocalHost/a%20b/%C3%BC.png", "/a b/ü.png"),
+            ("file:/a/b%2525.png", "/a/b%25.png"),
+            ("file:///100%.png", "/100%.png"),
+            ("photos/a:b.png", "photos/a:b.png"),
+            ("a:b.png", "a:b.png"),
+            ("C://a.png", "C://a.png"),
+            ("a b://c.png", "a b://c.png"),
+        ] {
+            assert_eq!(local(Path::new(url)).unwrap(), Path::new(path), "{url}");
+        }
+        let error = local(Path::new("file://a.png")).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("`a.png` is read as a host"),
+            "{error:#}"
+        );
+    }
+
+    #[test]
+    fn other_urls_are_not_fetched() {
+        for (url, advice) in [
+            ("https://h/a.png?x=1&y=2", "curl -LO 'https://h/a.png?x=1&y=2'"),
+            ("HTTP://h/it's.png", r"curl -LO 'HTTP://h/it'\''s.png'"),
+            ("s3://bucket/a.png", "Download the file first"),
+            ("data:image/png;base64,iVBOR", "base64 -d"),
+        ] {
+            let error = local(Path::new(url)).unwrap_err().to_string();
+            assert!(error.contains(advice), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_may_have_a_mark_or_be_in_utf_16() {
+        let text = "ä/日本 1.png\r\nb.png\r\n";
+        let paths = [PathBuf::from("ä/日本 1.png"), PathBuf::from("b.png")];
+        let utf16 =
+            |order: fn(u16) -> [u8; 2], text: &str| text.encode_utf16().flat_map(order).collect::<Vec<u8>>();
+        let read = |bytes: &[u8], null| of_list(Path::new("list"), bytes, null);
+        let (le, be) = (u16::to_le_bytes, u16::to_be_bytes);
+        let marked = format!("\u{feff}{text}");
+        for bytes in [
+            text.as_bytes().to_vec(),
+            marked.as_bytes().to_vec(),
+            utf16(le, &marked),
+            utf16(be, &marked),
+            utf16(le, text),
+            utf16(be, text),
+        ] {
+            assert_eq!(read(&bytes, false).unwrap(), paths, "{bytes:?}");
+        }
+        let separated = "\u{feff}ä/日本 1.png\0b.png\0";
+        for bytes in [
+            separated.as_bytes().to_vec(),
+            utf16(le, separated),
+            utf16(be, separated),
+        ] {
+            assert_eq!(read(&bytes, true).unwrap(), paths, "{bytes:?}");
+        }
+        // One-letter names, which would be UTF-16 if lines separated them.
+        assert_eq!(
+            read(b"a\0b\0", true).unwrap(),
+            [PathBuf::from("a"), PathBuf::from("b")]
+        );
+        for (bytes, reason) in [
+            (&b"a.png\0b.png\0"[..], "-0"),
+            (b"\xff\xfea\0b", "not valid UTF-16"),
+            (b"\xff\xfe\x00\xd8\n\0", "not valid UTF-16"),
+            (b"\xff\xfe\0\0a\0\0\0", "UTF-32"),
+            (b"\xef\xbb\xbf", "no path"),
+        ] {
+            let error = read(bytes, false).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

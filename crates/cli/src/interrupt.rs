@@ -1,0 +1,135 @@
+//! Keeps results and removes temporary files when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+use hipvit::Error;
+use hipvit_files::temporary;
+use parking_lot::Mutex;
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::{emulate_default_handler, unregister};
+
+use super::output;
+use super::partial::JournalFile;
+use hipvit_files::signals::is_ignored;
+
+/// The results to keep, once a run has some.
+static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
+
+/// Handles signals until it is dropped.
+#[derive(Debug)]
+pub struct Handler {
+    signals: Handle,
+    defaults: Vec<SigId>,
+}
+
+/// Starts a thread that keeps results and removes temporary files when a signal ends the process. A second SIGINT or SIGTERM ends the
+/// process at once, for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
+///
+/// # Errors
+///
+/// The handler or its thread cannot be started.
+pub fn start() -> Result<Handler> {
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let defaults = signals.clone().filter(|&signal| signal != SIGHUP);
+    let defaults = defaults.map(|signal| register_conditional_default(signal, interrupted.clone()));
+    let defaults = defaults
+        .collect::<std::io::Result<_>>()
+        .context("cannot handle signals")?;
+    let mut signals = Signals::new(signals).context("cannot handle signals")?;
+    let handler = Handler {
+        signals: signals.handle(),
+        defaults,
+    };
+    let wait = move || {
+        for signal in &mut signals {
+            interrupted.store(true, Ordering::SeqCst);
+            end(signal);
+        }
+    };
+    let thread = thread::Builder::new().name("hipvit-signals".into());
+    thread
+        .spawn(wait)
+        .map_err(|error| Error::argument("threads", error))?;
+    Ok(handler)
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        self.signals.close();
+        for id in self.defaults.drain(..) {
+            unregister(id);
+        }
+    }
+}
+
+/// Ends the process as if there were no handler.
+fn end(signal: i32) {
+    let journal = JOURNAL.lock().clone();
+    // Locked until the end, so that no result is written meanwhile.
+    let mut journal = journal.as_ref().map(|journal| journal.lock());
+    let kept = journal.as_mut().map(|journal| journal.keep());
+    temporary::remove_all();
+    if kept.is_some() && std::io::stderr().is_terminal() {
+        // Below the progress bar.
+        output::say("");
+    }
+    if let Some(kept) = kept.flatten() {
+        output::say(&format!("interrupted: {}", super::one_line(&kept)));
+    }
+    let _ = emulate_default_handler(signal);
+}
+
+/// Keeps the results in `file` when a signal ends the process.
+pub fn keep(file: &Arc<Mutex<JournalFile>>) {
+    *JOURNAL.lock() = Some(file.clone());
+}
+
+/// The command line with `--resume`, as a shell takes it.
+pub fn resume_command(args: impl Iterator<Item = OsString>) -> String {
+    let mut words: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    if !words.iter().any(|word| word == "--resume") {
+        // Behind the subcommand: an option at the end could follow `--`.
+        let command = words
+            .iter()
+            .position(|word| word == "embed" || word == "classify");
+        words.insert(command.map_or(words.len(), |at| at + 1), "--resume".into());
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    quoted.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_to_resume_can_be_pasted() {
+        let command = |args: &[&str]| resume_command(args.iter().map(OsString::from));
+        assert_eq!(
+            command(&["hipvit", "-q", "embed", "my photos", "-o", "e.npy"]),
+            "hipvit -q embed --resume 'my photos' -o e.npy"
+        );
+        assert_eq!(
+            command(&["hipvit", "classify", "--resume", "--", "a'b"]),
+            r"hipvit classify --resume -- 'a'\''b'"
+        );
+    }
+}

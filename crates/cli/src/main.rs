@@ -1,0 +1,7 @@
+//! The program `hipvit`; see `hipvit_cli`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(hipvit_cli::run(std::env::args_os()))
+}

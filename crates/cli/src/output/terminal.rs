@@ -1,0 +1,80 @@
+//! Text from files and models on its way to a terminal: without the characters that a terminal acts on.
+
+use std::io::{self, Write};
+
+use crate::{acts_on_terminal, escaped};
+
+/// A writer that escapes control characters, except for the ends of lines.
+pub struct Escaping<W> {
+    out: W,
+    /// The beginning of a character whose end has not come.
+    partial: Vec<u8>,
+}
+
+impl<W: Write> Escaping<W> {
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            partial: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, text: &str) -> io::Result<()> {
+        let acts = |c| c != '\n' && acts_on_terminal(c);
+        let text = escaped(text, acts, |c, line| line.extend(c.escape_default()));
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = std::mem::take(&mut self.partial);
+        rest.extend_from_slice(bytes);
+        let mut chunks = rest.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.put(chunk.valid())?;
+            let invalid = chunk.invalid();
+            let is_begun = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            if chunks.peek().is_none() && is_begun {
+                self.partial = invalid.to_owned();
+            } else {
+                write!(self.out, "{}", invalid.escape_ascii())?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let partial = std::mem::take(&mut self.partial);
+        write!(self.out, "{}", partial.escape_ascii())?;
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_text_is_kept() {
+        let text = "name,é\n\"\u{1b}]0;title\u{7}\",\u{9b}2J\r\u{202e}€\n".as_bytes();
+        let expected = "name,é\n\"\\u{1b}]0;title\\u{7}\",\\u{9b}2J\\r\\u{202e}€\n";
+        // Whatever the pieces in which it comes.
+        for size in 1..=text.len() {
+            let mut out = Escaping::new(Vec::new());
+            for piece in text.chunks(size) {
+                out.write_all(piece).unwrap();
+            }
+            out.flush().unwrap();
+            assert_eq!(String::from_utf8(out.out).unwrap(), expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_escaped() {
+        let mut out = Escaping::new(Vec::new());
+        out.write_all(b"a\xff\x9bb\xe2\x82").unwrap();
+        out.flush().unwrap();
+        assert_eq!(out.out, br"a\xff\x9bb\xe2\x82");
+    }
+}

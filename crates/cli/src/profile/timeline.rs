@@ -1,0 +1,199 @@
+//! Where the time goes: the breakdown as text and JSON, and the timeline as a file.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hipvit::pipeline::Source;
+use hipvit::table::{Column, Table, paragraph};
+use hipvit::{GraphMode, digits};
+use hipvit_diagnostics::profile::{self, Profile, Run, Window};
+
+use super::Args;
+use crate::format::Format;
+use crate::output::Sink;
+use crate::{ModelArgs, Outcome, Usage, inputs, lines, positive, record, warn_fallback};
+
+#[derive(Debug, clap::Args)]
+pub struct TimelineArgs {
+    /// How many batches are measured
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = positive)]
+    batches: usize,
+    /// How many batches run before [default: 1 on the CPU; on a GPU 4 for each batch in flight, so that graphs are captured]
+    #[arg(long, value_name = "N")]
+    warm_up: Option<usize>,
+    /// Maximum number of batches in flight: 1 shows the latency of single batches [default: as classify, 2 on the CPU, 3 on a GPU]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    in_flight: Option<usize>,
+}
+
+impl Args {
+    pub(super) fn show_timeline(&self) -> Result<Outcome> {
+        let file = self.output.file().map(TraceFile::open).transpose()?;
+        let (format, mut sink) = self.output.open_printed();
+        let (model, images, failed) = self.model_and_images()?;
+        let mut builder = model.builder().resize(self.run.resize);
+        // While steps are timed, `auto` would not replay graphs.
+        if model.compute.hip_graphs == GraphMode::Auto {
+            builder = builder.hip_graphs(GraphMode::On);
+        }
+        let run = Run {
+            images,
+            decode: self.inputs.decode.options(),
+            batches: self.timeline.batches,
+            warm_up: self.timeline.warm_up,
+            in_flight: self.timeline.in_flight,
+            top: 5,
+        };
+        let profile = profile::profile(|| model.load_with(builder), &run)?;
+        if let Some(file) = file {
+            file.write(&profile)?;
+        }
+        match format {
+            Format::Json => record::write(&mut sink, &profile)?,
+            _ => sink.write_all(lines(&self.breakdown(&profile)).as_bytes())?,
+        }
+        sink.finish()?;
+        warn_fallback(profile.fallback.as_deref());
+        Ok(Outcome::of(failed))
+    }
+
+    /// The model, the images, and how many of these could not be listed.
+    fn model_and_images(&self) -> Result<(ModelArgs, Vec<Source>, usize)> {
+        let mut model = self.run.model.clone();
+        let mut first = None;
+        if let Some(path) = &self.positional {
+            let is_image = |path: &Path| path == Path::new("-") || inputs::is_image(path);
+            if model.model.is_some() || is_image(path) {
+                first = Some(path);
+            } else {
+                model.model = Some(path.clone());
+            }
+        }
+        if first.is_none() && self.inputs.is_empty() {
+            if model.model.is_some() {
+                return Err(
+                    Usage("an image is required: the bundled samples are for the embedded model").into(),
+                );
+            }
+            return Ok((model, digits::samples().collect(), 0));
+        }
+        let (images, failed) = self.inputs.list_after(first)?.into_sources();
+        if images.iter().any(|image| matches!(image, Source::Stdin)) {
+            return Err(
+                Usage("-: images are read several times, standard input only once: name files").into(),
+            );
+        }
+        Ok((model, images, failed))
+    }
+
+    fn breakdown(&self, profile: &Profile) -> String {
+        let Profile {
+            model,
+            device,
+            dtype,
+            batch,
+            batches,
+            replayed,
+            stepwise,
+            plan_cache,
+            breakdown,
+            ..
+        } = profile;
+        let width = self.output.width();
+        let mut text = format!("{model}, batch {batch}, {dtype}, {}\n", device.name);
+        text += &format!("\nStart-up\n{}\n", table(&breakdown.start_up, width));
+        if let Some(plan_cache) = plan_cache {
+            let line = format!("Optimised graph: {plan_cache}.");
+            text += &format!("\n{}", paragraph(&line, "", width));
+        }
+        text += &format!(
+            "\nEach of {batches} batches\n{}\n",
+            table(&breakdown.per_batch, width)
+        );
+        if let Some(stepwise) = stepwise {
+            let calls = format!(
+                "{replayed} of {batches} batches were replays of a captured graph. One by one, its {} kernels and library calls take \
+                 {:.3} ms.",
+                stepwise.calls, stepwise.total_ms
+            );
+            let scaled = stepwise.replay_scale.map_or_else(String::new, |scale| {
+                format!(
+                    " Their times within a replay are estimates: these times multiplied by {scale:.2}, so that they sum to the replay's."
+                )
+            });
+            text += &format!("\n{}", paragraph(&(calls + &scaled), "", width));
+        }
+        text
+    }
+}
+
+/// A window's parts; those without time are left out.
+fn table(window: &Window, width: Option<usize>) -> String {
+    let mut table = Table::new([
+        Column::left(""),
+        Column::right("elapsed ms"),
+        Column::right("share"),
+        Column::right("busy ms").rank(1),
+    ]);
+    let share = |ms: f64| format!("{:.1} %", 100.0 * ms / window.total_ms.max(f64::MIN_POSITIVE));
+    for part in window.parts.iter().filter(|part| part.busy_ms > 0.0) {
+        table.row([
+            part.name.clone(),
+            format!("{:.3}", part.elapsed_ms),
+            share(part.elapsed_ms),
+            format!("{:.3}", part.busy_ms),
+        ]);
+    }
+    let unattributed = window.unattributed_ms;
+    table.row([
+        "other/unattributed".to_owned(),
+        format!("{unattributed:.3}"),
+        share(unattributed),
+    ]);
+    table.row([
+        "total".to_owned(),
+        format!("{:.3}", window.total_ms),
+        share(window.total_ms),
+    ]);
+    table.text(width)
+}
+
+/// Where a timeline goes.
+struct TraceFile {
+    sink: Sink,
+    compressed: bool,
+}
+
+impl TraceFile {
+    /// Begins the file, so that one that cannot be written is an error before the work.
+    fn open(path: &Path) -> Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let compressed = name.ends_with(".json.gz");
+        if !compressed && !name.ends_with(".json") {
+            let path = PathBuf::from(path);
+            let text = format!(
+                "--output {}: a timeline is written to a .json or .json.gz file",
+                path.display()
+            );
+            return Err(Usage(text).into());
+        }
+        let sink = Sink::file(path)?;
+        Ok(Self { sink, compressed })
+    }
+
+    fn write(self, profile: &Profile) -> Result<()> {
+        let sink = if !self.compressed {
+            let mut sink = self.sink;
+            profile::write_trace(profile, &mut sink)?;
+            sink
+        } else {
+            let mut encoder = GzEncoder::new(self.sink, Compression::default());
+            profile::write_trace(profile, &mut encoder)?;
+            encoder.finish()?
+        };
+        Ok(sink.finish()?)
+    }
+}

@@ -1,0 +1,526 @@
+//! `hipvit quantize`: a model in 8 bits or bf16, or with two of each four weights pruned.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use clap_complete::engine::ArgValueCandidates;
+use hipvit::evaluate::LabelledSet;
+use hipvit::pipeline::Source;
+use hipvit::table::{Column, Table};
+use hipvit::{DType, Device, Session};
+use hipvit_files::regular_file;
+use hipvit_quantize::{
+    ActivationRange, Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales,
+    Sparsity, quantize,
+};
+
+use super::inputs::{DecodeArgs, images_below};
+use super::{Outcome, Usage, choices, completions, output, record, refused};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
+    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
+    #[arg(value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// The directory to write, which must not exist or be empty
+    #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    output: PathBuf,
+    /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
+    /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
+    /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
+    /// token by its own largest magnitude, without images. bf16: and of what they multiply on the CPU, without images; GPUs compute
+    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8, and attention in fp8
+    /// where the GPU computes it faster so: as many in fewer bits as --budget allows, those first that save most time for their error.
+    /// full: their own, for --sparse [default: int8, with --sparse full]
+    #[arg(long, value_name = "DTYPE")]
+    to: Option<To>,
+    /// Prune two of each four weights of the blocks' linear layers along the input channels, before they are rounded: by magnitude,
+    /// or with --calibrate by the least error of the layers' outputs, which the other weights make up for (SparseGPT). Packed in
+    /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
+    #[arg(long, value_name = "PATTERN")]
+    sparse: Option<Sparse>,
+    /// Attention in FP8 too, with --to fp8 --calibrate (--to auto chooses it itself): queries, keys and values by the largest magnitudes on these images. For GPUs that
+    /// multiply FP8, and heads of a multiple of 16 channels up to 128 without rotation
+    #[arg(long, value_name = "DTYPE")]
+    attention: Option<Attention>,
+    /// Images to measure activations on: files, directories, or a safetensors file as `eval` takes it. With int8, channels of large
+    /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
+    #[arg(long, value_name = "IMAGES", num_args = 1..)]
+    calibrate: Vec<PathBuf>,
+    /// With auto, the largest error of the logits: root mean square, as a part of the logits'. Precisions are chosen by the
+    /// errors on four fifths of the images; on the held-out fifth (at least one image; none of a single one) the error must be
+    /// within, too: layers go back to a higher precision until it is
+    #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
+    budget: f64,
+    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N. The budget is
+    /// for errors as the CPU computes them in f32; the GPU's own is measured at the end, with a warning if it exceeds the budget
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
+    device: Device,
+    /// With auto on a GPU, what activations are in [default: bf16]
+    #[arg(long, value_name = "DTYPE", value_parser = choices::dtype())]
+    dtype: Option<DType>,
+    /// With auto on a GPU, how many images at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
+    batch: usize,
+    /// The scale of each output channel: by its largest weight, or by the least mean square error
+    #[arg(long, value_name = "RULE", default_value = "amax")]
+    scales: Rule,
+    /// Up to which magnitude activations in fp8 with --calibrate are represented, also those of attention: the largest on the images (amax), a
+    /// percentile of the magnitudes, as 99.99%, or that of the least mean square error (mse). Larger ones are clipped
+    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range)]
+    activation_range: ActivationRange,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    decode: DecodeArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum To {
+    Int8,
+    Fp8,
+    Fp8Dynamic,
+    Bf16,
+    Auto,
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sparse {
+    #[value(name = "2:4")]
+    TwoOfFour,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Attention {
+    Fp8,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rule {
+    Amax,
+    Mse,
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let to = match (self.to, self.sparse) {
+            (Some(To::Full), None) => {
+                return Err(Usage("--to full changes nothing without --sparse").into());
+            }
+            (Some(to), _) => to,
+            (None, None) => To::Int8,
+            (None, Some(_)) => To::Full,
+        };
+        let precision = match to {
+            To::Full => Precision::Full,
+            To::Int8 => Precision::Int8,
+            To::Auto if !self.calibrate.is_empty() => Precision::Int8,
+            To::Auto => {
+                return Err(Usage("--to auto measures errors on images: name some by --calibrate").into());
+            }
+            To::Fp8 => Precision::Fp8,
+            To::Fp8Dynamic if !self.calibrate.is_empty() && self.sparse.is_none() => {
+                return Err(Usage(
+                    "--to fp8-dynamic measures each token when it is multiplied: without --calibrate",
+                )
+                .into());
+            }
+            To::Fp8Dynamic => Precision::Fp8Dynamic,
+            To::Bf16 if !self.calibrate.is_empty() && self.sparse.is_none() => {
+                return Err(Usage("--to bf16 has no scales to find: without --calibrate").into());
+            }
+            To::Bf16 => Precision::Bf16,
+        };
+        if precision == Precision::Fp8 && !self.calibrate.is_empty() && matches!(self.scales, Rule::Mse) {
+            let reason =
+                "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
+            return Err(Usage(reason).into());
+        }
+        if self.attention.is_some() && (precision != Precision::Fp8 || self.calibrate.is_empty()) {
+            return Err(Usage("--attention fp8 is for --to fp8 with --calibrate").into());
+        }
+        let in_fp8_by_images = match to {
+            To::Fp8 => !self.calibrate.is_empty(),
+            To::Auto => self.device != Device::Cpu,
+            _ => false,
+        };
+        if self.activation_range != ActivationRange::Largest && !in_fp8_by_images {
+            let reason = "--activation-range is for activations in fp8 by images: --to fp8 with --calibrate, or --to auto on a GPU";
+            return Err(Usage(reason).into());
+        }
+        let scales = match self.scales {
+            Rule::Amax => Scales::Largest,
+            Rule::Mse => Scales::MeanSquare,
+        };
+        let sources = self.sources()?;
+        if sources.is_empty() && !self.calibrate.is_empty() {
+            return Err(Usage("--calibrate: there is no image").into());
+        }
+        let decode = self.decode.options();
+        let images = sources.iter().map(|source| source.decode(decode));
+        let report = quantize(
+            self.model.as_deref(),
+            &self.output,
+            Options {
+                precision,
+                scales,
+                budget: matches!(to, To::Auto).then_some(self.budget),
+                activation_range: self.activation_range,
+                attention: self.attention.is_some(),
+                target: self.target(to)?,
+                sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
+            },
+            images,
+        )?;
+        if let Some(decision) = &report.decision {
+            warn_beyond_budget(decision);
+        }
+        if self.attention.is_some() && report.attention == 0 {
+            output::warning(
+                "no attention is in fp8: that takes heads of a multiple of 16 channels up to 128, without bias, mask, norm or rotation",
+            );
+        }
+        let mut out = output::stdout();
+        if self.json {
+            record::write(&mut out, &report)?;
+        } else {
+            print(&mut out, &self.output, &report, self.activation_range)?;
+        }
+        Ok(Outcome::Complete)
+    }
+
+    /// The GPU that the model is to run on.
+    fn target(&self, to: To) -> Result<Option<GpuTarget>> {
+        if !matches!(to, To::Auto) {
+            return match (self.device, self.dtype) {
+                (Device::Cpu, None) => Ok(None),
+                _ => Err(Usage("--device and --dtype are for --to auto, which measures times").into()),
+            };
+        }
+        let dtype = self.dtype.unwrap_or(match self.device {
+            Device::Cpu => DType::F32,
+            _ => DType::BF16,
+        });
+        let builder = Session::builder().device(self.device).dtype(dtype);
+        let target = |device| GpuTarget {
+            device,
+            dtype,
+            batch: self.batch,
+        };
+        Ok(builder.open_device()?.map(target))
+    }
+
+    /// The images to calibrate with.
+    fn sources(&self) -> Result<Vec<Source>> {
+        let mut sources = Vec::new();
+        for path in &self.calibrate {
+            if path.is_dir() {
+                let (files, errors) = images_below(path);
+                if let Some(error) = errors.into_iter().next() {
+                    bail!(error);
+                }
+                sources.extend(files.into_iter().map(Source::File));
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "safetensors")
+            {
+                let bytes = regular_file::read(path).map_err(refused(path))?;
+                let set = LabelledSet::from_safetensors(path, &bytes)?;
+                sources.extend(set.into_iter().map(|(source, _)| source));
+            } else {
+                sources.push(Source::File(path.clone()));
+            }
+        }
+        Ok(sources)
+    }
+}
+
+fn print(out: &mut impl Write, directory: &Path, report: &Report, range: ActivationRange) -> Result<()> {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let Report {
+        precision,
+        quantized,
+        balanced,
+        images,
+        bytes_before,
+        bytes_after,
+        ..
+    } = *report;
+    let what = match precision {
+        Precision::Full => "weights as they are".to_owned(),
+        _ => match &report.decision {
+            Some(decision) => {
+                let weights = weights_by_precision(decision);
+                match report.attention {
+                    0 => weights,
+                    count => format!("{weights}, {count} attentions in fp8"),
+                }
+            }
+            None if precision == Precision::Fp8Dynamic => format!("{quantized} weights in fp8"),
+            None => format!("{quantized} weights in {}", precision.name()),
+        },
+    };
+    writeln!(
+        out,
+        "{}: {what}, {:.1} MiB of {:.1} MiB ({:+.1} %)",
+        super::one_line(&directory.display().to_string()),
+        mib(bytes_after),
+        mib(bytes_before),
+        100.0 * (bytes_after as f64 / bytes_before as f64 - 1.0),
+    )?;
+    if let Some(sparsity) = &report.sparsity {
+        writeln!(out, "{sparsity}")?;
+        match images {
+            0 => writeln!(
+                out,
+                "pruned by magnitude: --calibrate IMAGES corrects the other weights"
+            )?,
+            _ => writeln!(out, "pruned by SparseGPT with {images} images")?,
+        }
+    }
+    if !report.unpruned.is_empty() {
+        let layers = report.unpruned.join(", ");
+        writeln!(
+            out,
+            "not pruned, their input channels are not a multiple of four: {}",
+            super::one_line(&layers)
+        )?;
+    }
+    match images {
+        _ if precision == Precision::Full => {}
+        _ if precision == Precision::Bf16 => writeln!(
+            out,
+            "activations in bf16 when the CPU multiplies them; GPUs compute these layers in --dtype"
+        )?,
+        0 if precision == Precision::Fp8 => writeln!(
+            out,
+            "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES or --to fp8-dynamic quantises activations, too"
+        )?,
+        _ if precision == Precision::Fp8Dynamic => writeln!(
+            out,
+            "activations in fp8, each token by its own largest magnitude when it is multiplied"
+        )?,
+        _ if precision == Precision::Fp8 => {
+            let rule = match range {
+                ActivationRange::Percentile(percentile) => {
+                    format!("up to {percentile} % of their magnitudes")
+                }
+                ActivationRange::MeanSquare => "by the least mean square error".to_owned(),
+                _ => "by their largest magnitudes".to_owned(),
+            };
+            writeln!(out, "activations in fp8, {rule} on {images} images")?;
+            if report.attention > 0 {
+                let count = report.attention;
+                writeln!(out, "{count} attentions in fp8 on GPUs that multiply it")?;
+            }
+        }
+        0 => writeln!(
+            out,
+            "not calibrated: --calibrate IMAGES balances channels of large activations"
+        )?,
+        _ => writeln!(
+            out,
+            "calibrated with {images} images: {balanced} norms balanced with the layers that follow"
+        )?,
+    }
+    if let Some(decision) = &report.decision {
+        return print_decision(out, decision);
+    }
+    if !report.unquantized.is_empty() {
+        writeln!(
+            out,
+            "not quantised: {}",
+            super::one_line(&report.unquantized.join(", "))
+        )?;
+    }
+    Ok(())
+}
+
+/// As `20 weights in int8, 12 in bf16`.
+fn weights_by_precision(decision: &Decision) -> String {
+    let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
+        let count = decision.layers(precision).count();
+        (count, precision.name())
+    });
+    let mut parts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let (count, name) = parts.next().unwrap_or((0, Precision::Int8.name()));
+    let first = format!("{count} weights in {name}");
+    parts.fold(first, |text, (count, name)| format!("{text}, {count} in {name}"))
+}
+
+fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
+    let others: Vec<&str> = match decision.choices.first() {
+        Some(choice) => choice.candidates.iter().map(|of| of.precision.name()).collect(),
+        None => Vec::new(),
+    };
+    let mut columns = vec![
+        Column::left("layers").wraps(20),
+        Column::left("precision"),
+        Column::right("full").rank(1),
+    ];
+    for name in &others {
+        columns.push(Column::right(format!("{name}: error alone")));
+        columns.push(Column::right(format!("{name}: time")).rank(1));
+    }
+    if !decision.attention.is_empty() {
+        columns.push(Column::right("MiB read").rank(1));
+    }
+    let mut table = Table::new(columns);
+    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let time = |us: f64| format!("{us:.0} µs");
+    let [mut before, mut after] = [0.0; 2];
+    for choice in &decision.choices {
+        let mut row = vec![
+            super::one_line(&choice.layers.join(", ")).to_string(),
+            choice.precision.name().to_owned(),
+            time(choice.full_us),
+        ];
+        let mut taken = choice.full_us;
+        for of in &choice.candidates {
+            row.extend([percent(of.error), time(of.us)]);
+            if of.precision == choice.precision {
+                taken = of.us;
+            }
+        }
+        before += choice.full_us;
+        after += taken;
+        let attention = decision.attention.iter();
+        let attention = attention.filter(|of| of.layers == choice.layers);
+        if !decision.attention.is_empty() {
+            row.push(String::new());
+        }
+        table.row(row);
+        for of in attention {
+            let mut row = vec![
+                super::one_line(&of.attention.join(", ")).to_string(),
+                of.precision.name().to_owned(),
+                time(of.full_us),
+            ];
+            for name in &others {
+                row.extend(if *name == Precision::Fp8.name() {
+                    [percent(of.error), time(of.us)]
+                } else {
+                    [String::new(), String::new()]
+                });
+            }
+            let [full, float8] = [of.full_bytes, of.bytes].map(mib);
+            row.push(format!("{full:.2} → {float8:.2}"));
+            before += of.full_us;
+            after += match of.precision {
+                Precision::Fp8 => of.layers_us - taken + of.us,
+                _ => of.full_us,
+            };
+            table.row(row);
+        }
+    }
+    writeln!(out, "{}", table.text(output::width()))?;
+    if !decision.attention.is_empty() {
+        writeln!(
+            out,
+            "attention: errors are with the layers in fp8 that compute queries, keys and values, of which it reads these MiB"
+        )?;
+    }
+    writeln!(
+        out,
+        "{}: {} in full precision, {} as chosen, on {}",
+        if decision.attention.is_empty() {
+            "these layers"
+        } else {
+            "these layers and attention"
+        },
+        time(before),
+        time(after),
+        super::one_line(&decision.measured_on)
+    )?;
+    writeln!(
+        out,
+        "error, of a budget of {}:\n  calibration images: {}",
+        percent(decision.budget),
+        fidelity(&decision.calibration)
+    )?;
+    match &decision.held_out {
+        Some(held_out) => writeln!(out, "  held-out images: {}", fidelity(held_out))?,
+        None => writeln!(
+            out,
+            "  held-out images: none, as there is only one image: the error on others may be larger"
+        )?,
+    }
+    if let Some(Reverted { error, layers, .. }) = &decision.reverted {
+        writeln!(
+            out,
+            "  held-out images: {} before these layers were reverted: {}",
+            percent(*error),
+            super::one_line(&layers.join(", "))
+        )?;
+    }
+    if let Some(OnGpu { quantized, full, .. }) = &decision.on_gpu {
+        writeln!(
+            out,
+            "  {} on the GPU: {}, relative to full precision there (itself {} from f32 on the CPU)",
+            match decision.held_out {
+                Some(_) => "held-out images",
+                None => "this image",
+            },
+            fidelity(quantized),
+            percent(full.error)
+        )?;
+    }
+    Ok(())
+}
+
+/// The budget bounds errors as the CPU computes them, so the GPU's may exceed it.
+fn warn_beyond_budget(decision: &Decision) {
+    let beyond = |of: &&OnGpu| !of.quantized.within(decision.budget);
+    if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(beyond) {
+        output::warning(&format!(
+            "the error on {} is {}, which exceeds the budget of {} (full precision there: {} from f32 on the CPU); the model was \
+             written nevertheless",
+            decision.measured_on,
+            percent(quantized.error),
+            percent(decision.budget),
+            percent(full.error)
+        ));
+    }
+}
+
+fn fidelity(of: &Fidelity) -> String {
+    let images = of.images;
+    let agreeing = match of.agreeing {
+        Some(agreeing) => format!("{agreeing} of {images} keep their best class"),
+        None => format!("{images} images"),
+    };
+    format!("{}, {agreeing}", percent(of.error))
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.3} %", 100.0 * part)
+}
+
+/// `amax`, `mse`, or a percentile as `99.99%`.
+fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
+    match (text, text.strip_suffix('%').map(str::parse)) {
+        ("amax", _) => Ok(ActivationRange::Largest),
+        ("mse", _) => Ok(ActivationRange::MeanSquare),
+        (_, Some(Ok(percentile))) if percentile > 0.0 && percentile <= 100.0 => {
+            Ok(ActivationRange::Percentile(percentile))
+        }
+        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, as 99.99%".into()),
+    }
+}
+
+/// A part of one, from `0.5%` or `0.005`.
+fn parse_percent(text: &str) -> std::result::Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number / unit),
+        _ => Err("expected a percentage, as 0.5%".into()),
+    }
+}

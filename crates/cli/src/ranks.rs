@@ -1,0 +1,509 @@
+//! This process among those that a launcher has started to share the images of one command.
+//!
+//! All ranks prepare alike: they list the images and load the model. Then they compare what they have, and each runs its share: whole
+//! batches by turns, so that every batch is one that a single process would run. Rank 0 takes the results in order, its own and those
+//! that the others send, and writes them; TCP holds back who runs ahead. An error of any rank ends all of them.
+
+use std::fmt::Debug;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hipvit::graph::OutputKind;
+use hipvit::hip::{self, Connection, Connections, Rendezvous, World};
+use hipvit::pipeline::{ItemParts, Pipeline, Source};
+use hipvit::{Degrees, Device, Session};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::agreement::{self, Facts};
+use super::errors::{is_broken_pipe, with_causes};
+use super::inputs::DecodeArgs;
+use super::launcher::{DistributedArgs, Place, Sharing};
+use super::partial::{Journal, Partial, Stamp};
+use super::results::Results;
+use super::{Followed, Outcome, RunArgs, output};
+
+/// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Maximum length of an error that a rank sends to the others, in bytes. They take no long messages.
+const MAX_ERROR: usize = 64 << 10;
+
+/// This process's place among the ranks.
+pub struct Ranks {
+    stage: Stage,
+    world: Option<World>,
+    sharing: Sharing,
+    timeout: Duration,
+    /// Whether they divide the model. Then rank 0 runs all images, and the others follow it when they have loaded their parts.
+    divide: bool,
+}
+
+enum Stage {
+    /// There are no other processes, or they are lost, or know already how this ends.
+    Alone,
+    Preparing(Rendezvous),
+    /// Rank 0's, while results come.
+    Merging(Vec<Connection>),
+}
+
+/// What another rank sends to rank 0.
+#[derive(Serialize, Deserialize)]
+pub enum Message {
+    /// Results of the next image of its share, and the stamp of its file.
+    Results(ItemParts, Option<Stamp>),
+    /// Error of the next image.
+    ImageFailed(String, Option<Stamp>),
+    /// The share is complete.
+    Complete,
+    /// Why there are no more results.
+    Failed(String),
+}
+
+/// How it ends, which rank 0 tells the others.
+#[derive(Serialize, Deserialize)]
+enum Verdict {
+    Complete,
+    Failed(String),
+}
+
+/// What is to be run.
+pub struct Work<'a> {
+    /// The subcommand.
+    command: &'a str,
+    session: &'a Session,
+    model: &'a RunArgs,
+    sources: Vec<Source>,
+    decode: &'a DecodeArgs,
+    /// Whether the device's phases are measured.
+    timed: bool,
+    /// File for the results of an interrupted run.
+    partial: Option<Partial>,
+}
+
+/// Facts of a run before its first result.
+pub struct Run {
+    /// Number of all images.
+    pub images: usize,
+    /// Number of images that an interrupted run has finished. They are the first ones.
+    pub finished: usize,
+    /// The other images, for the journal.
+    pub recorded: Vec<Source>,
+    pub journal: Option<Journal>,
+}
+
+impl DistributedArgs {
+    /// Runs `command` of this model in this process, as one of the launcher's if there are several.
+    pub fn run(
+        &self,
+        model: &RunArgs,
+        command: impl FnOnce(&mut Ranks) -> Result<Outcome>,
+    ) -> Result<Outcome> {
+        let mut ranks = Ranks::join(self, model.is_divided())?;
+        let result = command(&mut ranks);
+        ranks.end(result)
+    }
+}
+
+impl Ranks {
+    /// Waits for the other processes, if there are some; if they divide the model, they meet when they load it.
+    fn join(args: &DistributedArgs, divide: bool) -> Result<Self> {
+        let timeout = args.timeout();
+        let world = args.world()?;
+        let mut ranks = Self {
+            stage: Stage::Alone,
+            world: world.clone(),
+            sharing: Sharing::NONE,
+            timeout,
+            divide,
+        };
+        if let Some(world) = world {
+            if world.rank() > 0 {
+                output::leave_to_rank_0();
+            } else if world.is_open() {
+                output::warning(
+                    "any peer that reaches rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters at all ranks",
+                );
+            }
+            if divide {
+                return Ok(ranks);
+            }
+            ranks.stage = Stage::Preparing(Rendezvous::new(world.clone(), timeout)?);
+            let places = ranks.exchange(&serde_json::to_vec(&Place::of_this_process())?)?;
+            let places: Vec<Place> = decoded(&places)?;
+            ranks.sharing = Sharing::of(world.rank(), &places);
+        }
+        Ok(ranks)
+    }
+
+    /// Which process this is, if there are several.
+    pub fn world(&self) -> Option<&World> {
+        self.world.as_ref()
+    }
+
+    /// The processes that divide the model, if they do, and how long they wait for each other.
+    pub fn divide(&self) -> Option<(World, Duration)> {
+        let world = self.world.clone().filter(|_| self.divide);
+        Some((world?, self.timeout))
+    }
+
+    /// Whether this process has images to run.
+    pub fn runs(&self) -> bool {
+        !self.divide || self.writes()
+    }
+
+    /// Whether this process writes the results.
+    pub fn writes(&self) -> bool {
+        self.world.as_ref().is_none_or(|world| world.rank() == 0)
+    }
+
+    /// How many processes share the host with this one.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// What rank 0 reads, at all ranks: launchers give standard input to one process alone.
+    pub fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        if self.world.is_none() || self.divide {
+            return read();
+        }
+        let own = if self.writes() { read()? } else { Vec::new() };
+        let mut parts = self.exchange(&own)?;
+        Ok(parts.swap_remove(0))
+    }
+
+    /// The results of all images, at the process that writes them. The others run their share in here, and have nothing left to do
+    /// (`None`).
+    pub fn results(&mut self, mut work: Work<'_>) -> Result<Option<Results>> {
+        let journal = work.begin()?;
+        let finished = journal.as_ref().map_or(0, Journal::unread);
+        let Some(world) = self.world.clone().filter(|_| !self.divide) else {
+            let (sources, run) = work.remaining(finished, journal);
+            let own = work.pipeline(1).run(sources)?;
+            return Ok(Some(Results::new(
+                work.session,
+                run,
+                own,
+                Vec::new(),
+                self.timeout,
+            )));
+        };
+        let finished = self.read_at_rank_0(|| Ok(finished.to_le_bytes().to_vec()))?;
+        let finished = usize::from_le_bytes(finished.try_into().unwrap_or_default());
+        self.agree(&work)?;
+        let Stage::Preparing(rendezvous) = std::mem::replace(&mut self.stage, Stage::Alone) else {
+            bail!("the other processes are lost");
+        };
+        let pipeline = work.pipeline(self.sharing.host);
+        let batch = work.session.batch();
+        let (sources, run) = work.remaining(finished, journal);
+        let share = share(&sources, batch, &world);
+        match rendezvous.into_connections() {
+            Connections::Leaf(root) => run_share(root, &pipeline.timed(false), share).map(|()| None),
+            Connections::Root(others) => {
+                let clones = others.iter().map(Connection::try_clone);
+                self.stage = Stage::Merging(clones.collect::<hip::Result<_>>()?);
+                let own = pipeline.run(share)?;
+                Ok(Some(Results::new(work.session, run, own, others, self.timeout)))
+            }
+        }
+    }
+
+    /// Compares what the ranks are about to run.
+    fn agree(&mut self, work: &Work<'_>) -> Result<()> {
+        let mut facts = Facts::default();
+        facts.add("images", agreement::images(&work.sources));
+        facts.append(work.facts()?);
+        let facts = self.exchange(&serde_json::to_vec(&facts)?)?;
+        if let Some(differences) = Facts::differences(&decoded(&facts)?) {
+            // All of them know.
+            self.stage = Stage::Alone;
+            bail!("the processes differ in {differences}; start all with the same options and files");
+        }
+        Ok(())
+    }
+
+    /// What each rank gave, by rank; an error if one has failed instead.
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let Stage::Preparing(rendezvous) = &mut self.stage else {
+            bail!("the other processes are lost");
+        };
+        let parts = rendezvous.gather(&part(Ok(own))).map_err(anyhow::Error::from);
+        let gathered = parts.and_then(contents);
+        if gathered.is_err() {
+            self.stage = Stage::Alone;
+        }
+        gathered
+    }
+
+    /// Tells the other ranks how it ends, if they do not know.
+    fn end(self, result: Result<Outcome>) -> Result<Outcome> {
+        match (self.stage, &result) {
+            (Stage::Preparing(mut rendezvous), Err(error)) => {
+                // An error of the exchange would not say more than this one.
+                let _ = rendezvous.gather(&part(Err(&with_causes(error))));
+            }
+            (Stage::Merging(others), result) => {
+                let verdict = match result {
+                    Err(error) if !is_broken_pipe(error) => Verdict::Failed(with_causes(error)),
+                    _ => Verdict::Complete,
+                };
+                for mut other in others {
+                    // Whoever is lost has ended already.
+                    let _ = other.send(&verdict);
+                }
+            }
+            (Stage::Alone | Stage::Preparing(_), _) => {}
+        }
+        if result.as_ref().is_err_and(anyhow::Error::is::<Followed>) {
+            return Ok(Outcome::Complete);
+        }
+        match self.world {
+            Some(world) if world.rank() > 0 => result.map_err(|error| {
+                let rank = format!("rank {} of {}: ", world.rank(), world.size());
+                let text = error.to_string();
+                if text.starts_with(&rank) {
+                    error
+                } else {
+                    error.context(rank + &text)
+                }
+            }),
+            _ => result,
+        }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// What `command` runs, untimed.
+    pub fn new(
+        command: &'a str,
+        session: &'a Session,
+        model: &'a RunArgs,
+        sources: Vec<Source>,
+        decode: &'a DecodeArgs,
+    ) -> Self {
+        Self {
+            command,
+            session,
+            model,
+            sources,
+            decode,
+            timed: false,
+            partial: None,
+        }
+    }
+
+    /// Keeps results in a file, from which an interrupted run can be resumed.
+    pub fn resumable(self, partial: Option<Partial>) -> Self {
+        Self { partial, ..self }
+    }
+
+    pub fn timed(self, timed: bool) -> Self {
+        Self { timed, ..self }
+    }
+
+    /// Begins the file of partial results, or continues the file of an interrupted run.
+    fn begin(&mut self) -> Result<Option<Journal>> {
+        match self.partial.take() {
+            Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
+            None => Ok(None),
+        }
+    }
+
+    /// The images without the first `finished`.
+    fn remaining(&mut self, finished: usize, journal: Option<Journal>) -> (Vec<Source>, Run) {
+        let images = self.sources.len();
+        let sources = self.sources.split_off(finished.min(images));
+        let recorded = if journal.is_some() {
+            sources.clone()
+        } else {
+            Vec::new()
+        };
+        let run = Run {
+            images,
+            finished,
+            recorded,
+            journal,
+        };
+        (sources, run)
+    }
+
+    /// That of one of `processes` of the host.
+    fn pipeline(&self, processes: usize) -> Pipeline {
+        Pipeline::new(self.session)
+            .decode_options(self.decode.options_of_one(processes))
+            .timed(self.timed)
+    }
+
+    /// Facts that must be equal at all ranks, and when a run is resumed. The images are compared separately.
+    fn facts(&self) -> Result<Facts> {
+        let (session, args) = (self.session, &self.model.model);
+        let mut facts = Facts::default();
+        facts.add("version", env!("CARGO_PKG_VERSION"));
+        facts.add("command", self.command);
+        facts.add("model", agreement::model(args.model.as_deref())?);
+        let device = match session.device() {
+            Device::Hip(_) => "GPU",
+            _ => "CPU",
+        };
+        facts.add("device", device);
+        facts.add("--dtype", session.dtype());
+        facts.add("--batch", session.batch());
+        let kinds = session.graph().outputs().iter().map(|(kind, _)| match kind {
+            OutputKind::HiddenLayer(block) => format!("layer {block}"),
+            kind => lowercase(kind),
+        });
+        facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
+        let [height, width] = session.info().image_size;
+        facts.add("image size", format!("{height}x{width}"));
+        facts.add("--resize", lowercase(&session.resize()));
+        let Degrees {
+            data,
+            tensor,
+            pipeline,
+        } = session.degrees();
+        let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
+        facts.add("--parallel", degrees);
+        facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
+        facts.add("--sparse", lowercase(&args.sparse));
+        facts.add("--strict", on_or_off(args.compute.strict));
+        facts.add("--reproducible", on_or_off(args.compute.reproducible));
+        // The memory for decoding changes no result.
+        facts.add("--max-pixels", self.decode.max_pixels);
+        facts.add("--exif", on_or_off(self.decode.exif));
+        Ok(facts)
+    }
+}
+
+/// Returns the name of a variant as options write it.
+fn lowercase(variant: &impl Debug) -> String {
+    format!("{variant:?}").to_lowercase()
+}
+
+fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+/// Whole batches by turns, in the order of `sources`.
+fn share(sources: &[Source], batch: usize, world: &World) -> Vec<Source> {
+    let batches = sources.chunks(batch).skip(world.rank()).step_by(world.size());
+    batches.flatten().cloned().collect()
+}
+
+/// Runs `share` and sends its results to rank 0, whose verdict counts.
+fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
+    let verdict = watch(root.try_clone()?)?;
+    if let Err(error) = send_results(&mut root, pipeline, share) {
+        let _ = root.send(&Message::Failed(with_causes(&error)));
+        let _ = verdict.recv_timeout(GRACE);
+        return Err(error);
+    }
+    match verdict
+        .recv()
+        .context("the thread that waits for rank 0 has ended")??
+    {
+        Verdict::Complete => Ok(()),
+        Verdict::Failed(text) => bail!("rank 0: {text}"),
+    }
+}
+
+/// Ends early where rank 0 takes no more: its verdict says why.
+fn send_results(root: &mut Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
+    for (result, source) in pipeline.run(share.clone())?.zip(share) {
+        let message = match result {
+            Ok(item) => Message::Results(item.parts(), Stamp::of(&source)),
+            Err(error) if error.index().is_some() => {
+                Message::ImageFailed(error.to_string(), Stamp::of(&source))
+            }
+            Err(error) => return Err(hipvit::Error::from(error).into()),
+        };
+        if root.send(&message).is_err() {
+            return Ok(());
+        }
+    }
+    let _ = root.send(&Message::Complete);
+    Ok(())
+}
+
+/// Receives the verdict while this thread sends.
+fn watch(mut root: Connection) -> Result<Receiver<hip::Result<Verdict>>> {
+    let (found, verdict) = mpsc::channel();
+    let thread = thread::Builder::new().name("hipvit-rank-0".into());
+    thread
+        .spawn(move || found.send(root.receive(None)))
+        .context("cannot start a thread")?;
+    Ok(verdict)
+}
+
+/// A part of an exchange: what a rank has, or why it has failed.
+fn part(own: Result<&[u8], &str>) -> Vec<u8> {
+    match own {
+        Ok(content) => [&[0], content].concat(),
+        Err(text) => {
+            let end = text.floor_char_boundary(MAX_ERROR);
+            [&[1], &text.as_bytes()[..end]].concat()
+        }
+    }
+}
+
+/// What the ranks have, unless one has failed.
+fn contents(parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    let ranks = parts.len();
+    let content = |(rank, part): (usize, Vec<u8>)| match part.split_first() {
+        Some((0, content)) => Ok(content.to_vec()),
+        Some((_, text)) => Err(anyhow!(
+            "rank {rank} of {ranks}: {}",
+            String::from_utf8_lossy(text)
+        )),
+        None => Err(anyhow!(
+            "rank {rank} of {ranks}: runs another command or version of hipvit"
+        )),
+    };
+    parts.into_iter().enumerate().map(content).collect()
+}
+
+fn decoded<T: DeserializeOwned>(parts: &[Vec<u8>]) -> Result<Vec<T>> {
+    let decode = |(rank, part): (usize, &Vec<u8>)| {
+        let decoded = serde_json::from_slice(part);
+        decoded.with_context(|| format!("rank {rank} runs another command or version of hipvit"))
+    };
+    parts.iter().enumerate().map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(rank: usize, size: usize) -> World {
+        let find = |name: &str| match name {
+            "RANK" => Some(rank.to_string()),
+            "WORLD_SIZE" => Some(size.to_string()),
+            _ => None,
+        };
+        World::from_variables(find).unwrap().unwrap()
+    }
+
+    #[test]
+    fn whole_batches_go_to_the_ranks_by_turns() {
+        let sources = ["a", "b", "c", "d", "e", "f", "g"].map(Source::from);
+        let names = |rank, size, batch| -> String {
+            let share = share(&sources, batch, &world(rank, size));
+            share.iter().map(Source::name).collect()
+        };
+        assert_eq!([0, 1].map(|rank| names(rank, 2, 2)), ["abef", "cdg"]);
+        assert_eq!([0, 1, 2].map(|rank| names(rank, 3, 3)), ["abc", "def", "g"]);
+        assert_eq!([0, 1, 2].map(|rank| names(rank, 3, 4)), ["abcd", "efg", ""]);
+    }
+
+    #[test]
+    fn the_first_rank_that_has_failed_is_named() {
+        let parts = |last: &str| vec![part(Ok(b"x")), part(Err("no model")), part(Err(last))];
+        assert_eq!(
+            contents(parts("no GPU")).unwrap_err().to_string(),
+            "rank 1 of 3: no model"
+        );
+        assert_eq!(contents(vec![part(Ok(b"x"))]).unwrap(), [b"x"]);
+    }
+}

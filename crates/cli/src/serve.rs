@@ -1,0 +1,595 @@
+//! `hipvit serve`.
+
+mod log;
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use clap::ValueEnum;
+use clap_complete::engine::ArgValueCandidates;
+use hipvit::image::Limits;
+use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
+use hipvit_files::regular_file;
+use hipvit_serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::choices::DeviceSets;
+use super::inputs::bytes;
+use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive, refused};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Model directory or ORG/NAME of the hub, which clients know by its last part or by NAME; repeatable [default: the embedded
+    /// TinyViT32]
+    #[arg(long, short, value_name = "[NAME=]DIR", value_parser = model)]
+    model: Vec<ModelSource>,
+    /// Directory of model directories, which are known by their names
+    #[arg(long, value_name = "DIR")]
+    repository: Option<PathBuf>,
+    /// Let clients load and unload models of --model and --repository by name
+    ///
+    /// Beyond this machine it needs --token-file, because a client that unloads models stops the service.
+    #[arg(long)]
+    model_control: bool,
+    /// Allow --model-control beyond this machine without a token
+    #[arg(long, requires = "model_control", hide_short_help = true)]
+    insecure_model_control: bool,
+    /// With --repository, load none of its models at the start
+    #[arg(long, requires = "repository")]
+    no_load: bool,
+    /// Address to listen on, for HTTP and gRPC; repeatable
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: Vec<SocketAddr>,
+    /// Where to run, an instance of each model on each device, or on each group of GPUs that --parallel makes of them: auto, cpu,
+    /// hip:0,1, hip:all
+    #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: DeviceSets,
+    #[command(flatten)]
+    parallel: ParallelArgs,
+    #[command(flatten)]
+    compute: ComputeArgs,
+    /// Where to resize and crop images: on the host or on the GPU, with the same result
+    #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
+    resize: ResizeOn,
+    /// Number of threads that decode images, for all models [default: number of cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    decode_threads: Option<usize>,
+    /// Maximum batch size
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
+    max_batch: usize,
+    /// How long the first image of a batch waits for others while an instance is idle
+    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
+    max_delay_us: u64,
+    /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
+    queue: usize,
+    /// Refuse requests while N full batches for each instance, or each stage of a pipeline, wait or run; more take bursts, fewer
+    /// keep waits short
+    #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive)]
+    backlog: usize,
+    /// Load each model a second time, for clients that send normalised pixel_values
+    #[arg(long)]
+    pixel_values: bool,
+    /// Offer the patch tokens as an output
+    #[arg(long)]
+    tokens: bool,
+    /// Offer explanations as an output, to requests that name it: what each pixel contributes to a class; loads each model a
+    /// second time, in double precision on the host
+    #[arg(long)]
+    explanation: bool,
+    /// Do not load the text towers of CLIP and SigLIP models
+    #[arg(long)]
+    no_texts: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// File with the bearer token that clients must send
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Host name of the server besides IP addresses and localhost; repeatable
+    ///
+    /// Requests to other names are refused: on loopback always, elsewhere if this option is given. A reverse proxy on this machine that
+    /// forwards the public name needs it.
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    allow_host: Vec<String>,
+    /// Certificate chain for TLS, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// After SIGTERM, SIGINT or SIGHUP, time in which the server still takes requests but is not ready
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
+    drain_delay: f64,
+    /// Time that requests in flight have after that
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    drain_timeout: f64,
+    /// Time that a model's GPUs wait for each other
+    #[arg(long, default_value_t = 300.0, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    collective_timeout: f64,
+    /// How events are written to standard error
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    log: LogFormat,
+    /// Form of the access log on standard output
+    #[arg(long, default_value = "off", value_name = "FORMAT")]
+    access_log: AccessLogFormat,
+}
+
+const AFTER_HELP: &str = "\
+Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, width, 3]) or, with --pixel-values, pixel_values.
+Outputs: logits, top, embedding and, with --tokens, patch_tokens, with --explanation, explanation. Metrics for Prometheus are at /metrics.
+
+    hipvit serve --model vit=path/to/vit_base_patch16_224
+    curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' \\
+      http://127.0.0.1:8000/v2/models/vit/infer";
+
+/// What clients may send.
+#[derive(Debug, clap::Args)]
+struct LimitArgs {
+    /// Reject images with more than N pixels
+    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
+    max_pixels: u64,
+    /// Memory for decoding images, as 800M or 4G [default: half of the memory]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_decode_memory: Option<u64>,
+    /// Maximum size of a request's body
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
+    max_body: usize,
+    /// Maximum memory of all requests and answers
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes)]
+    body_memory: usize,
+    /// Maximum number of connections [default: 1024, or what open files allow]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_connections: Option<usize>,
+    /// Time in which a client must send the head of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = seconds)]
+    header_timeout: f64,
+    /// Time after which a connection without an open request is closed
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().idle_time.as_secs_f64(), value_parser = seconds)]
+    idle_timeout: f64,
+    /// Time in which a client must send the body of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = seconds)]
+    body_timeout: f64,
+    /// Time after which a request is given up, if its client does not ask for a shorter one
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().request_time.as_secs_f64(), value_parser = seconds)]
+    timeout: f64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AccessLogFormat {
+    /// No access log
+    Off,
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+impl AccessLogFormat {
+    fn form(self) -> Option<AccessLog> {
+        match self {
+            Self::Off => None,
+            Self::Text => Some(AccessLog::Text),
+            Self::Json => Some(AccessLog::Json),
+        }
+    }
+}
+
+/// What each instance of a model runs on: a device, or as many GPUs as divide the model.
+fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(DeviceSet, Parallelism)>> {
+    let devices: Vec<Vec<Device>> = sets
+        .iter()
+        .map(DeviceSet::resolve)
+        .collect::<hipvit::Result<_>>()?;
+    let devices = devices.concat();
+    let degrees = parallelism.degrees(devices.len())?;
+    let one = Parallelism::new(1, degrees.tensor, degrees.pipeline)?;
+    if degrees.shards() == 1 {
+        return Ok(devices.into_iter().map(|device| (device.into(), one)).collect());
+    }
+    let names: Vec<String> = devices.iter().map(Device::to_string).collect();
+    // Refuses the CPU beside GPUs, and a GPU in two groups.
+    names.join(",").parse::<DeviceSet>()?;
+    let group = |names: &[String]| Ok((names.join(",").parse()?, one));
+    names.chunks(degrees.shards()).map(group).collect()
+}
+
+fn model(text: &str) -> Result<ModelSource, String> {
+    // A path may contain `=`; a name has no `/`.
+    let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
+    let (name, directory) = match named {
+        Some((name, directory)) => (name.to_owned(), directory),
+        None => (last_part(text), text),
+    };
+    if directory.is_empty() {
+        return Err("names no directory".into());
+    }
+    // Requests have the name in their URL.
+    let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(allowed) {
+        return Err(format!(
+            "`{name}` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME={directory}"
+        ));
+    }
+    Ok(ModelSource::new(name, directory))
+}
+
+/// Returns the name of a model that is given without one: its folder's name, or its repository's name on the hub.
+fn last_part(model: &str) -> String {
+    // The URL of a revision's page ends with the revision.
+    let model = match model.split_once("/tree/") {
+        Some((page, _)) if page.contains("://") => page,
+        _ => model,
+    };
+    let path = Path::new(model);
+    // `.` and `..` have no name of their own.
+    let absolute = match path.file_name() {
+        Some(_) => path.to_owned(),
+        None => path.canonicalize().unwrap_or_default(),
+    };
+    let name = absolute.file_name().unwrap_or_default().to_string_lossy();
+    match name.split_once('@') {
+        Some((name, _revision)) if !path.exists() => name.to_owned(),
+        _ => name.into_owned(),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86400.0 * 365.0).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("must be from 0 to a year".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn mebibytes(text: &str) -> Result<usize, String> {
+    let mebibytes = positive(text)?;
+    match mebibytes.checked_mul(1 << 20) {
+        Some(_) => Ok(mebibytes),
+        None => Err("is too large".into()),
+    }
+}
+
+/// A host of `--allow-host`, without scheme and port.
+fn host_name(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let text = text.trim_end_matches('.');
+    if text.is_empty() || !text.chars().all(allowed) {
+        return Err("must be a name without scheme and port, as vit.example.org".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// True if other machines can reach one of the addresses.
+fn is_open(listen: &[SocketAddr]) -> bool {
+    listen.iter().any(|address| !address.ip().is_loopback())
+}
+
+/// Maximum size of a file with a token.
+const MAX_TOKEN_FILE: u64 = 1 << 20;
+
+/// Reads the token in a file.
+///
+/// # Errors
+///
+/// The file cannot be read, is not text, or has no token.
+fn read_token(path: &Path) -> Result<String> {
+    let bytes = regular_file::read_within(path, MAX_TOKEN_FILE).map_err(refused(path))?;
+    let text = std::str::from_utf8(&bytes);
+    let token = text.map_err(|_| anyhow!("{}: is not text in UTF-8", path.display()))?;
+    let token = token.trim();
+    if token.is_empty() {
+        bail!("{}: has no token", path.display());
+    }
+    Ok(token.to_owned())
+}
+
+/// Number of open files that connections leave to models, logs and sensors.
+const RESERVED_FILES: u64 = 256;
+
+/// Raises the number of files that this process may open as far as it may. Returns the number, if there is a limit.
+fn open_files() -> Option<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit = raised;
+        }
+    }
+    limit.current
+}
+
+/// Returns the maximum number of connections: the given one, or as much of the default as the limit of open files allows.
+fn connections(given: Option<usize>, files: Option<u64>) -> usize {
+    let default = ServerLimits::default().connections;
+    // Few files are shared in halves.
+    let most = files.map_or(u64::MAX, |files| {
+        files.saturating_sub(RESERVED_FILES).max(files / 2)
+    });
+    let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+    match given {
+        Some(given) if given > most => {
+            tracing::warn!(
+                max_connections = given,
+                open_files = files,
+                "the limit of open files is too low for so many connections: raise it (ulimit -n)"
+            );
+            given
+        }
+        Some(given) => given,
+        None => default.min(most),
+    }
+}
+
+impl LimitArgs {
+    fn limits(&self) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        limits.body = self.max_body << 20;
+        limits.all_bodies = self.body_memory << 20;
+        limits.connections = connections(self.max_connections, open_files());
+        limits.idle_time = Duration::from_secs_f64(self.idle_timeout);
+        limits.header_time = Duration::from_secs_f64(self.header_timeout);
+        limits.body_time = Duration::from_secs_f64(self.body_timeout);
+        limits.request_time = Duration::from_secs_f64(self.timeout);
+        limits.image = Limits {
+            max_pixels: self.max_pixels,
+            max_memory: self.max_decode_memory.unwrap_or(limits.image.max_memory),
+        };
+        limits
+    }
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let begin = Instant::now();
+        // Writes the last lines when it is dropped.
+        let log = self.log();
+        let options = self.options()?;
+        if is_open(&options.listen) {
+            if options.token.is_none() {
+                tracing::warn!("listening beyond this machine without --token-file: every client is served");
+            } else if options.tls.is_none() {
+                tracing::warn!(
+                    "listening beyond this machine without --tls-certificate: the network can read the token. Use TLS, here or in a proxy"
+                );
+            }
+        }
+        // A signal during the start removes temporary files, and ends the process.
+        let loading = super::interrupt::start()?;
+        let server = Server::start(options)?;
+        // Catch signals before the address is logged: whatever reads it may stop the server.
+        let signals = server.catch_signals()?;
+        drop(loading);
+        for address in server.addresses() {
+            tracing::info!(%address, after = ?begin.elapsed(), "listening");
+        }
+        server.wait_for(signals);
+        tracing::info!("stopping: finishing the requests in flight");
+        if !server.stop() {
+            drop(log);
+            hipvit_files::temporary::remove_all();
+            // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
+            signal_hook::low_level::exit(0);
+        }
+        Ok(Outcome::Complete)
+    }
+
+    /// Starts the log on standard error.
+    fn log(&self) -> log::Flush {
+        let (writer, flush) = log::writer(std::io::stderr());
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(writer)
+            .log_internal_errors(false)
+            .with_target(false);
+        // Clients choose how often the HTTP libraries warn of them.
+        let levels = Targets::new()
+            .with_default(Level::INFO)
+            .with_targets(["h2", "hyper", "hyper_util", "rustls", "tonic"].map(|name| (name, Level::ERROR)));
+        let log = tracing_subscriber::registry().with(levels);
+        match self.log {
+            LogFormat::Text => {
+                let is_terminal = std::io::stderr().is_terminal();
+                log.with(layer.with_ansi(is_terminal)).init();
+            }
+            LogFormat::Json => log.with(layer.json().flatten_event(true)).init(),
+        }
+        // The default hook would wait for a standard error that is not read.
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        flush
+    }
+
+    /// Refuses model control beyond loopback without a token.
+    fn check_model_control(&self) -> Result<()> {
+        if self.model_control
+            && is_open(&self.listen)
+            && self.token_file.is_none()
+            && !self.insecure_model_control
+        {
+            let reason = "--model-control beyond this machine needs --token-file: without a token any client can unload models. \
+                Name a token file, or allow it by --insecure-model-control";
+            return Err(Usage(reason).into());
+        }
+        Ok(())
+    }
+
+    fn instances(&self) -> hipvit::Result<Vec<SessionBuilder>> {
+        let builder = self.parallel.apply(self.compute.builder()).resize(self.resize);
+        let builder = builder.collective_timeout(Duration::from_secs_f64(self.collective_timeout));
+        let groups = groups(&self.device.0, self.parallel.kind)?.into_iter();
+        let instance = |(devices, parallelism)| builder.clone().devices(devices).parallel(parallelism);
+        Ok(groups.map(instance).collect())
+    }
+
+    fn options(&self) -> Result<ServerOptions> {
+        let mut options = ServerOptions::default();
+        options.models.clone_from(&self.model);
+        if self.model.is_empty() && self.repository.is_none() {
+            options.models.push(ModelSource::tinyvit32());
+        }
+        options.repository.clone_from(&self.repository);
+        options.load_repository = !self.no_load;
+        options.model_control = self.model_control;
+        if self.no_load && !self.model_control {
+            return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
+        }
+        self.check_model_control()?;
+        options.listen.clone_from(&self.listen);
+        options.instances = self.instances()?;
+        options.decode_threads = self.decode_threads.unwrap_or(0);
+        options.max_batch = self.max_batch;
+        options.max_delay = Duration::from_micros(self.max_delay_us);
+        options.queue = self.queue;
+        options.backlog = self.backlog;
+        options.pixel_values = self.pixel_values;
+        options.tokens = self.tokens;
+        options.explanation = self.explanation;
+        options.texts = !self.no_texts;
+        options.access_log = self.access_log.form();
+        options.limits = self.limits.limits();
+        if let Some(path) = &self.token_file {
+            options.token = Some(read_token(path)?);
+        }
+        options.allowed_hosts.clone_from(&self.allow_host);
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            options.tls = Some(TlsFiles::new(certificate, key));
+        }
+        options.otlp_endpoint = self.otlp_endpoint.clone().or_else(hipvit_serve::otlp_endpoint);
+        options.drain_delay = Duration::from_secs_f64(self.drain_delay);
+        options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_without_a_name_has_that_of_its_folder_or_repository() {
+        for (model, name) in [
+            ("models/vit", "vit"),
+            ("models/vit/", "vit"),
+            ("org/vit@v1", "vit"),
+            ("https://huggingface.co/org/vit", "vit"),
+            ("https://huggingface.co/org/vit/tree/v1", "vit"),
+        ] {
+            assert_eq!(last_part(model), name, "{model}");
+        }
+    }
+
+    #[test]
+    fn connections_leave_files_to_the_models() {
+        assert_eq!(connections(None, None), 1024);
+        assert_eq!(connections(None, Some(1 << 20)), 1024);
+        assert_eq!(connections(None, Some(1024)), 768);
+        assert_eq!(connections(None, Some(64)), 32);
+        assert_eq!(connections(None, Some(0)), 1);
+        assert_eq!(connections(Some(5000), Some(1024)), 5000);
+    }
+
+    #[test]
+    fn a_host_has_neither_scheme_nor_port() {
+        assert_eq!(host_name("vit.example.org").unwrap(), "vit.example.org");
+        assert_eq!(host_name("localhost.").unwrap(), "localhost");
+        for wrong in ["", ".", "http://vit", "vit:8000", "*", "a b"] {
+            assert!(host_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_device_or_group_of_gpus_has_an_instance() {
+        let of = |devices, parallel: &str| -> hipvit::Result<Vec<String>> {
+            let groups = groups(&DeviceSet::list(devices)?, parallel.parse()?)?;
+            let shown = |(devices, parallelism)| format!("{devices} {parallelism}");
+            Ok(groups.into_iter().map(shown).collect())
+        };
+        for (devices, parallel, expected) in [
+            ("auto", "data", &["auto data=1"][..]),
+            (
+                "hip:0,1,3",
+                "data",
+                &["hip:0 data=1", "hip:1 data=1", "hip:3 data=1"],
+            ),
+            ("hip,cpu", "data", &["hip:0 data=1", "cpu data=1"]),
+            ("hip:0,hip:0", "data", &["hip:0 data=1", "hip:0 data=1"]),
+            ("auto", "tensor", &["auto data=1"]),
+            ("hip:0,1", "tensor", &["hip:0,1 tensor=2"]),
+            ("hip:0,1,2", "pipeline", &["hip:0,1,2 pipeline=3"]),
+            (
+                "hip:3,1,hip:2,0",
+                "tensor=2,data=2",
+                &["hip:3,1 tensor=2", "hip:2,0 tensor=2"],
+            ),
+            (
+                "hip:0,1,2,3",
+                "tensor=2,pipeline=2",
+                &["hip:0,1,2,3 tensor=2,pipeline=2"],
+            ),
+        ] {
+            assert_eq!(of(devices, parallel).unwrap(), expected, "{devices} {parallel}");
+        }
+        for (devices, parallel, reason) in [
+            (
+                "hip:0,1,2",
+                "tensor=2",
+                "parallel: data,tensor=2 takes a multiple of 2 GPUs, and the session has 3 devices",
+            ),
+            (
+                "hip:0,1",
+                "data=3",
+                "parallel: data=3 takes 3 GPUs, and the session has 2 devices",
+            ),
+            (
+                "hip:0,cpu",
+                "tensor",
+                "device: `hip:0,cpu`: several devices are GPUs, each with its number, as in hip:0,1",
+            ),
+            ("hip:0,1,hip:1,2", "tensor=2", "device: hip:1 is named twice"),
+        ] {
+            assert_eq!(of(devices, parallel).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn a_model_has_a_name_for_urls() {
+        assert_eq!(model("vit-b_1.0=a=b"), Ok(ModelSource::new("vit-b_1.0", "a=b")));
+        for (text, name) in [
+            ("vit", "vit"),
+            ("models/vit_tiny.augreg/", "vit_tiny.augreg"),
+            ("timm/vit_tiny@main", "vit_tiny"),
+            ("runs/lr=3/vit", "vit"),
+        ] {
+            let source = model(text).unwrap();
+            assert_eq!(source.name, name, "{text}");
+            assert_eq!(source.directory.as_deref(), Some(Path::new(text)), "{text}");
+        }
+        for wrong in ["", "=dir", "vit=", "a b=dir", "a b", "runs/lr=3"] {
+            assert!(model(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            model("runs/lr=3").unwrap_err(),
+            "`lr=3` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME=runs/lr=3"
+        );
+    }
+}

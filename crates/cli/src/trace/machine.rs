@@ -1,0 +1,249 @@
+//! The pixel on an emulated GPU: which instructions of each kernel carry it, in which lanes, and which rows of each step's
+//! result it reaches. The emulated GPU marks the pixel's bytes and follows them (hip-emu's README, "Following bytes"). It reads
+//! its settings when it is opened, so that the model runs once more, in a process of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use hipvit::exec::Executor;
+use hipvit::table::{Column, Table, paragraph};
+use hipvit::{GraphMode, RunInput, RunOptions, Session};
+use hipvit_diagnostics::bench::DeviceInfo;
+use hipvit_explain::Trace;
+use hipvit_files::temporary::Listed;
+use serde::{Deserialize, Serialize};
+
+use super::places::Memory;
+use super::{Args, Outcome, output, record};
+
+/// The emulated GPU's settings: the file that it writes, and which bytes it marks.
+const RECORDS: &str = "HIP_EMU_TAINT";
+const MARK: &str = "HIP_EMU_TAINT_MARK";
+
+/// The kernels and library calls of a run, in order.
+#[derive(Serialize, Deserialize)]
+pub struct Machine {
+    /// The GPU that is emulated, and its architecture.
+    pub gpu: String,
+    pub calls: Vec<Call>,
+}
+
+/// A kernel's launch or a library's call.
+#[derive(Serialize, Deserialize)]
+pub struct Call {
+    /// The step of the plan that it computes.
+    pub step: String,
+    /// The kernel or the library's function.
+    pub name: String,
+    /// The rows of the step's result that depend on the pixel; the last extent is a row.
+    pub rows: Vec<usize>,
+    pub of_rows: usize,
+    /// What of the kernel carries the pixel; nothing is known of a library's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taint: Option<Taint>,
+}
+
+/// As gcnrun's `Taint`.
+#[derive(Serialize, Deserialize)]
+pub struct Taint {
+    pub instructions: u64,
+    pub blocks: u64,
+    pub waves: u64,
+    pub lanes: u64,
+    first: Option<Carrier>,
+    last: Option<Carrier>,
+    /// By kind of instruction, as gcnrun names them.
+    pub steps: BTreeMap<String, Carriers>,
+    #[serde(default, skip_serializing)]
+    stored: Vec<[u64; 2]>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Carriers {
+    pub instructions: u64,
+    pub lanes: u64,
+    pub first: Option<Carrier>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Carrier {
+    pc: u64,
+    pub instruction: String,
+    pub block: [u32; 3],
+    pub wave: u32,
+    lanes: u32,
+    pub lane: Option<u32>,
+    pub address: Option<u64>,
+}
+
+/// A line of the emulated GPU's file.
+#[derive(Deserialize)]
+struct Line {
+    kernel: Option<String>,
+    taint: Option<Taint>,
+    library: Option<String>,
+    #[serde(default)]
+    stored: Vec<[u64; 2]>,
+}
+
+impl Machine {
+    /// Follows the pixel of a trace, if the session runs on an emulated GPU and the pixel reaches the model's input.
+    pub fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
+        let (Executor::Hip { .. }, Some(input)) = (session.executor(), trace.input) else {
+            return Ok(None);
+        };
+        let gpu = Session::builder().device(session.device()).open_device()?;
+        if gpu.is_none_or(|gpu| DeviceInfo::gpu(&gpu).kind != "emulated") {
+            return Ok(None);
+        }
+        let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
+        let _listed = Listed::new(folder.path());
+        let offset = (input.y * trace.resized.width + input.x) * 3;
+        // The same command, whose argument after its name says to run this instead.
+        let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        let name = arguments.iter().position(|argument| argument == "trace");
+        arguments.insert(name.map_or(0, |at| at + 1), "--follow".into());
+        let done = Command::new(std::env::current_exe().context("the path of this program")?)
+            .args(arguments)
+            .env(RECORDS, folder.path().join("records.jsonl"))
+            .env(MARK, format!("patch_extract:0:{offset}:3"))
+            // A launch is followed or counted.
+            .env_remove("HIP_EMU_PROFILE")
+            .env_remove("HIP_EMU_PROFILE_SAMPLE")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .context("running the model in a process of its own")?;
+        if !done.status.success() {
+            bail!(
+                "the process in which the emulated GPU follows the pixel has ended: {}",
+                done.status
+            );
+        }
+        Ok(Some(serde_json::from_slice(&done.stdout)?))
+    }
+
+    /// Runs the model in the process of [`follow`](Self::follow), and prints what the emulated GPU has written.
+    pub fn run(args: &Args) -> Result<Outcome> {
+        let records = std::env::var_os(RECORDS)
+            .map(PathBuf::from)
+            .ok_or_else(|| anyhow!("--follow is for the processes that trace starts itself"))?;
+        // One image, whose values do not matter, step by step.
+        let session = args
+            .model
+            .load_with(args.model.builder().hip_graphs(GraphMode::Off))?;
+        let memory = Memory::of(&session)?;
+        let (height, width) = session.preprocess().output_size();
+        session.run_with(
+            RunInput::Pixels(&vec![0x80; height * width * 3]),
+            RunOptions::new(),
+        )?;
+        let text = fs::read_to_string(&records).map_err(super::super::refused(&records))?;
+        let lines: Vec<Line> = text
+            .lines()
+            .map(serde_json::from_str)
+            .collect::<Result<_, _>>()
+            .with_context(|| records.display().to_string())?;
+        let gpu = Session::builder().device(session.device()).open_device()?;
+        let info = gpu.as_ref().map_or_else(DeviceInfo::cpu, DeviceInfo::gpu);
+        let machine = Self {
+            gpu: format!("{} ({}, emulated)", info.name, info.arch),
+            calls: calls(&memory, lines)?,
+        };
+        let mut out = output::stdout();
+        record::write(&mut out, &machine)?;
+        out.flush()?;
+        Ok(Outcome::Complete)
+    }
+
+    pub fn text(&self, width: Option<usize>) -> String {
+        let mut table = Table::new([
+            Column::left("step").wraps(12),
+            Column::left("kernel or call").wraps(16),
+            Column::right("rows"),
+            Column::right("instr.").rank(2),
+            Column::right("lanes").rank(2),
+            Column::left("first").wraps(24).rank(1),
+            Column::left("last").wraps(24).rank(3),
+        ]);
+        for call in &self.calls {
+            table.row(call.cells());
+        }
+        let heading = format!(
+            "On the {}: instructions that carry the pixel, lanes that do, the first and the last, rows that it reaches",
+            self.gpu
+        );
+        paragraph(&heading, "  ", width) + &table.text(width)
+    }
+}
+
+impl Call {
+    /// The cells of [`Machine::text`].
+    pub fn cells(&self) -> Vec<String> {
+        let instruction = |carrier: &Option<Carrier>| {
+            carrier
+                .as_ref()
+                .map_or_else(String::new, |carrier| carrier.instruction.clone())
+        };
+        let mut cells = vec![self.step.clone(), self.name.clone(), self.reach()];
+        if let Some(taint) = &self.taint {
+            cells.extend([taint.instructions.to_string(), taint.lanes.to_string()]);
+            cells.extend([instruction(&taint.first), instruction(&taint.last)]);
+        }
+        cells
+    }
+
+    /// The rows that the pixel reaches, in short.
+    pub fn reach(&self) -> String {
+        match self.rows[..] {
+            [] => "–".to_owned(),
+            [row] => format!("row {row}"),
+            _ if self.rows.len() == self.of_rows => format!("all {}", self.of_rows),
+            _ => format!("{} of {}", self.rows.len(), self.of_rows),
+        }
+    }
+}
+
+/// The lines, each with the step that it computes: a step has a line for each of its kernels.
+fn calls(memory: &Memory, lines: Vec<Line>) -> Result<Vec<Call>> {
+    let steps = memory.steps();
+    let expected: usize = steps.iter().map(|step| step.calls).sum();
+    if lines.len() != expected {
+        bail!(
+            "the emulated GPU has followed {} calls, where the model's plan has {expected}",
+            lines.len()
+        );
+    }
+    let of_calls = steps
+        .iter()
+        .flat_map(|step| std::iter::repeat_n(step, step.calls));
+    let call = |(step, line): (&super::places::Written, Line)| {
+        let stored = match &line.taint {
+            Some(taint) => &taint.stored,
+            None => &line.stored,
+        };
+        let mut rows = BTreeSet::new();
+        for &[address, length] in stored {
+            let row = |address: u64| {
+                address
+                    .checked_sub(step.begin)
+                    .map(|offset| offset as usize / step.row)
+            };
+            if let (Some(first), Some(last)) = (row(address), row(address + length.max(1) - 1)) {
+                rows.extend((first..=last).filter(|&row| row < step.rows));
+            }
+        }
+        Call {
+            step: step.name.clone(),
+            name: line.kernel.or(line.library).unwrap_or_default(),
+            rows: rows.into_iter().collect(),
+            of_rows: step.rows,
+            taint: line.taint,
+        }
+    };
+    Ok(of_calls.zip(lines).map(call).collect())
+}

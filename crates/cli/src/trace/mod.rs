@@ -1,0 +1,128 @@
+//! `hipvit trace`: the journey of one pixel, as text (`text`), JSON or a page (`html`); `places` says where things lie in memory,
+//! `machine` which instructions of an emulated GPU carry it.
+
+mod html;
+mod machine;
+mod places;
+mod text;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hipvit_explain::{Explainer, Trace};
+use serde::Serialize;
+
+use super::format::{Format, Formats, OutputArgs};
+use super::inputs::{self, DecodeArgs};
+use super::labels::LabelArgs;
+use super::output::Sink;
+use super::{ModelArgs, Outcome, lines, output, record};
+use machine::Machine;
+use places::{Memory, Places};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Image file, or - for standard input
+    #[arg(value_name = "IMAGE|-")]
+    image: PathBuf,
+    /// The pixel to follow: column and row in the decoded image, counted from 0
+    #[arg(long, value_name = "X,Y", value_parser = pixel)]
+    pixel: Pixel,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    labels: LabelArgs,
+    #[command(flatten)]
+    decode: DecodeArgs,
+    /// The class whose logit is followed: its name or number [default: the most likely one]
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Show the memory address and the kernel of each step; JSON always has them
+    #[arg(long)]
+    memory: bool,
+    #[command(flatten)]
+    output: OutputArgs<Journey>,
+    /// Write a page with the picture, the patch grid and the attention maps; it loads nothing
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Run the model on an emulated GPU that follows the pixel: for the process that this command starts
+    #[arg(long, hide = true)]
+    follow: bool,
+}
+
+/// Column and row.
+#[derive(Clone, Copy, Debug)]
+struct Pixel([usize; 2]);
+
+fn pixel(text: &str) -> Result<Pixel, String> {
+    let (x, y) = text.split_once(',').ok_or("is not of the form X,Y")?;
+    let number = |text: &str| {
+        text.trim()
+            .parse()
+            .map_err(|e: std::num::ParseIntError| e.to_string())
+    };
+    Ok(Pixel([number(x)?, number(y)?]))
+}
+
+#[derive(Clone, Debug)]
+struct Journey;
+
+impl Formats for Journey {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json];
+}
+
+/// A trace, and where it happens.
+#[derive(Serialize)]
+struct Report<'a> {
+    image: &'a str,
+    #[serde(flatten)]
+    trace: &'a Trace,
+    memory: &'a Places,
+    /// On an emulated GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<Machine>,
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        if self.follow {
+            return Machine::run(self);
+        }
+        let (format, mut sink) = self.output.open()?;
+        let page = self.html.as_deref().map(Sink::file).transpose()?;
+        let source = inputs::source(&self.image)?;
+        let image = source.decode(self.decode.options())?;
+        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
+        let class = self
+            .class
+            .as_deref()
+            .map(|text| session.labels().find(text))
+            .transpose()?;
+        let memory = Memory::of(&session)?;
+        let trace = Explainer::new(&session)?.trace(&image, self.pixel.0, class)?;
+        let places = Places::new(&session, &memory, &trace);
+        let report = Report {
+            image: &source.name(),
+            trace: &trace,
+            memory: &places,
+            machine: Machine::follow(&session, &trace)?,
+        };
+        if let Some(page) = page {
+            page.write_whole(html::page(&report)?.as_bytes())?;
+        }
+        match format {
+            Format::Json => record::write(&mut sink, &report)?,
+            _ => {
+                let text = text::text(&report, self.output.width(), self.memory);
+                sink.write_all(lines(&text).as_bytes())?;
+            }
+        }
+        sink.finish()?;
+        if let Some(file) = &self.html {
+            output::wrote(file, "a page for a browser");
+        }
+        self.output.wrote(&format!("one pixel of {}", source.name()));
+        Ok(Outcome::Complete)
+    }
+}

@@ -1,0 +1,139 @@
+//! What the device at hand really does: the configuration as it is, and each suggestion that can be tried there.
+
+use std::time::{Duration, Instant};
+
+use super::suggest::{Trial, photograph};
+use super::{Advice, Options, refused};
+use crate::bench::{Bench, Row, Settings, Spec};
+use hipvit::error::Result;
+use hipvit::exec::GraphMode;
+use hipvit::hip::Runtime;
+use hipvit::session::{Device, ResizeOn, Session};
+
+/// How long each row is timed, with its steps.
+const TIME: Duration = Duration::from_millis(500);
+
+/// Measures what [`advise`](super::advise) predicted, on its device, and puts it beside the predictions.
+///
+/// # Errors
+///
+/// [`Error::Argument`](hipvit::Error::Argument) if the advice is for a device by its datasheet; the model does not run as it is
+/// configured. A suggestion that cannot be tried is not measured.
+pub fn measure(advice: &mut Advice) -> Result<()> {
+    let options = advice.options.clone();
+    if let Some(gpu) = &options.gpu {
+        let reason =
+            format!("what is predicted for {gpu} by its datasheet is not measured on another device");
+        return Err(refused("gpu", reason));
+    }
+    let trials: Vec<(usize, Spec)> = advice
+        .suggestions
+        .iter()
+        .enumerate()
+        .filter_map(|(index, suggestion)| Some((index, spec_of(&options, suggestion.trial.as_ref()?)?)))
+        .collect();
+    let mut specs = vec![spec(&options)];
+    specs.extend(trials.iter().map(|(_, spec)| spec.clone()));
+    let settings = Settings {
+        time: TIME,
+        power: Duration::ZERO,
+        steps: true,
+        peaks: false,
+        ..Settings::default()
+    };
+    let rows = Bench::new(settings).run(&specs, &mut |_| ());
+    let rate = |row: &Row| Some(row.end_to_end.as_ref()?.images_per_s);
+    let Some((first, tried)) = rows.split_first() else {
+        return Ok(());
+    };
+    let Some(now) = rate(first) else {
+        let reason = first.error.clone().unwrap_or_default();
+        return Err(refused("measure", reason));
+    };
+    advice.measured_images_per_second = Some(now);
+    for step in &mut advice.prediction.steps {
+        let timed = first.steps.iter().flatten().find(|timed| timed.name == step.name);
+        step.measured_seconds = timed.map(|timed| timed.ms / 1e3);
+    }
+    for (&(index, _), row) in trials.iter().zip(tried) {
+        let suggestion = &mut advice.suggestions[index];
+        suggestion.measured_images_per_second = rate(row);
+        suggestion.measured_gain = rate(row).map(|rate| rate / now);
+    }
+    for suggestion in &mut advice.suggestions {
+        if let Some(Trial::ResizeOnDevice) = suggestion.trial {
+            let [host, device] = [ResizeOn::Host, ResizeOn::Device].map(|on| resizing(&options, on));
+            let (host, device) = (host?, device?);
+            suggestion.measured_images_per_second = Some(device);
+            suggestion.measured_gain = Some(device / host);
+        }
+    }
+    Ok(())
+}
+
+fn spec(options: &Options) -> Spec {
+    let configuration = options.configuration;
+    Spec {
+        model: options.model.clone(),
+        batch: options.batch.max(1),
+        dtype: configuration.dtype,
+        device: options.device,
+        threads: options.threads,
+        image_size: options.image_size,
+        hip_graphs: if configuration.hip_graphs {
+            GraphMode::Auto
+        } else {
+            GraphMode::Off
+        },
+        optimizations: configuration.optimizations,
+        ..Spec::default()
+    }
+}
+
+/// What tries a suggestion, if a row can.
+fn spec_of(options: &Options, trial: &Trial) -> Option<Spec> {
+    match trial {
+        Trial::Configuration(configuration, batch) => Some(spec(&Options {
+            configuration: *configuration,
+            batch: *batch,
+            ..options.clone()
+        })),
+        Trial::Gpus(count) => {
+            let there = Runtime::open().and_then(|runtime| runtime.device_count()).ok()?;
+            (there >= *count).then(|| Spec {
+                device: Device::Hip(0),
+                gpus: (0..*count).collect(),
+                ..spec(options)
+            })
+        }
+        Trial::ResizeOnDevice => None,
+    }
+}
+
+/// Photographs per second, resized there and classified.
+fn resizing(options: &Options, on: ResizeOn) -> Result<f64> {
+    let batch = options.batch.max(1);
+    let mut builder = Session::builder()
+        .device(options.device)
+        .dtype(options.configuration.dtype)
+        .batch(batch)
+        .resize(on);
+    if let Some(size) = options.image_size {
+        builder = builder.image_size(size);
+    }
+    let session = match &options.model {
+        Some(path) => builder.load(path)?,
+        None => builder.tinyvit32()?,
+    };
+    let images = vec![photograph()?; batch];
+    // The second run captures a graph.
+    session.run(&images)?;
+    session.run(&images)?;
+    let start = Instant::now();
+    let mut runs = 0;
+    while runs < 2 || start.elapsed() < TIME {
+        session.run(&images)?;
+        runs += 1;
+    }
+    Ok(f64::from(runs) * batch as f64 / start.elapsed().as_secs_f64())
+}

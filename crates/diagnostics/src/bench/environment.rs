@@ -1,0 +1,128 @@
+//! What a measurement ran on: device, system, versions.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use sysinfo::System;
+
+use crate::peaks::cpu_name;
+use hipvit::hip::{self, Monitor};
+
+/// What a row ran on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct DeviceInfo {
+    /// `rocm`, `cuda`, `emulated` or `cpu`.
+    pub kind: &'static str,
+    /// The product's name.
+    pub name: String,
+    /// The GPU's architecture, `gfx942` or `sm_90`; the CPU's instruction set.
+    pub arch: String,
+    /// The ordinal of a GPU.
+    pub index: usize,
+}
+
+impl DeviceInfo {
+    /// The host.
+    pub fn cpu() -> Self {
+        Self {
+            kind: "cpu",
+            name: cpu_name(),
+            arch: std::env::consts::ARCH.into(),
+            index: 0,
+        }
+    }
+
+    /// A GPU.
+    pub fn gpu(device: &hip::Device) -> Self {
+        let properties = device.properties();
+        // The emulated GPU is a provider, which nothing but its file's name tells from ROCm.
+        let path = device.runtime().path().ok();
+        let file = path.and_then(|path| path.file_name()?.to_str());
+        let kind = match &properties.target {
+            _ if file.is_some_and(|file| file.contains("hip_emu")) => "emulated",
+            target if target.starts_with("sm_") => "cuda",
+            _ => "rocm",
+        };
+        Self {
+            kind,
+            name: properties.name.clone(),
+            arch: properties.arch().into(),
+            index: device.ordinal(),
+        }
+    }
+}
+
+/// The system and the versions of what took part.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Environment {
+    /// Today in UTC, `2026-11-22`.
+    pub date: String,
+    /// The operating system and its kernel.
+    pub os: String,
+    /// The CPU's name.
+    pub cpu: String,
+    /// The version of the GPU's driver.
+    pub driver: Option<String>,
+    /// The versions of the GPU's libraries, by name in lower case.
+    pub libraries: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// Of the host, and of a GPU if one is used.
+    pub fn new(gpu: Option<&hip::Device>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let os = System::long_os_version().unwrap_or_else(|| std::env::consts::OS.into());
+        let kernel = System::kernel_version().map(|version| format!(", kernel {version}"));
+        let versions = gpu.map(hip::Device::library_versions).unwrap_or_default();
+        let lower = |(name, version): (&str, String)| (name.to_lowercase(), version);
+        Self {
+            date: date(now.unwrap_or_default()),
+            os: os + &kernel.unwrap_or_default(),
+            cpu: cpu_name(),
+            driver: gpu.and_then(|gpu| Monitor::new(gpu).ok()?.driver_version().ok()),
+            libraries: versions.into_iter().map(lower).collect(),
+        }
+    }
+}
+
+/// The Gregorian date of a time since 1970, in UTC.
+fn date(since_1970: Duration) -> String {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut day = since_1970.as_secs() / 86_400;
+    let mut year = 1970;
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    format!("{year:04}-{month:02}-{:02}", day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The dates are those of `date --utc --date=@SECONDS`.
+    #[test]
+    fn dates_are_gregorian() {
+        for (seconds, expected) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_798_761_599, "2026-12-31"),
+            (1_798_761_600, "2027-01-01"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(date(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

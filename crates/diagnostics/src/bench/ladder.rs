@@ -1,0 +1,164 @@
+//! The ladder: from a naive execution to the full one, one optimisation per rung, to measure what each of them gains.
+
+use super::Spec;
+use hipvit::exec::GraphMode;
+use hipvit::graph::Optimizations;
+use hipvit::session::Device;
+use hipvit::tensor::DType;
+
+/// The rungs in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    /// f32, without fusion, steps launched one by one, no memory reused.
+    Naive,
+    /// The dtype.
+    Precision,
+    /// Attention as one kernel.
+    FusedAttention,
+    /// The graph passes that pack, fold and fuse.
+    Fusion,
+    /// Bias, activation and residual in the GEMM.
+    Epilogues,
+    /// One arena whose memory is reused.
+    MemoryPlan,
+    /// Replay of captured graphs.
+    Graphs,
+    /// The measured choice among candidates.
+    Selection,
+    /// Several batches in flight.
+    Overlap,
+}
+
+impl Rung {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Naive,
+        Self::Precision,
+        Self::FusedAttention,
+        Self::Fusion,
+        Self::Epilogues,
+        Self::MemoryPlan,
+        Self::Graphs,
+        Self::Selection,
+        Self::Overlap,
+    ];
+
+    /// Its name in tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::Precision => "dtype",
+            Self::FusedAttention => "fused attention",
+            Self::Fusion => "graph passes",
+            Self::Epilogues => "epilogues",
+            Self::MemoryPlan => "memory plan",
+            Self::Graphs => "HIP graphs",
+            Self::Selection => "selection",
+            Self::Overlap => "overlap",
+        }
+    }
+
+    /// Whether the rung differs from the one before it for a row on this device in this dtype: the CPU has f32 and one
+    /// implementation of each op.
+    pub fn applies(self, device: Device, dtype: DType) -> bool {
+        match self {
+            Self::Precision => dtype != DType::F32,
+            _ => !self.needs_gpu() || device != Device::Cpu,
+        }
+    }
+
+    /// Returns true if the CPU does not have the rung.
+    pub fn needs_gpu(self) -> bool {
+        matches!(
+            self,
+            Self::FusedAttention | Self::Epilogues | Self::Graphs | Self::Selection
+        )
+    }
+
+    fn reached(self, rung: Self) -> bool {
+        self as usize >= rung as usize
+    }
+}
+
+/// The rungs of `full`, which is the last one's dtype, batch and device; only those that [apply](Rung::applies).
+pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
+    let rungs = Rung::ALL
+        .into_iter()
+        .filter(|rung| rung.applies(device, full.dtype));
+    rungs
+        .map(|rung| Spec {
+            dtype: if rung.reached(Rung::Precision) {
+                full.dtype
+            } else {
+                DType::F32
+            },
+            optimizations: Optimizations {
+                fused_attention: rung.reached(Rung::FusedAttention),
+                fusion: rung.reached(Rung::Fusion),
+                epilogues: rung.reached(Rung::Epilogues),
+                memory_reuse: rung.reached(Rung::MemoryPlan),
+                selection: rung.reached(Rung::Selection),
+            },
+            hip_graphs: if rung.reached(Rung::Graphs) {
+                full.hip_graphs
+            } else {
+                GraphMode::Off
+            },
+            in_flight: if rung == Rung::Overlap {
+                full.in_flight.max(OVERLAP)
+            } else {
+                1
+            },
+            rung: Some(rung),
+            ..full.clone()
+        })
+        .collect()
+}
+
+/// One is copied in, one computes, one is copied out.
+const OVERLAP: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rung_changes_one_thing() {
+        let full = Spec {
+            dtype: DType::BF16,
+            ..Spec::default()
+        };
+        let specs = ladder(&full, Device::Hip(0));
+        assert_eq!(specs.len(), Rung::ALL.len());
+        let what = |spec: &Spec| {
+            let o = spec.optimizations;
+            let graphs = spec.hip_graphs != GraphMode::Off;
+            [
+                spec.dtype != DType::F32,
+                o.fused_attention,
+                o.fusion,
+                o.epilogues,
+                o.memory_reuse,
+                graphs,
+                o.selection,
+                spec.in_flight > 1,
+            ]
+        };
+        for (rung, spec) in specs.iter().enumerate() {
+            let expected: Vec<bool> = (1..Rung::ALL.len()).map(|other| rung >= other).collect();
+            assert_eq!(what(spec).to_vec(), expected, "{:?}", spec.rung);
+        }
+        let last = specs.last().unwrap();
+        assert_eq!(last.optimizations, Optimizations::default());
+    }
+
+    #[test]
+    fn a_cpu_has_fewer_rungs() {
+        let specs = ladder(&Spec::default(), Device::Cpu);
+        let rungs: Vec<_> = specs.iter().filter_map(|spec| spec.rung).collect();
+        assert_eq!(
+            rungs,
+            [Rung::Naive, Rung::Fusion, Rung::MemoryPlan, Rung::Overlap]
+        );
+    }
+}

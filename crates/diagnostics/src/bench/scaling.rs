@@ -1,0 +1,89 @@
+//! Sets of GPUs: what each of them did, and how much faster they are than one.
+
+use super::row::{DeviceShare, Row, Scaling};
+use super::times::Times;
+use super::{DeviceInfo, Spec};
+use hipvit::exec::Executor;
+use hipvit::hip::World;
+use hipvit::session::{Device, Session};
+
+/// Adds the images that each replica was given between `before` and `after`.
+pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
+    shares.resize(after.len(), 0);
+    for (share, (before, after)) in shares.iter_mut().zip(before.iter().zip(after)) {
+        *share += after - before;
+    }
+}
+
+/// The names of a session's GPUs: `4 × NAME`. Of several processes, that of this one's.
+pub(super) fn name(session: &Session) -> String {
+    let mut names: Vec<(String, usize)> = Vec::new();
+    for gpu in session.executors().iter().flat_map(Executor::devices) {
+        let name = &gpu.properties().name;
+        match names.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += processes(session),
+            None => names.push((name.clone(), processes(session))),
+        }
+    }
+    let names: Vec<String> = names
+        .iter()
+        .map(|(name, count)| format!("{count} × {name}"))
+        .collect();
+    names.join(" + ")
+}
+
+fn processes(session: &Session) -> usize {
+    session.world().map_or(1, World::size)
+}
+
+/// The GPUs of a session in this process, each with its share of the images per second. The GPUs of a divided model share its images equally.
+pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
+    let all: u64 = shares.iter().sum();
+    let rate = |images: &u64| Some(*images as f64 / all.max(1) as f64 * end_to_end?.images_per_s);
+    let of_replica = |(replica, executor): (usize, &Executor)| {
+        let gpus = executor.devices();
+        let images_per_s = shares
+            .get(replica)
+            .and_then(rate)
+            .map(|rate| rate / (processes(session) * gpus.len()) as f64);
+        gpus.into_iter().map(move |gpu| DeviceShare {
+            device: DeviceInfo::gpu(&gpu),
+            numa_node: gpu.properties().numa_node,
+            images_per_s,
+        })
+    };
+    session
+        .executors()
+        .iter()
+        .enumerate()
+        .flat_map(of_replica)
+        .collect()
+}
+
+/// Compares each set with the row of one of its GPUs, where there is one that differs in nothing else.
+pub(super) fn compare(specs: &[Spec], rows: &mut [Row]) {
+    let rate = |row: &Row| Some(row.end_to_end.as_ref()?.images_per_s);
+    let is_one_of = |one: &Spec, set: &Spec| {
+        let alone = Spec {
+            device: one.device,
+            gpus: Vec::new(),
+            parallelism: one.parallelism,
+            ..set.clone()
+        };
+        set.gpus.iter().any(|&gpu| Device::Hip(gpu) == one.device) && *one == alone
+    };
+    let rates: Vec<(&Spec, Option<f64>)> = specs.iter().zip(rows.iter().map(rate)).collect();
+    for (spec, row) in specs.iter().zip(rows) {
+        let one = rates
+            .iter()
+            .find(|(one, _)| is_one_of(one, spec))
+            .and_then(|(_, rate)| *rate);
+        if let (Some(one), Some(all)) = (one.filter(|one| *one > 0.0), rate(row)) {
+            row.scaling = Some(Scaling {
+                one_images_per_s: one,
+                factor: all / one,
+                efficiency: all / one / spec.gpus.len() as f64,
+            });
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What happens on the way of images through a pipeline, as `hipvit profile` shows it: a [`Timeline`] of threads, streams and
+//! kernels, and a [`Breakdown`] of the time.
+//!
+//! The session runs as `hipvit classify` runs it: decoding, copies and computation of several batches overlap, and a GPU replays
+//! captured graphs. A first run warms up; a second one is measured.
+
+mod breakdown;
+mod calls;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use self::breakdown::{Breakdown, Part, Window};
+pub use self::calls::Stepwise;
+pub use self::trace::write as write_trace;
+use crate::bench::DeviceInfo;
+use hipvit::error::{Error, Result};
+use hipvit::image::DecodeOptions;
+use hipvit::pipeline::{Pipeline, Source};
+use hipvit::session::{PlanCache, Session};
+use hipvit::timeline::{Activity, Recording, Slice, Timeline, Track};
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The images, which are repeated to fill batches.
+    pub images: Vec<Source>,
+    /// How they are decoded.
+    pub decode: DecodeOptions,
+    /// How many batches are measured.
+    pub batches: usize,
+    /// How many batches run before; by default one on the CPU, and on a GPU as many as capture a graph on each context.
+    pub warm_up: Option<usize>,
+    /// The maximum number of batches in flight, if not the pipeline's own.
+    pub in_flight: Option<usize>,
+    /// How many labels are found for each image.
+    pub top: usize,
+}
+
+/// What a run took.
+#[derive(Debug, Serialize)]
+pub struct Profile {
+    /// The model.
+    pub model: String,
+    /// The device.
+    pub device: DeviceInfo,
+    /// The dtype that it computes in.
+    pub dtype: String,
+    /// Images of a batch.
+    pub batch: usize,
+    /// Measured batches.
+    pub batches: usize,
+    /// Those of them that a GPU ran as the replay of a captured graph.
+    pub replayed: usize,
+    /// Why no graph is replayed, if capture or replay failed.
+    pub fallback: Option<String>,
+    /// The steps one by one, from which the kernels' times within a replay are estimated.
+    pub stepwise: Option<Stepwise>,
+    /// What became of the optimised graph, if the session has a folder for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_cache: Option<PlanCache>,
+    /// Where the time goes.
+    #[serde(flatten)]
+    pub breakdown: Breakdown,
+    /// When what happened.
+    #[serde(skip)]
+    pub timeline: Timeline,
+}
+
+/// Loads a session by `load` and runs it. Nothing else should run in the process meanwhile.
+///
+/// # Errors
+///
+/// What loading or a run fails with; the first image that fails; [`Error::Argument`] for a model on several GPUs, or if there is
+/// nothing to run.
+pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Profile> {
+    if run.images.is_empty() || run.batches == 0 {
+        return Err(Error::argument("images", "there is nothing to run"));
+    }
+    let recording = Recording::start()?;
+    let session = load()?;
+    if session.executors().len() > 1 || session.executor().devices().len() > 1 {
+        let reason = "profile shows one GPU: name it by --device hip:N";
+        return Err(Error::argument("device", reason));
+    }
+    let mut pipeline = Pipeline::new(&session).decode_options(run.decode).timed(true);
+    let in_flight = run.in_flight.unwrap_or(pipeline.most_in_flight());
+    pipeline = pipeline.in_flight(in_flight);
+    let on_gpu = session.hip_graphs().is_some();
+    // On each context one runs, the next is captured, and two more, as not every context takes its turn.
+    let warm_up = run.warm_up.unwrap_or(if on_gpu { 4 * in_flight } else { 1 });
+    let batch = session.batch();
+    pass(&pipeline, run, warm_up * batch)?;
+    let begin = recording.elapsed();
+    pass(&pipeline, run, run.batches * batch)?;
+    let end = recording.elapsed();
+    let mut timeline = recording.finish();
+
+    let plan = session.plan(batch)?;
+    let executor = session.executor();
+    // The first run also prepares what only single steps need.
+    executor.time_calls(&plan)?;
+    let calls = executor.time_calls(&plan)?;
+    order_streams(&mut timeline.slices);
+    let stepwise = calls::lay(&mut timeline, &plan, &calls);
+    let replayed = timeline
+        .slices
+        .iter()
+        .filter(|slice| slice.activity == Activity::Replay && slice.start >= begin && slice.start < end);
+    Ok(Profile {
+        model: session.name().to_owned(),
+        device: executor.gpu().map_or_else(DeviceInfo::cpu, DeviceInfo::gpu),
+        dtype: session.dtype().to_string(),
+        batch,
+        batches: run.batches,
+        replayed: replayed.count(),
+        fallback: session.hip_graphs().and_then(|replays| replays.fallback),
+        stepwise,
+        plan_cache: session.plan_cache().cloned(),
+        breakdown: Breakdown::new(&timeline.slices, [Duration::ZERO, begin, end], run.batches),
+        timeline,
+    })
+}
+
+/// Runs `images` images.
+fn pass(pipeline: &Pipeline, run: &Run, images: usize) -> Result<()> {
+    let sources: Vec<Source> = run.images.iter().cycle().take(images).cloned().collect();
+    for item in pipeline.run(sources)? {
+        item?.top(run.top);
+    }
+    Ok(())
+}
+
+/// A stream does one thing after the other. Where rounded times say otherwise, by a microsecond, the later one yields.
+fn order_streams(slices: &mut [Slice]) {
+    let mut ends = std::collections::HashMap::new();
+    slices.sort_by_key(|slice| slice.start);
+    for slice in slices.iter_mut() {
+        if let Track::Stream { .. } = slice.track {
+            let (start, end) = (slice.start, slice.end());
+            let before = ends.entry(slice.track).or_insert(Duration::ZERO);
+            slice.start = start.max(*before);
+            slice.duration = end.saturating_sub(slice.start);
+            *before = end.max(slice.start);
+        }
+    }
+    slices.sort_by_key(|slice| (slice.start, std::cmp::Reverse(slice.duration)));
+}

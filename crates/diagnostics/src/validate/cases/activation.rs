@@ -1,0 +1,141 @@
+//! Activations: the op, and the kernel `bias_activation` with and without bias and residual.
+
+use std::fmt;
+
+use super::super::expected::{Part, gather};
+use super::{ACTIVATIONS, AWKWARD, Addresses, KernelForm, List, Operand, Scale, flops, parameter};
+use hipvit::kernels::{BiasActivationArgs, KernelCall};
+use hipvit::ops::{Activation, Add, Op};
+use hipvit::reference::{eval, rounded};
+use hipvit::tensor::{DType, Tensor};
+
+pub(super) fn cases(list: &mut List) {
+    match list.scale() {
+        Scale::Model { sizes, every_form } => {
+            let activations = if every_form {
+                &ACTIVATIONS[..]
+            } else {
+                &ACTIVATIONS[..1]
+            };
+            let shape = [sizes.batch, sizes.tokens, 4 * sizes.channels()];
+            add(list, shape, activations, every_form);
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                add(list, [a.batch, a.tokens, a.channels], &ACTIVATIONS, true);
+            }
+            forms(list, 5, 197);
+            forms(list, 3, 64);
+        }
+        Scale::Heads => {}
+    }
+    if list.is_micro() {
+        forms(list, 5, 33);
+    }
+}
+
+/// Beyond where activations have become linear.
+pub(super) fn wide(shape: &[usize]) -> Operand {
+    Operand {
+        spread: 6.0,
+        ..super::activation(shape)
+    }
+}
+
+fn add(list: &mut List, shape: [usize; 3], activations: &[Activation], every_form: bool) {
+    for &activation in activations {
+        list.push(Op::Activation(activation), vec![wide(&shape)]);
+        if every_form {
+            list.push_in_arena(Op::Activation(activation), vec![wide(&shape)]);
+        }
+    }
+}
+
+/// Each activation and none; bias and residual in all four combinations.
+fn forms(list: &mut List, rows: usize, channels: usize) {
+    for (index, activation) in ACTIVATIONS.into_iter().map(Some).chain([None]).enumerate() {
+        for form in [index, index + 1] {
+            let form = BiasActivation {
+                activation,
+                bias: form % 4 != 1,
+                residual: form % 2 == 1,
+                in_place: form % 3 == 0,
+            };
+            let x = wide(&[rows, channels]);
+            let bias = form.bias.then(|| parameter(&[channels]));
+            let residual = form.residual.then(|| wide(&[rows, channels]));
+            let operands = [Some(x), bias, residual];
+            list.push_kernel(form, operands.into_iter().flatten().collect());
+        }
+    }
+}
+
+/// `(x [R,D], bias [D]?, residual [R,D]?) → [R,D]`: activation(x + bias) + residual, in x's memory or elsewhere.
+#[derive(Debug)]
+struct BiasActivation {
+    activation: Option<Activation>,
+    bias: bool,
+    residual: bool,
+    in_place: bool,
+}
+
+impl fmt::Display for BiasActivation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bias_activation")?;
+        f.write_str(if self.bias { "+bias" } else { "" })?;
+        if let Some(activation) = self.activation {
+            write!(f, "+{}", activation.name())?;
+        }
+        f.write_str(if self.residual { "+residual" } else { "" })
+    }
+}
+
+impl BiasActivation {
+    fn residual(&self) -> Option<usize> {
+        self.residual.then_some(1 + usize::from(self.bias))
+    }
+}
+
+impl KernelForm for BiasActivation {
+    fn op_name(&self) -> &'static str {
+        "activation"
+    }
+
+    fn in_place(&self) -> Option<usize> {
+        self.in_place.then_some(0)
+    }
+
+    fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
+        let activation = self
+            .activation
+            .map_or(0, |a| flops(&Op::Activation(a), &operands[..1], result));
+        let sums = u64::from(self.bias) + u64::from(self.residual);
+        activation + sums * result.iter().product::<usize>() as u64
+    }
+
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+        let mut y = gather(&operands[0], rows)?;
+        if self.bias {
+            y = eval(&Op::Add(Add), &[&y, &gather(&operands[1], rows)?])?;
+        }
+        if let Some(activation) = self.activation {
+            y = eval(&Op::Activation(activation), &[&y])?;
+        }
+        if let Some(residual) = self.residual() {
+            y = eval(&Op::Add(Add), &[&y, &gather(&operands[residual], rows)?])?;
+        }
+        // Those of an activation, and both sums.
+        Ok(vec![Part::new(&y, rows, rounded(dtype, 13.0))])
+    }
+
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+        let addresses = [
+            memory.operand(Some(0)),
+            memory.operand(self.bias.then_some(1)),
+            memory.operand(self.residual()),
+            memory.result,
+        ];
+        let x = operands[0];
+        Ok(BiasActivationArgs::new(addresses, [x[0], x[1]], self.activation)?.into())
+    }
+}

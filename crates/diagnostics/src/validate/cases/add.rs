@@ -1,0 +1,112 @@
+//! Sums, LayerScale, affine maps of the channels and scalar factors: the ops, and the kernel `add` with all of its operands at once.
+
+use std::fmt;
+
+use super::super::expected::{Part, gather};
+use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, parameter};
+use hipvit::kernels::{AddArgs, KernelCall};
+use hipvit::ops::{self, Add, Affine, MulScalar, Op};
+use hipvit::reference::{eval, rounded};
+use hipvit::tensor::{DType, Tensor};
+
+pub(super) fn cases(list: &mut List) {
+    match list.scale() {
+        Scale::Model { sizes, every_form } => {
+            add(list, [sizes.batch, sizes.tokens, sizes.channels()], every_form);
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                add(list, [a.batch, a.tokens, a.channels], true);
+            }
+            for [rows, channels, y_rows] in [[6, 65, 3], [4, 64, 4], [7, 197, 1]] {
+                forms(list, rows, channels, y_rows);
+            }
+        }
+        Scale::Heads => {}
+    }
+    if list.is_micro() {
+        forms(list, 6, 33, 3);
+    }
+}
+
+fn add(list: &mut List, shape: [usize; 3], every_form: bool) {
+    let [_, tokens, channels] = shape;
+    let x = || activation(&shape);
+    list.push_in_arena(Op::Add(Add), vec![x(), x()]);
+    list.push(Op::Add(Add), vec![x(), activation(&[1, tokens, channels])]);
+    list.push(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
+    let affine = || vec![x(), parameter(&[channels]), parameter(&[channels])];
+    list.push(Op::Affine(Affine), affine());
+    list.push(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
+    if every_form {
+        list.push(Op::Add(Add), vec![x(), x()]);
+        list.push_in_arena(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
+        list.push_in_arena(Op::Affine(Affine), affine());
+        list.push_in_arena(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
+    }
+}
+
+fn forms(list: &mut List, rows: usize, channels: usize, y_rows: usize) {
+    for gamma in [false, true] {
+        let x = activation(&[rows, channels]);
+        let gamma_operand = gamma.then(|| parameter(&[channels]));
+        let y = activation(&[y_rows, channels]);
+        let operands = [Some(x), gamma_operand, Some(y)];
+        list.push_kernel(
+            ScaledSum { factor: 0.5, gamma },
+            operands.into_iter().flatten().collect(),
+        );
+    }
+}
+
+/// `(x [R,D], gamma [D]?, y [Y,D]) → [R,D]`: factor · gamma · x + y, whose rows repeat.
+#[derive(Debug)]
+struct ScaledSum {
+    factor: f32,
+    gamma: bool,
+}
+
+impl fmt::Display for ScaledSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gamma = if self.gamma { "·gamma" } else { "" };
+        write!(f, "add {}{gamma}·x + repeated y", self.factor)
+    }
+}
+
+impl ScaledSum {
+    fn y(&self) -> usize {
+        1 + usize::from(self.gamma)
+    }
+}
+
+impl KernelForm for ScaledSum {
+    fn op_name(&self) -> &'static str {
+        "add"
+    }
+
+    fn flops(&self, _operands: &[&[usize]], result: &[usize]) -> u64 {
+        let elements: usize = result.iter().product();
+        (2 + u64::from(self.gamma)) * elements as u64
+    }
+
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+        let mut sum = eval(
+            &Op::MulScalar(MulScalar(self.factor)),
+            &[&gather(&operands[0], rows)?],
+        )?;
+        if self.gamma {
+            sum = eval(&Op::Scale(ops::Scale), &[&sum, &(&operands[1]).into()])?;
+        }
+        sum = eval(&Op::Add(Add), &[&sum, &gather(&operands[self.y()], rows)?])?;
+        // The products with factor and gamma, and the sum.
+        Ok(vec![Part::new(&sum, rows, rounded(dtype, 3.0))])
+    }
+
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+        let (x, y) = (operands[0], self.y());
+        let gamma = memory.operand(self.gamma.then_some(1));
+        let y = (memory.operand(Some(y)), operands[y][0]);
+        let addresses = [memory.operand(Some(0)), memory.result];
+        Ok(AddArgs::new(addresses, [x[0], x[1]], self.factor, gamma, Some(y))?.into())
+    }
+}

@@ -1,0 +1,557 @@
+//! Attention: the op with its operands packed in each way, with and without a bias, the fused kernels with masks, and that
+//! for few queries.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::super::expected::{Part, by_image, image_of};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops, parameter};
+use hipvit::kernels::Visibility;
+use hipvit::kernels::{AttentionArgs, KernelCall, ScoreBias, Strided, is_fused, visibility};
+use hipvit::ops::{Attention, AttentionOperands, Op};
+use hipvit::reference::{Array, fused_attention_tolerance, op_tolerance};
+use hipvit::tensor::{DType, Tensor};
+
+pub(super) const CAUSAL: Mask = Mask {
+    left: None,
+    right: Some(0),
+    padding: false,
+};
+pub(super) const WINDOW: Mask = Mask {
+    left: Some(40),
+    right: Some(7),
+    padding: false,
+};
+pub(super) const PADDING: Mask = Mask {
+    left: None,
+    right: None,
+    padding: true,
+};
+pub(super) const EVERY: Mask = Mask {
+    padding: false,
+    ..PADDING
+};
+
+/// One of each head size that there is a fused kernel for, and one that there is none for.
+const HEAD_DIMS: [usize; 5] = [64, 80, 96, 128, 132];
+
+pub(super) fn cases(list: &mut List) {
+    match list.scale() {
+        Scale::Model { sizes, every_form } => {
+            let (batch, tokens, heads) = (sizes.batch, sizes.tokens, (sizes.heads, sizes.head_dim));
+            packed(list, batch, tokens, heads);
+            padded(list, batch, tokens, heads);
+            biased(list, batch, tokens, heads);
+            if !is_fused(&spec(heads, AttentionOperands::Separate)) {
+                return;
+            }
+            masked(list, batch, [tokens, tokens], heads, CAUSAL);
+            let both = Mask {
+                padding: true,
+                ..WINDOW
+            };
+            masked(list, batch, [tokens, tokens], heads, both);
+            if every_form {
+                masked(list, batch, [tokens, tokens], heads, EVERY);
+                masked_and_biased(list, batch, [tokens, tokens], heads, both);
+                for scale in [0.0, -0.3] {
+                    scaled(list, batch, [tokens + 7, tokens], heads, CAUSAL, scale);
+                }
+            }
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                for &heads in a.heads {
+                    packed(list, a.batch, a.tokens, heads);
+                    padded(list, a.batch, a.tokens, heads);
+                    shared(list, a.batch, a.tokens, heads);
+                    biased(list, a.batch, a.tokens, heads);
+                    let queries = a.tokens.div_ceil(3);
+                    masked(list, a.batch, [a.tokens, a.tokens], heads, CAUSAL);
+                    masked(list, a.batch, [queries, a.tokens], heads, EVERY);
+                    masked(list, a.batch, [queries, a.tokens], heads, WINDOW);
+                    masked(list, a.batch, [queries, a.tokens], heads, PADDING);
+                    let both = Mask {
+                        padding: true,
+                        ..CAUSAL
+                    };
+                    masked(list, a.batch, [a.tokens + 3, a.tokens], heads, both);
+                    masked_and_biased(list, a.batch, [queries, a.tokens], heads, PADDING);
+                    masked_and_biased(list, a.batch, [a.tokens + 3, a.tokens], heads, both);
+                }
+            }
+            for tokens in [1, 63, 64, 65, 197, 257] {
+                list.push(
+                    Op::Attention(spec((1, 64), AttentionOperands::PackedQkv)),
+                    vec![activation(&[1, tokens, 3 * 64])],
+                );
+            }
+            // As ops these are few enough for the kernel for few queries; here they are the other kernel's.
+            for tokens in [1, 63, 64, 65, 197, 257] {
+                masked(list, 1, [tokens, tokens], (1, 64), EVERY);
+                biased(list, 1, tokens, (2, 64));
+                masked_and_biased(list, 2, [tokens, tokens], (2, 32), PADDING);
+            }
+            // With and without keys for every wave, and with more than one tile of a wave.
+            for [queries, keys] in [[1, 1], [17, 31], [16, 33], [5, 300], [33, 513]] {
+                for head_dim in [32, 64, 80, 96, 128] {
+                    split(list, 2, [queries, keys], (2, head_dim));
+                }
+            }
+            scaled(list, 1, [65, 33], (2, 32), CAUSAL, 0.0);
+            scaled(list, 2, [40, 70], (1, 64), PADDING, -0.3);
+        }
+        Scale::Heads => {
+            for head_dim in HEAD_DIMS {
+                let heads = (2, head_dim);
+                // More than one tile of keys, and a partly filled one of queries.
+                list.push(
+                    Op::Attention(spec(heads, AttentionOperands::PackedQkv)),
+                    vec![activation(&[1, 67, 6 * head_dim])],
+                );
+                list.push(
+                    Op::Attention(spec(heads, AttentionOperands::PackedKv)),
+                    vec![
+                        activation(&[1, 1, 2 * head_dim]),
+                        activation(&[2, 33, 4 * head_dim]),
+                    ],
+                );
+                biased(list, 1, 67, heads);
+                if is_fused(&spec(heads, AttentionOperands::Separate)) {
+                    let both = Mask {
+                        padding: true,
+                        ..CAUSAL
+                    };
+                    masked(list, 1, [17, 65], (1, head_dim), EVERY);
+                    masked(list, 1, [20, 35], (1, head_dim), both);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Attention {
+    Attention {
+        heads,
+        head_dim,
+        // Scores that differ, so that weights do.
+        scale: 3.0 / (head_dim as f32).sqrt(),
+        operands,
+        ..Attention::default()
+    }
+}
+
+fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands| Op::Attention(spec(heads, operands));
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    list.push(op(AttentionOperands::PackedQkv), vec![packed(3)]);
+    let separate = vec![packed(1), packed(1), packed(1)];
+    list.push(op(AttentionOperands::Separate), separate);
+    let causal = Attention {
+        causal: true,
+        ..spec(heads, AttentionOperands::PackedQkv)
+    };
+    list.push(Op::Attention(causal), vec![packed(3)]);
+    in_float8(list, batch, tokens, heads);
+    // One query for all images, as where attention pools.
+    let shared = activation(&[1, 1, c]);
+    list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
+    // The same of the patch tokens alone.
+    if tokens > 1 {
+        let of_patches = Attention {
+            first_key: tokens.div_ceil(9),
+            ..spec(heads, AttentionOperands::PackedKv)
+        };
+        list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
+    }
+}
+
+/// Of queries, keys and values that are rounded to FP8: activations are uniform in ±1, and 448 steps are 0.9.
+fn in_float8(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let of = |operands| Attention {
+        float8: Some(0.002),
+        ..spec(heads, operands)
+    };
+    if !of(AttentionOperands::PackedQkv).is_plain_of_whole_heads() {
+        return;
+    }
+    let c = heads.0 * heads.1;
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let mut add = |spec, operands| list.push(Op::Attention(spec), operands);
+    add(of(AttentionOperands::PackedQkv), vec![packed(3)]);
+    add(
+        of(AttentionOperands::Separate),
+        vec![packed(1), packed(1), packed(1)],
+    );
+    let of_patches = Attention {
+        first_key: tokens / 9,
+        ..of(AttentionOperands::PackedKv)
+    };
+    add(of_patches, vec![activation(&[1, 1, c]), packed(2)]);
+}
+
+/// With keys that are padding: of all queries, with a bias and without, and of one for all images.
+fn padded(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands, bias| {
+        Op::Attention(Attention {
+            key_mask: true,
+            bias,
+            ..spec(heads, operands)
+        })
+    };
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let mask = || Operand {
+        role: Role::KeyMask,
+        ..activation(&[batch, tokens])
+    };
+    list.push(op(AttentionOperands::PackedQkv, false), vec![packed(3), mask()]);
+    let biased = vec![packed(3), bias(heads.0, [tokens, tokens]), mask()];
+    list.push(op(AttentionOperands::PackedQkv, true), biased);
+    let kv = vec![activation(&[1, 1, c]), packed(2), mask()];
+    list.push(op(AttentionOperands::PackedKv, false), kv);
+}
+
+/// Scores with a bias: of all queries, and of one for all images.
+fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands| {
+        Op::Attention(Attention {
+            bias: true,
+            ..spec(heads, operands)
+        })
+    };
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let qkv = vec![packed(3), bias(heads.0, [tokens, tokens])];
+    list.push(op(AttentionOperands::PackedQkv), qkv);
+    let kv = vec![activation(&[1, 1, c]), packed(2), bias(heads.0, [1, tokens])];
+    list.push(op(AttentionOperands::PackedKv), kv);
+}
+
+/// As large as scores are.
+pub(super) fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
+    Operand {
+        mean: 0.0,
+        spread: 3.0,
+        ..parameter(&[heads, queries, keys])
+    }
+}
+
+/// Queries of another number than the keys, shared by all images or not.
+fn shared(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands| Op::Attention(spec(heads, operands));
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let several = activation(&[batch, 7, c]);
+    list.push(op(AttentionOperands::PackedKv), vec![several, packed(2)]);
+    let vector = activation(&[batch, c]);
+    list.push(op(AttentionOperands::PackedKv), vec![vector, packed(2)]);
+    let longer = activation(&[1, tokens + 1, c]);
+    let operands = vec![longer, packed(1), packed(1)];
+    list.push(op(AttentionOperands::Separate), operands);
+}
+
+fn masked(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
+    let spec = spec(heads, AttentionOperands::Separate);
+    masked_form(list, batch, extents, spec, mask);
+}
+
+/// The kernel with a bias.
+fn masked_and_biased(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
+    let spec = Attention {
+        bias: true,
+        ..spec(heads, AttentionOperands::Separate)
+    };
+    masked_form(list, batch, extents, spec, mask);
+}
+
+fn scaled(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask, scale: f32) {
+    let spec = Attention {
+        scale,
+        ..spec(heads, AttentionOperands::Separate)
+    };
+    masked_form(list, batch, extents, spec, mask);
+}
+
+fn masked_form(list: &mut List, batch: usize, [queries, keys]: [usize; 2], spec: Attention, mask: Mask) {
+    let tokens = |n| activation(&[batch, n, spec.heads * spec.head_dim]);
+    let mut operands = vec![tokens(queries), tokens(keys), tokens(keys)];
+    operands.extend(spec.bias.then(|| bias(spec.heads, [queries, keys])));
+    operands.extend(mask.operand(batch, keys));
+    let form = MaskedAttention {
+        spec,
+        mask,
+        split: false,
+    };
+    list.push_kernel(form, operands);
+}
+
+/// The kernel for few queries, where the dtype has it.
+fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usize, usize)) {
+    let tokens = |n| activation(&[batch, n, heads.0 * heads.1]);
+    let form = MaskedAttention {
+        spec: spec(heads, AttentionOperands::Separate),
+        mask: EVERY,
+        split: true,
+    };
+    list.push_kernel(form, vec![tokens(queries), tokens(keys), tokens(keys)]);
+}
+
+/// Which keys a query sees: those from `left` before its position to `right` after it, and of these the ones that the key
+/// mask does not hide. Positions are counted from the end, as where keys of earlier tokens are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::validate) struct Mask {
+    pub(in crate::validate) left: Option<u32>,
+    pub(in crate::validate) right: Option<u32>,
+    /// Whether the last operand says which keys are present.
+    pub(in crate::validate) padding: bool,
+}
+
+impl Mask {
+    /// The position of query 0 among the keys.
+    fn diagonal(queries: usize, keys: usize) -> i64 {
+        keys as i64 - queries as i64
+    }
+
+    /// The keys that `query` sees by its position.
+    pub(in crate::validate) fn keys(&self, query: usize, queries: usize, keys: usize) -> Range<usize> {
+        let position = query as i64 + Self::diagonal(queries, keys);
+        let within = |key: i64| key.clamp(0, keys as i64) as usize;
+        let first = self.left.map_or(0, |left| within(position - i64::from(left)));
+        let end = self
+            .right
+            .map_or(keys, |right| within(position + i64::from(right) + 1));
+        first..end.max(first)
+    }
+
+    /// The key mask, if there is one.
+    pub(super) fn operand(&self, batch: usize, keys: usize) -> Option<Operand> {
+        self.padding.then(|| Operand {
+            role: Role::KeyMask,
+            ..activation(&[batch, keys])
+        })
+    }
+
+    /// As the kernels take it.
+    pub(super) fn visibility(
+        &self,
+        key_mask: u64,
+        queries: usize,
+        keys: usize,
+    ) -> Result<Visibility, String> {
+        let signed = |n: i64| i32::try_from(n).map_err(|_| format!("{n} exceeds 32 bits"));
+        let bound = |bound: Option<u32>| bound.map(|bound| signed(i64::from(bound))).transpose();
+        let diagonal = signed(Self::diagonal(queries, keys))?;
+        Ok(visibility(
+            key_mask,
+            diagonal,
+            bound(self.left)?,
+            bound(self.right)?,
+        ))
+    }
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.left, self.right) {
+            (None, None) => Ok(()),
+            (None, Some(0)) => f.write_str(" causal"),
+            (left, right) => {
+                let bound = |b: Option<u32>| b.map_or("∞".to_owned(), |b| b.to_string());
+                write!(f, " window {}+{}", bound(left), bound(right))
+            }
+        }?;
+        f.write_str(if self.padding { " key-padding" } else { "" })
+    }
+}
+
+/// `(q [B,Nq,C], k [B,N,C], v [B,N,C], bias [heads,Nq,N]?, key mask [B,N]?) → [B,Nq,C]`.
+#[derive(Debug)]
+struct MaskedAttention {
+    spec: Attention,
+    mask: Mask,
+    /// Whether by the kernel for few queries, wherever it takes them.
+    split: bool,
+}
+
+impl fmt::Display for MaskedAttention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Op::Attention(self.spec), self.mask)?;
+        if self.split {
+            f.write_str(" split")?;
+        }
+        match self.spec.scale {
+            scale if scale <= 0.0 => write!(f, " scale {scale}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl KernelForm for MaskedAttention {
+    fn op_name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64 {
+        let (queries, keys) = (operands[0][1], operands[1][1]);
+        let seen: usize = (0..queries)
+            .map(|query| self.mask.keys(query, queries, keys).len())
+            .sum();
+        let all = flops(&Op::Attention(self.spec), operands, result);
+        (all as f64 * seen as f64 / (queries * keys).max(1) as f64) as u64
+    }
+
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+        attention_parts(&self.spec, Some(self.mask), operands, rows, dtype)
+    }
+
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+        let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, memory.result)?;
+        if let Some(bias) = bias {
+            return Ok(arguments.with_bias(bias)?.into());
+        }
+        // Of f32 there is no such kernel, and the form is the other's.
+        let split = self
+            .split
+            .then(|| arguments.split(memory.element, u32::MAX))
+            .flatten();
+        Ok(split.map_or_else(|| arguments.into(), KernelCall::from))
+    }
+}
+
+/// The kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
+pub(super) fn masked_arguments(
+    spec: &Attention,
+    mask: Mask,
+    operands: &[&[usize]],
+    memory: &Addresses,
+    out: u64,
+) -> Result<(AttentionArgs, Option<ScoreBias>), String> {
+    let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
+    let channels = spec.heads * spec.head_dim;
+    let strided = |address, tokens| Strided {
+        address,
+        tokens,
+        image: tokens * channels,
+        token: channels,
+    };
+    let bias = spec.bias.then(|| ScoreBias {
+        address: memory.operand(Some(3)),
+        head: queries * keys,
+        query: keys,
+    });
+    let key_mask = memory.operand(mask.padding.then_some(key_mask_index(spec)));
+    let operands = [
+        strided(memory.operand(Some(0)), queries),
+        strided(memory.operand(Some(1)), keys),
+        strided(memory.operand(Some(2)), keys),
+        strided(out, queries),
+    ];
+    let visible = mask.visibility(key_mask, queries, keys)?;
+    Ok((AttentionArgs::new(spec, images, operands, visible)?, bias))
+}
+
+/// The operand that says which keys are present.
+pub(super) fn key_mask_index(spec: &Attention) -> usize {
+    spec.operands.count() + usize::from(spec.bias)
+}
+
+/// The queries of these rows image by image, each with all of its keys and values, unpacked.
+pub(in crate::validate) fn attention_parts(
+    spec: &Attention,
+    mask: Option<Mask>,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
+    let c = spec.heads * spec.head_dim;
+    let at = |index: usize| operands.get(index).ok_or("an operand is missing");
+    let [q, k, v] = match spec.operands {
+        AttentionOperands::Separate => [(at(0)?, 0), (at(1)?, 0), (at(2)?, 0)],
+        AttentionOperands::PackedQkv => [(at(0)?, 0), (at(0)?, c), (at(0)?, 2 * c)],
+        AttentionOperands::PackedKv => [(at(0)?, 0), (at(1)?, 0), (at(1)?, c)],
+    };
+    let queries = match q.0.shape() {
+        [_, queries, _] => *queries,
+        _ => 1,
+    };
+    let keys = k.0.shape()[1];
+    let all: Vec<usize> = (0..keys).collect();
+    let separate = Attention {
+        operands: AttentionOperands::Separate,
+        causal: false,
+        key_mask: false,
+        ..*spec
+    };
+    let of_spec = spec.causal.then_some(CAUSAL).or(spec.key_mask.then_some(PADDING));
+    let mask = mask.or(of_spec);
+    by_image(rows, queries)
+        .into_iter()
+        .map(|(image, rows)| {
+            let (rows, wanted): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
+            let mut arrays = vec![
+                tokens(q, image, &wanted, c)?,
+                tokens(k, image, &all, c)?,
+                tokens(v, image, &all, c)?,
+            ];
+            if spec.bias {
+                arrays.push(bias_rows(at(spec.operands.count())?, &wanted)?);
+            }
+            let arrays: Vec<&Array> = arrays.iter().collect();
+            let padding = match mask {
+                Some(Mask { padding: true, .. }) => {
+                    Some(image_of(at(key_mask_index(spec))?, image)?.into_values())
+                }
+                _ => None,
+            };
+            let visible = |_: usize, query: usize, key: usize| {
+                let present = padding.as_ref().is_none_or(|keys| keys[key] != 0.0);
+                present && mask.is_none_or(|mask| mask.keys(wanted[query], queries, keys).contains(&key))
+            };
+            let result = separate.eval_masked(&arrays, visible)?.swap_remove(0);
+            let tolerance = if is_fused(spec) && spec.float8.is_none() {
+                // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
+                let largest = arrays.get(3).map_or(0.0, |bias| {
+                    bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))
+                });
+                fused_attention_tolerance(dtype, keys, spec.head_dim)
+                    + 2.0 * largest * f64::from(f32::EPSILON)
+            } else {
+                op_tolerance(&Op::Attention(separate), &arrays, dtype)
+            };
+            Ok(Part::new(&result, &rows, tolerance))
+        })
+        .collect()
+}
+
+/// These queries' rows of a bias `[heads, queries, keys]`.
+fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
+    let &[heads, all, keys] = tensor.shape() else {
+        return Err("takes a bias of heads, queries and keys".into());
+    };
+    let values = tensor.to_f32();
+    let row = |(head, query): (usize, usize)| values[(head * all + query) * keys..][..keys].iter();
+    let rows = (0..heads).flat_map(|head| queries.iter().map(move |&query| (head, query)));
+    let gathered = rows.flat_map(row).map(|&v| f64::from(v)).collect();
+    Array::new([heads, queries.len(), keys], gathered).ok_or_else(|| "a bias of another size".into())
+}
+
+/// `c` channels from `offset` on of these tokens of an image: `[1, tokens, c]`.
+fn tokens(
+    (tensor, offset): (&Tensor, usize),
+    image: usize,
+    tokens: &[usize],
+    c: usize,
+) -> Result<Array, String> {
+    let (images, count, channels) = match *tensor.shape() {
+        [images, channels] => (images, 1, channels),
+        [images, count, channels] => (images, count, channels),
+        ref shape => return Err(format!("takes tokens, not {shape:?}")),
+    };
+    let image = if images == 1 { 0 } else { image };
+    let values = tensor.to_f32();
+    let token = |token: &usize| values[(image * count + token) * channels + offset..][..c].iter();
+    let gathered = tokens.iter().flat_map(token).map(|&v| f64::from(v)).collect();
+    Array::new([1, tokens.len(), c], gathered).ok_or_else(|| "an operand of another size".into())
+}

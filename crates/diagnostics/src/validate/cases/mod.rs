@@ -1,0 +1,444 @@
+//! What is validated: each op and kernel, in each form, at each size. Pure. One file per op, named after it.
+
+mod activation;
+mod add;
+mod attention;
+mod attention_rope;
+mod attention_statistics;
+mod grid_mask;
+mod grid_positions;
+mod layer_norm;
+mod linear;
+mod patch_conv;
+mod patch_extract;
+pub(super) mod pillow;
+mod pool;
+mod resize;
+mod rope;
+mod softmax;
+mod swiglu;
+mod tokens;
+mod transpose;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::config::{Config, Sizes};
+use super::expected::Part;
+use hipvit::error::Result;
+use hipvit::kernels::KernelCall;
+use hipvit::ops::{Activation, Normalize, Op};
+use hipvit::tensor::{DType, Tensor};
+
+#[cfg(test)]
+pub(super) use attention::Mask;
+pub(super) use attention::attention_parts;
+pub(super) use linear::LEVELS;
+pub(super) use patch_extract::patch_part;
+pub(super) use resize::Resize;
+
+/// What adds an op's cases to a list.
+const CASES: [fn(&mut List); 18] = [
+    patch_conv::cases,
+    patch_extract::cases,
+    tokens::cases,
+    grid_positions::cases,
+    grid_mask::cases,
+    add::cases,
+    activation::cases,
+    swiglu::cases,
+    layer_norm::cases,
+    linear::cases,
+    rope::cases,
+    attention::cases,
+    attention_rope::cases,
+    attention_statistics::cases,
+    softmax::cases,
+    transpose::cases,
+    pool::cases,
+    resize::cases,
+];
+
+/// One computation and its operands.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) config: Config,
+    pub(super) work: Work,
+    pub(super) operands: Vec<Operand>,
+    /// Whether activations lie in the arena, where the result may overwrite them, rather than beside it.
+    pub(super) in_arena: bool,
+    /// The result that is checked.
+    pub(super) result: usize,
+}
+
+/// What is computed.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Op(Op),
+    /// A kernel in a form that no [`Op`] asks for.
+    Kernel(Arc<dyn KernelForm>),
+    /// Of one image, in u8.
+    Resize(Resize),
+}
+
+/// See [`Work::Kernel`]. Its `Display` is what the report calls it.
+pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
+    /// The name that `--op` takes.
+    fn op_name(&self) -> &'static str;
+
+    /// The result's extents, given the operands'.
+    fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
+        operands[0].to_vec()
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    fn result_dtype(&self, dtype: DType) -> DType {
+        dtype
+    }
+
+    /// The operand that the result overwrites.
+    fn in_place(&self) -> Option<usize> {
+        None
+    }
+
+    /// Floating-point operations.
+    fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64;
+
+    /// The reference's values of these rows of the result.
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String>;
+
+    /// The kernel's arguments, by the constructors that lowering uses.
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String>;
+}
+
+/// Where a kernel's operands and result lie on the device.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    pub(super) operands: Vec<u64>,
+    pub(super) result: u64,
+    /// Bytes of an element.
+    pub(super) element: usize,
+}
+
+impl Addresses {
+    /// Of the operand `index`; 0 if there is none.
+    fn operand(&self, index: Option<usize>) -> u64 {
+        index
+            .and_then(|index| self.operands.get(index).copied())
+            .unwrap_or(0)
+    }
+}
+
+/// An operand's shape and what its elements are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Operand {
+    pub(super) shape: Vec<usize>,
+    pub(super) role: Role,
+    /// Elements are uniform in `mean` ± `spread`.
+    pub(super) mean: f32,
+    pub(super) spread: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The graph's input, u8 `[B,H,W,3]` or f32 `[B,3,H,W]`.
+    Image(DType),
+    Activation,
+    Parameter,
+    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
+    ByteWeight(DType),
+    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
+    SparseWeight,
+    /// The same, but on a GPU hipSPARSELt compresses it.
+    CompressedWeight,
+    /// u8, 0 for an absent key.
+    KeyMask,
+}
+
+impl Case {
+    /// The name that `--op` takes.
+    pub(super) fn op_name(&self) -> &'static str {
+        match &self.work {
+            Work::Op(Op::Attention(_)) if self.result == 1 => STATISTICS,
+            Work::Op(op) => op.name(),
+            Work::Kernel(form) => form.op_name(),
+            Work::Resize(_) => "resize",
+        }
+    }
+
+    /// The elements' type, where it is not any that the device computes in.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        matches!(self.work, Work::Resize(_)).then_some(DType::U8)
+    }
+
+    pub(super) fn shapes(&self) -> Vec<&[usize]> {
+        self.operands.iter().map(|o| o.shape.as_slice()).collect()
+    }
+
+    /// The result's extents.
+    pub(super) fn result(&self) -> Result<Vec<usize>> {
+        match &self.work {
+            Work::Op(op) => {
+                let results = op.shapes(&self.shapes());
+                let mut results = results.map_err(|source| hipvit_graph::Error::op(op.name(), op, source))?;
+                Ok(results.swap_remove(self.result))
+            }
+            Work::Kernel(form) => Ok(form.result(&self.shapes())),
+            Work::Resize(resize) => Ok(resize.result()),
+        }
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    pub(super) fn result_dtype(&self, dtype: DType) -> DType {
+        match &self.work {
+            Work::Op(op) => op.result_dtype(self.result, dtype),
+            Work::Kernel(form) => form.result_dtype(dtype),
+            Work::Resize(_) => dtype,
+        }
+    }
+
+    /// The operand that the result overwrites whatever a plan says.
+    pub(super) fn in_place(&self) -> Option<usize> {
+        match &self.work {
+            Work::Kernel(form) => form.in_place(),
+            Work::Op(_) | Work::Resize(_) => None,
+        }
+    }
+
+    /// Floating-point operations; those of masked scores are not done and not counted.
+    pub(super) fn flops(&self, result: &[usize]) -> u64 {
+        match &self.work {
+            Work::Op(op) => {
+                let results = op.shapes(&self.shapes()).unwrap_or_default();
+                op.flops(&self.shapes(), &results)
+            }
+            Work::Kernel(form) => form.flops(&self.shapes(), result),
+            // Its sums are of integers.
+            Work::Resize(_) => 0,
+        }
+    }
+
+    /// Images of the batch.
+    pub(super) fn batch(&self) -> usize {
+        self.image().map_or(1, |image| image.shape[0])
+    }
+
+    /// The weight that is 2:4 sparse, if there is one.
+    pub(super) fn sparse_weight(&self) -> Option<&Operand> {
+        let is_sparse = |o: &&Operand| matches!(o.role, Role::SparseWeight | Role::CompressedWeight);
+        self.operands.iter().find(is_sparse)
+    }
+
+    /// The operand that is the graph's input, if one is.
+    pub(super) fn image(&self) -> Option<&Operand> {
+        self.operands.iter().find(|o| matches!(o.role, Role::Image(_)))
+    }
+}
+
+/// The op with what was fused into it, and the layout of its operands.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.work {
+            Work::Op(op) => {
+                let sparse = match self.sparse_weight().map(|weight| weight.role) {
+                    Some(Role::CompressedWeight) => " 2:4 compressed",
+                    Some(_) => " 2:4",
+                    None => "",
+                };
+                write!(f, "{op}{sparse}")
+            }
+            Work::Kernel(form) => write!(f, "{form}"),
+            Work::Resize(resize) => write!(f, "{resize}"),
+        }
+    }
+}
+
+/// All cases of these sizes.
+pub(super) fn cases(config: Config) -> Vec<Case> {
+    let mut list = List {
+        config,
+        cases: Vec::new(),
+    };
+    for add in CASES {
+        add(&mut list);
+    }
+    list.cases
+}
+
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::GeluErf,
+    Activation::GeluTanh,
+    Activation::QuickGelu,
+    Activation::Silu,
+    Activation::Relu,
+    Activation::Tanh,
+];
+
+const NORMALIZE: Normalize = Normalize {
+    scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
+    shift: [-2.1, -2.0, -1.8],
+};
+
+/// Sizes around those of tiles and waves, with channels that are no multiple of a vector.
+struct Awkward {
+    batch: usize,
+    tokens: usize,
+    channels: usize,
+    patch: [usize; 2],
+    /// K and N of a GEMM.
+    k: usize,
+    n: usize,
+    /// Heads and their channels.
+    heads: &'static [(usize, usize)],
+}
+
+const AWKWARD: [Awkward; 6] = [
+    awkward(1, 1, 1, [8, 8], [1, 33], &[(1, 32), (3, 1)]),
+    awkward(2, 63, 33, [4, 3], [300, 1], &[(2, 33), (1, 16)]),
+    awkward(3, 64, 65, [16, 4], [16, 10], &[(3, 48)]),
+    awkward(1, 65, 130, [7, 14], [257, 32], &[(1, 72), (2, 80)]),
+    awkward(2, 197, 48, [4, 4], [64, 100], &[(3, 64)]),
+    awkward(3, 257, 197, [2, 5], [512, 65], &[(1, 96), (2, 127), (1, 128)]),
+];
+
+const fn awkward(
+    batch: usize,
+    tokens: usize,
+    channels: usize,
+    patch: [usize; 2],
+    [k, n]: [usize; 2],
+    heads: &'static [(usize, usize)],
+) -> Awkward {
+    Awkward {
+        batch,
+        tokens,
+        channels,
+        patch,
+        k,
+        n,
+        heads,
+    }
+}
+
+/// The sizes that a [`Config`] names.
+enum Scale {
+    /// Those of one model; every form of every op where `every_form`.
+    Model { sizes: Sizes, every_form: bool },
+    /// [`AWKWARD`].
+    Awkward,
+    /// One of each head size.
+    Heads,
+}
+
+struct List {
+    config: Config,
+    cases: Vec<Case>,
+}
+
+impl List {
+    fn scale(&self) -> Scale {
+        match (self.config.sizes(), self.config) {
+            (Some(sizes), config) => Scale::Model {
+                sizes,
+                every_form: matches!(config, Config::Micro | Config::Small),
+            },
+            (None, Config::Heads) => Scale::Heads,
+            (None, _) => Scale::Awkward,
+        }
+    }
+
+    /// Whether this is the smallest set, which has each form of each kernel.
+    fn is_micro(&self) -> bool {
+        self.config == Config::Micro
+    }
+
+    fn push(&mut self, op: Op, operands: Vec<Operand>) {
+        self.push_work(Work::Op(op), operands, false);
+    }
+
+    fn push_in_arena(&mut self, op: Op, operands: Vec<Operand>) {
+        self.push_work(Work::Op(op), operands, true);
+    }
+
+    fn push_kernel(&mut self, form: impl KernelForm + 'static, operands: Vec<Operand>) {
+        self.push_work(Work::Kernel(Arc::new(form)), operands, false);
+    }
+
+    /// Checks another result of the op than the first.
+    fn push_result(&mut self, result: usize, op: Op, operands: Vec<Operand>) {
+        self.push(op, operands);
+        if let Some(case) = self.cases.last_mut() {
+            case.result = result;
+        }
+    }
+
+    fn push_work(&mut self, work: Work, operands: Vec<Operand>, in_arena: bool) {
+        self.cases.push(Case {
+            config: self.config,
+            work,
+            operands,
+            in_arena,
+            result: 0,
+        });
+    }
+}
+
+/// The name that `--op` takes for the statistics of attention's softmax.
+const STATISTICS: &str = "attention_statistics";
+
+/// Floating-point operations of an op with one result.
+fn flops(op: &Op, operands: &[&[usize]], result: &[usize]) -> u64 {
+    op.flops(operands, &[result.to_vec()])
+}
+
+fn with(outer: &[usize], channels: usize) -> Vec<usize> {
+    outer.iter().copied().chain([channels]).collect()
+}
+
+fn image(shape: &[usize], dtype: DType) -> Operand {
+    Operand {
+        role: Role::Image(dtype),
+        ..activation(shape)
+    }
+}
+
+fn activation(shape: &[usize]) -> Operand {
+    Operand {
+        shape: shape.to_vec(),
+        role: Role::Activation,
+        mean: 0.0,
+        spread: 1.0,
+    }
+}
+
+/// Weights are small, so that sums stay within half precision.
+fn parameter(shape: &[usize]) -> Operand {
+    Operand {
+        role: Role::Parameter,
+        spread: if shape.len() == 1 { 1.0 } else { 0.2 },
+        ..activation(shape)
+    }
+}
+
+/// A weight that is 2:4 sparse, with one of the roles for such.
+fn sparse_weight(shape: &[usize], role: Role) -> Operand {
+    Operand {
+        role,
+        ..parameter(shape)
+    }
+}
+
+/// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
+fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
+    Operand {
+        role: Role::ByteWeight(dtype),
+        ..parameter(shape)
+    }
+}
+
+/// Whole images of this many patches, with `rest` more pixels at the right and the bottom: height and width.
+fn image_size(tokens: usize, patch: [usize; 2], rest: usize) -> [usize; 2] {
+    let down = (1..=tokens).rfind(|&d| d * d <= tokens && tokens.is_multiple_of(d));
+    let down = down.unwrap_or(1);
+    [down * patch[0] + rest, tokens / down * patch[1] + rest]
+}

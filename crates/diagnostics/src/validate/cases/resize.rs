@@ -1,0 +1,73 @@
+//! Resampling of images, exact: one pass along either axis, both, and nearest.
+
+use std::fmt;
+
+use super::{List, Scale, Work, image};
+use hipvit::image::Filter;
+use hipvit::tensor::DType;
+
+/// Of one image: its sizes are width and height.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::validate) struct Resize {
+    pub(in crate::validate) input: [usize; 2],
+    pub(in crate::validate) output: [usize; 2],
+    pub(in crate::validate) filter: Filter,
+}
+
+impl Resize {
+    /// `[H,W,3]`.
+    pub(super) fn result(&self) -> Vec<usize> {
+        vec![self.output[1], self.output[0], 3]
+    }
+}
+
+impl fmt::Display for Resize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes = match (self.input[0] != self.output[0], self.input[1] != self.output[1]) {
+            (true, false) => " horizontal",
+            (false, true) => " vertical",
+            _ => "",
+        };
+        write!(f, "resize {}{axes}", self.filter)
+    }
+}
+
+pub(super) fn cases(list: &mut List) {
+    use Filter::{Bicubic, Bilinear, Box, Hamming, Lanczos, Nearest};
+    match list.scale() {
+        Scale::Model { every_form: true, .. } => {
+            for (filter, input, output) in [
+                (Bicubic, [61, 37], [24, 37]),
+                (Bicubic, [37, 61], [37, 24]),
+                (Nearest, [17, 13], [30, 8]),
+            ] {
+                resize(list, filter, input, output);
+            }
+        }
+        Scale::Awkward => {
+            for (filter, input, output) in [
+                (Bicubic, [16, 20], [41, 20]),
+                (Bicubic, [20, 15], [20, 33]),
+                (Bilinear, [65, 63], [33, 48]),
+                (Box, [64, 50], [31, 50]),
+                (Hamming, [50, 64], [50, 17]),
+                (Lanczos, [63, 49], [65, 64]),
+                (Nearest, [1, 1], [7, 5]),
+                (Nearest, [257, 197], [64, 63]),
+            ] {
+                resize(list, filter, input, output);
+            }
+        }
+        Scale::Model { .. } | Scale::Heads => {}
+    }
+}
+
+fn resize(list: &mut List, filter: Filter, input: [usize; 2], output: [usize; 2]) {
+    let resize = Resize {
+        input,
+        output,
+        filter,
+    };
+    let pixels = image(&[input[1], input[0], 3], DType::U8);
+    list.push_work(Work::Resize(resize), vec![pixels], false);
+}

@@ -1,0 +1,244 @@
+//! The reference's values: of the whole result where they are computed quickly, else of some of its rows, each computed
+//! from the operands' rows that it depends on alone.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::cases::pillow;
+use super::cases::{Case, Work, attention_parts, patch_part};
+use super::operands::random;
+use hipvit::error::{Error, Result};
+use hipvit::ops::{Locality, Op};
+use hipvit::reference::{self, Array, op_tolerance};
+use hipvit::tensor::{DType, Tensor};
+
+/// What the reference may cost per case, in floating-point operations: about a second on one core.
+const WORK: u64 = 1 << 29;
+/// What an element costs that is only converted and compared, in these.
+const ELEMENT: u64 = 16;
+/// The most elements of operands and result that are compared, parameters aside, where rows are sampled.
+pub(super) const MOST_ELEMENTS: usize = (WORK / ELEMENT) as usize * 2;
+/// The fewest rows that are sampled.
+const FEWEST: usize = 16;
+
+/// The reference's values of some rows of a result.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// The rows' indices, ascending; a row is what lies along the last extent.
+    pub(super) rows: Vec<usize>,
+    /// One row after the other.
+    pub(super) values: Vec<f64>,
+    pub(super) tolerance: f64,
+}
+
+/// Some rows of a result, computed together.
+pub(super) struct Part {
+    rows: Vec<usize>,
+    values: Vec<f64>,
+    tolerance: f64,
+}
+
+impl Part {
+    /// `result`, whose rows are these rows of the whole.
+    pub(super) fn new(result: &Array, rows: &[usize], tolerance: f64) -> Self {
+        Self {
+            rows: rows.to_vec(),
+            values: result.values().to_vec(),
+            tolerance,
+        }
+    }
+
+    /// The same with a tolerance that is larger by as much.
+    pub(super) fn loosened(self, by: f64) -> Self {
+        Self {
+            tolerance: self.tolerance + by,
+            ..self
+        }
+    }
+
+    /// The op on operands whose result has just these rows.
+    pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
+        let operands: Vec<&Array> = operands.iter().collect();
+        let result = reference::eval(op, &operands)?;
+        Ok(Self::new(&result, rows, op_tolerance(op, &operands, dtype)))
+    }
+}
+
+/// The rows to check of a result of this shape.
+pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
+    let channels = shape.last().copied().unwrap_or(1).max(1);
+    let rows = shape.iter().product::<usize>() / channels;
+    let operands = case.operands.iter().map(|o| o.shape.iter().product::<usize>());
+    let elements = (rows * channels + operands.sum::<usize>()) as u64;
+    let whole = case.flops(shape).max(ELEMENT * elements);
+    if whole <= WORK || rows <= FEWEST {
+        return (0..rows).collect();
+    }
+    let count = (rows as f64 * WORK as f64 / whole as f64) as usize;
+    let mut sampled: Vec<usize> = (0..count.clamp(FEWEST, rows))
+        .map(|i| match i {
+            0 => 0,
+            1 => rows - 1,
+            _ => (random(rows, i) % rows as u64) as usize,
+        })
+        .collect();
+    let by_image = |op: &Op| op.locality(case.result) == Locality::Images;
+    if matches!(&case.work, Work::Op(op) if by_image(op)) && rows > shape[0] {
+        // Whole images are computed: only the first and the last.
+        let image = rows / shape[0];
+        sampled.retain(|row| *row < image || *row >= rows - image);
+    }
+    sampled.sort_unstable();
+    sampled.dedup();
+    sampled
+}
+
+/// The reference's values of these rows of the result.
+///
+/// # Errors
+///
+/// [`Error::Graph`] if the op does not take the operands.
+pub(super) fn expect(case: &Case, operands: &[Tensor], rows: Vec<usize>, dtype: DType) -> Result<Expected> {
+    let parts = match &case.work {
+        Work::Op(op) => parts(op, case.result, operands, &rows, dtype),
+        Work::Kernel(form) => form.expect(operands, &rows, dtype),
+        Work::Resize(resize) => pillow::resize(&Array::from(&operands[0]), resize.output, resize.filter)
+            .and_then(|whole| {
+                let some = gather_array(&whole, &rows)?;
+                Ok(vec![Part::new(&some, &rows, 0.0)])
+            }),
+    };
+    let parts = parts.map_err(|reason| Error::graph(case.op_name(), reason))?;
+    let mut expected = Expected {
+        rows: Vec::with_capacity(rows.len()),
+        values: Vec::new(),
+        tolerance: 0.0,
+    };
+    for part in parts {
+        expected.rows.extend(part.rows);
+        expected.values.extend(part.values);
+        expected.tolerance = expected.tolerance.max(part.tolerance);
+    }
+    Ok(expected)
+}
+
+fn parts(
+    op: &Op,
+    result: usize,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
+    match (op.locality(result), op) {
+        (Locality::Queries, Op::Attention(spec)) => attention_parts(spec, None, operands, rows, dtype),
+        (Locality::Patches { patch, layout }, _) => patch_part(op, patch, layout, operands, rows, dtype),
+        (Locality::Images, _) => image_parts(op, result, operands, rows, dtype),
+        (Locality::Rows { parameters }, _) => row_part(op, parameters, operands, rows, dtype),
+        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, operands, rows, dtype)?]),
+    }
+}
+
+/// All images at once.
+fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
+    let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
+    let arrays: Vec<&Array> = arrays.iter().collect();
+    let result = reference::eval(op, &arrays)?;
+    Ok(Part::new(
+        &gather_array(&result, rows)?,
+        rows,
+        op_tolerance(op, &arrays, dtype),
+    ))
+}
+
+/// Where row i of the result depends on row i of the activations, which have as many, and on all of the parameters.
+fn row_part(
+    op: &Op,
+    parameters: Range<usize>,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
+    let operand = |(index, tensor): (usize, &Tensor)| {
+        if parameters.contains(&index) {
+            Ok(Array::from(tensor))
+        } else {
+            gather(tensor, rows)
+        }
+    };
+    let operands: Vec<Array> = operands
+        .iter()
+        .enumerate()
+        .map(operand)
+        .collect::<Result<_, _>>()?;
+    Ok(vec![Part::eval(op, &operands, rows, dtype)?])
+}
+
+/// These rows of a tensor, which start over at its end: `[rows, channels]`.
+pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, String> {
+    let channels = tensor.shape().last().copied().unwrap_or(1).max(1);
+    let values = tensor.to_f32();
+    let count = (values.len() / channels).max(1);
+    let row = |row: &usize| values[row % count * channels..][..channels].iter();
+    let gathered = rows.iter().flat_map(row).map(|&v| f64::from(v)).collect();
+    Array::new([rows.len(), channels], gathered).ok_or_else(|| "an operand of another size".into())
+}
+
+pub(super) fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, String> {
+    let channels = array.shape().last().copied().unwrap_or(1).max(1);
+    let row = |row: &usize| array.values().chunks(channels).nth(*row).unwrap_or_default();
+    let gathered = rows.iter().flat_map(row).copied().collect();
+    Array::new([rows.len(), channels], gathered).ok_or_else(|| "a result of another size".into())
+}
+
+/// The rows by image, with their positions in it.
+pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<(usize, usize)>> {
+    let mut images: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    for &row in rows {
+        let image = images.entry(row / per_image).or_default();
+        image.push((row, row % per_image));
+    }
+    images
+}
+
+/// One image after the other, all of it. Vectors, and operands of another outermost extent, are the same for all.
+fn image_parts(
+    op: &Op,
+    result: usize,
+    operands: &[Tensor],
+    rows: &[usize],
+    dtype: DType,
+) -> Result<Vec<Part>, String> {
+    let shapes: Vec<&[usize]> = operands.iter().map(Tensor::shape).collect();
+    let shape = op.shapes(&shapes)?.swap_remove(result);
+    let per_image = shape[1..shape.len() - 1].iter().product();
+    by_image(rows, per_image)
+        .into_iter()
+        .map(|(image, rows)| {
+            let operand = |tensor: &Tensor| {
+                if tensor.shape().len() > 1 && tensor.shape()[0] == shape[0] {
+                    image_of(tensor, image)
+                } else {
+                    Ok(Array::from(tensor))
+                }
+            };
+            let operands: Vec<Array> = operands.iter().map(operand).collect::<Result<_, String>>()?;
+            let operands: Vec<&Array> = operands.iter().collect();
+            let whole = op.eval(&operands)?.swap_remove(result);
+            let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
+            let tolerance = op.tolerance(result, &operands, dtype);
+            Ok(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
+        })
+        .collect()
+}
+
+/// `[1, …]`; of the one image if there is one for all.
+pub(super) fn image_of(tensor: &Tensor, image: usize) -> Result<Array, String> {
+    let mut shape = tensor.shape().to_vec();
+    let image = if shape[0] == 1 { 0 } else { image };
+    shape[0] = 1;
+    let len: usize = shape.iter().product();
+    let values = tensor.to_f32();
+    let values = values[image * len..(image + 1) * len].iter();
+    Array::new(shape, values.map(|&v| f64::from(v)).collect())
+        .ok_or_else(|| "an operand of another size".into())
+}

@@ -1,0 +1,276 @@
+//! A whole model against a baseline, layer by layer, on the same pixels: `hipvit validate --model`.
+//!
+//! What is compared are the tokens before the first block, after each block and after the final norm, the embedding and the logits. The
+//! tokens of a layer being outputs changes the plan (the last block then computes all tokens, nothing overwrites them), so the model is
+//! run once more as it is served: with its results alone, three times, so that on a GPU the last run replays a captured graph.
+//!
+//! The tolerance of a layer is derived, not chosen: each side may be off the exact result by
+//! [`model_tolerance`] in its dtype for the nodes that the layer's value depends on, so the two may be apart by the
+//! sum. Both the largest error of an element, relative to the largest magnitude, and the norm of all errors, relative to that of the values,
+//! have to be within it. The first layer beyond it is named: what comes after it has the wrong operands.
+
+mod images;
+mod report;
+mod side;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+pub use report::{Layer, LayerReport, SideInfo};
+
+use self::side::{Results, Side};
+use super::digest;
+use hipvit::error::{Error, Result};
+use hipvit::graph::Optimizations;
+use hipvit::hip::Runtime;
+use hipvit::image::RgbImage;
+use hipvit::model::{self, LoadOptions, Model};
+use hipvit::reference::{Difference, Mismatch, check_close, model_tolerance};
+use hipvit::session::{Device, Place};
+use hipvit::tensor::DType;
+
+/// What a model is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Baseline {
+    /// The CPU, in f32.
+    Cpu,
+    /// The same device and dtype without fusion, fused kernels, epilogues, reuse of memory and selection, launched one by one.
+    Unoptimized,
+    /// The same device and dtype with every step launched anew, where the model itself is replayed as a graph.
+    Eager,
+    /// The first GPU of another provider, as `HIPVIT_PROVIDER` names it, in the same dtype.
+    Provider(String),
+}
+
+impl FromStr for Baseline {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "unoptimized" => Ok(Self::Unoptimized),
+            "eager" => Ok(Self::Eager),
+            // As the provider's names and paths are told apart.
+            provider
+                if provider.contains('/')
+                    || provider.contains(".so")
+                    || ["rocm", "cuda", "emu"].contains(&provider.split(':').next().unwrap_or("")) =>
+            {
+                Ok(Self::Provider(provider.to_owned()))
+            }
+            other => {
+                let reason = format!(
+                    "`{other}` is not one of cpu, unoptimized, eager, nor a provider: rocm, cuda, emu:ARCH, or the path of a library"
+                );
+                Err(Error::argument("against", reason))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Baseline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Cpu => "cpu",
+            Self::Unoptimized => "unoptimized",
+            Self::Eager => "eager",
+            Self::Provider(name) => name,
+        })
+    }
+}
+
+impl Serialize for Baseline {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Which model, where, and against what.
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// The model's directory or its name on the hub; `None` is the embedded TinyViT32.
+    pub model: Option<PathBuf>,
+    /// The baseline's files, if not the model's own: another model of the same form, as one that was quantized.
+    pub baseline_model: Option<PathBuf>,
+    /// The image size, if not the model's own.
+    pub image_size: Option<[usize; 2]>,
+    /// Where the model runs.
+    pub device: Device,
+    /// Compute precision.
+    pub dtype: DType,
+    /// What it is compared with; by default the CPU for a GPU, and the unoptimised plan for the CPU.
+    pub against: Option<Baseline>,
+    /// The images; if there is none, the samples of the embedded model, or random structured images.
+    pub images: Vec<RgbImage>,
+    /// How many threads compute on the CPU; by default one per core.
+    pub threads: Option<usize>,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self {
+            model: None,
+            baseline_model: None,
+            image_size: None,
+            device: Device::default(),
+            dtype: DType::F32,
+            against: None,
+            images: Vec::new(),
+            threads: None,
+        }
+    }
+}
+
+impl ModelOptions {
+    fn load(&self, path: Option<&PathBuf>, load: &LoadOptions) -> Result<Model> {
+        let load = LoadOptions {
+            image_size: self.image_size,
+            ..load.clone()
+        };
+        match path {
+            Some(path) => model::load(path, &load),
+            None => model::tinyvit32(&load),
+        }
+    }
+}
+
+/// Runs the model and the baseline, and compares them layer by layer.
+///
+/// # Errors
+///
+/// A model cannot be loaded, a device cannot be opened or fails; [`Error::Argument`] for a baseline that the device does not have, or
+/// whose files are of another form. A layer beyond its tolerance is no error; it is in the [`LayerReport`].
+pub fn validate_model(options: &ModelOptions) -> Result<LayerReport> {
+    let (place, no_gpu) = match options.device.open()? {
+        Place::Cpu { no_gpu } => (None, no_gpu),
+        Place::Gpu(gpu) => (Some(gpu), None),
+    };
+    let against = options.against.clone().unwrap_or(match place {
+        Some(_) => Baseline::Cpu,
+        None => Baseline::Unoptimized,
+    });
+    let baseline_path = options.baseline_model.as_ref().or(options.model.as_ref());
+    let served = options.load(options.model.as_ref(), &LoadOptions::default())?;
+    if options.baseline_model.is_some() {
+        same_form(&served, &options.load(baseline_path, &LoadOptions::default())?)?;
+    }
+    let layered = LoadOptions {
+        embedded_tokens: true,
+        tokens: true,
+        hidden_layers: (0..served.info.depth).collect(),
+        ..LoadOptions::default()
+    };
+    let model = options.load(options.model.as_ref(), &layered)?;
+    let baseline_model = options.load(baseline_path, &layered)?;
+
+    let images = if options.images.is_empty() {
+        images::default(&model, options.model.is_none())?
+    } else {
+        options.images.clone()
+    };
+    let pixels = model.preprocess.apply_batch(&images)?;
+    let threads = options.threads;
+    let mut candidate = Side::new(place.clone(), options.dtype, Optimizations::default(), threads);
+    let mut baseline = match &against {
+        Baseline::Cpu => Side::new(None, DType::F32, Optimizations::default(), threads),
+        Baseline::Unoptimized => Side::new(place.clone(), options.dtype, Optimizations::NONE, threads),
+        Baseline::Eager if place.is_none() => {
+            let reason = "`eager` is a GPU's baseline: the CPU replays no graphs; use unoptimized";
+            return Err(Error::argument("against", reason));
+        }
+        Baseline::Eager => Side::new(place.clone(), options.dtype, Optimizations::default(), threads),
+        Baseline::Provider(name) => {
+            let gpu = Runtime::named(name)?.device(0)?;
+            Side::new(Some(gpu), options.dtype, Optimizations::default(), threads)
+        }
+    };
+    let weights = digest::weights(&model.graph);
+    let found = candidate.run(&model.graph, &pixels, images.len(), 1)?;
+    let wanted = baseline.run(&baseline_model.graph, &pixels, images.len(), 1)?;
+    let mut layers = compare(&found, &wanted, false)?;
+    // As it is served.
+    let found = candidate.run(&served.graph, &pixels, images.len(), 3)?;
+    layers.extend(compare(&found, &wanted, true)?);
+
+    let failed = layers.iter().filter(|layer| !layer.within).count();
+    let first_beyond = layers.iter().find(|layer| !layer.within);
+    Ok(LayerReport {
+        schema: report::SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        model: model.name,
+        weights_sha256: weights,
+        images: images.len(),
+        pixels_sha256: digest::pixels(&pixels),
+        candidate: candidate.info(
+            options.device == Device::Auto,
+            no_gpu.map(|error| error.to_string()),
+        ),
+        against,
+        baseline: baseline.info(false, None),
+        baseline_model: options.baseline_model.as_ref().map(|_| baseline_model.name),
+        first_beyond: first_beyond.map(|layer| layer.name.clone()),
+        failed,
+        code: candidate.code()?,
+        layers,
+    })
+}
+
+/// That the models' layers can be compared.
+fn same_form(model: &Model, baseline: &Model) -> Result<()> {
+    let form = |model: &Model| {
+        let info = &model.info;
+        [info.depth, info.dim, info.tokens, info.classes]
+    };
+    let (of_model, of_baseline) = (form(model), form(baseline));
+    if of_model != of_baseline {
+        let text = |[depth, dim, tokens, classes]: [usize; 4]| {
+            format!("{depth} blocks, {dim} channels, {tokens} tokens, {classes} classes")
+        };
+        let reason = format!(
+            "{} has {}, {} has {}: name a model of the same form",
+            baseline.name,
+            text(of_baseline),
+            model.name,
+            text(of_model)
+        );
+        return Err(Error::argument("baseline", reason));
+    }
+    Ok(())
+}
+
+/// Each result of `found` beside that of the baseline.
+fn compare(found: &Results, wanted: &Results, served: bool) -> Result<Vec<Layer>> {
+    let mut layers = Vec::new();
+    for result in found.in_order() {
+        let Some(reference) = wanted.get(result.kind) else {
+            continue;
+        };
+        let tolerance =
+            model_tolerance(found.dtype, result.nodes) + model_tolerance(wanted.dtype, reference.nodes);
+        let values: Vec<f64> = reference.values.iter().map(|&value| f64::from(value)).collect();
+        let (difference, within): (Difference, bool) = match check_close(&result.values, &values, tolerance) {
+            Ok(difference) => (difference, true),
+            Err(Mismatch::Far { difference, .. }) => (difference, false),
+            Err(mismatch @ Mismatch::Length { .. }) => {
+                return Err(Error::graph(result.name(served), mismatch));
+            }
+        };
+        layers.push(Layer {
+            name: result.name(served),
+            shape: result.shape.clone(),
+            nodes: result.nodes,
+            elementwise_error: difference.elementwise,
+            normwise_error: difference.normwise,
+            tolerance,
+            worst_index: difference.worst,
+            got: difference.candidate,
+            want: difference.reference,
+            within,
+        });
+    }
+    Ok(layers)
+}

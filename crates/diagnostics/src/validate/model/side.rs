@@ -1,0 +1,215 @@
+//! One side of a comparison: a device, and how a model runs there.
+
+use std::sync::Arc;
+
+use crate::peaks::cpu_name;
+use crate::validate::digest::{CodeDigest, Loaded};
+use hipvit::error::Result;
+use hipvit::exec::select::SelectOptions;
+use hipvit::exec::{Executor, GraphMode};
+use hipvit::graph::plan::Plan;
+use hipvit::graph::{Graph, Optimizations, OutputKind, ValueId, optimize};
+use hipvit::hip::Device;
+use hipvit::session::Session;
+use hipvit::tensor::{DType, Input};
+
+use super::report::SideInfo;
+
+pub(super) struct Side {
+    /// `None` is the CPU.
+    gpu: Option<Device>,
+    dtype: DType,
+    optimizations: Optimizations,
+    threads: Option<usize>,
+    replayed_runs: u64,
+    /// Why a graph was not replayed.
+    fallback: Option<String>,
+    loaded: Loaded,
+}
+
+impl Side {
+    pub(super) fn new(
+        gpu: Option<Device>,
+        dtype: DType,
+        optimizations: Optimizations,
+        threads: Option<usize>,
+    ) -> Self {
+        Self {
+            gpu,
+            dtype,
+            optimizations,
+            threads,
+            replayed_runs: 0,
+            fallback: None,
+            loaded: Loaded::default(),
+        }
+    }
+
+    /// Runs `graph` on pixels of the model's size `runs` times; the results of the last. Of several runs the last ones replay a captured
+    /// graph, where the device can.
+    pub(super) fn run(
+        &mut self,
+        graph: &Graph,
+        pixels: &[u8],
+        images: usize,
+        runs: usize,
+    ) -> Result<Results> {
+        let session = Session::builder()
+            .dtype(self.dtype)
+            .optimizations(self.optimizations);
+        // The options are checked as a session's are.
+        let session = match &self.gpu {
+            Some(gpu) => session.gpu(gpu.clone()),
+            None => session.device(hipvit::session::Device::Cpu),
+        };
+        session.open_device()?;
+        let (graph, _) = optimize(graph.clone(), &session.passes())?;
+        let executor = match &self.gpu {
+            None => Executor::cpu(&graph, self.dtype, self.threads)?,
+            Some(gpu) => {
+                let mode = match runs {
+                    1 => GraphMode::Off,
+                    _ => GraphMode::On,
+                };
+                let select = SelectOptions {
+                    epilogues: self.optimizations.epilogues,
+                    measured: self.optimizations.selection,
+                    ..SelectOptions::default()
+                };
+                Executor::hip(&graph, gpu, self.dtype, self.threads, select)?.graphs(mode)
+            }
+        };
+        let graph = Arc::new(graph);
+        let dtype = executor.activations(self.dtype);
+        let plan = Arc::new(Plan::new(graph.clone(), images, dtype)?);
+        let mut outputs = executor.run(&plan, Input::Pixels(pixels), None)?;
+        for _ in 1..runs {
+            outputs = executor.run(&plan, Input::Pixels(pixels), None)?;
+        }
+        if let Executor::Hip { executor, .. } = &executor {
+            let replays = executor.replays();
+            self.replayed_runs += replays.replayed_runs;
+            self.fallback = self.fallback.take().or(replays.fallback);
+            self.loaded.add(executor.code())?;
+        }
+        let results = outputs.into_iter().map(|(kind, matrix)| {
+            let output = graph.outputs().iter().find(|(known, _)| *known == kind);
+            LayerValues {
+                kind,
+                nodes: output.map_or(0, |&(_, value)| ancestors(&graph, value)),
+                shape: output.map_or_else(Vec::new, |&(_, value)| {
+                    let mut shape = graph.value(value).shape.clone();
+                    shape[0] = images;
+                    shape
+                }),
+                values: matrix.into_iter().collect(),
+            }
+        });
+        Ok(Results {
+            dtype: self.dtype,
+            layers: results.collect(),
+        })
+    }
+
+    /// What it was.
+    pub(super) fn info(&self, auto: bool, no_gpu: Option<String>) -> SideInfo {
+        let (device, name) = match &self.gpu {
+            None => ("cpu".to_owned(), cpu_name()),
+            Some(gpu) => {
+                let properties = gpu.properties();
+                (
+                    format!("hip:{}", gpu.ordinal()),
+                    format!("{}, {}", properties.name, properties.target),
+                )
+            }
+        };
+        SideInfo {
+            device,
+            name,
+            dtype: self.dtype,
+            optimizations: self.optimizations,
+            replayed_runs: self.replayed_runs,
+            fallback: self.fallback.clone(),
+            no_gpu: no_gpu.filter(|_| auto),
+        }
+    }
+
+    /// The code that its runs loaded.
+    pub(super) fn code(&self) -> Result<Vec<CodeDigest>> {
+        Ok(self.loaded.list())
+    }
+}
+
+/// The outputs of a run.
+pub(super) struct Results {
+    pub(super) dtype: DType,
+    layers: Vec<LayerValues>,
+}
+
+/// One output.
+pub(super) struct LayerValues {
+    pub(super) kind: OutputKind,
+    /// The nodes that it depends on, its own among them.
+    pub(super) nodes: usize,
+    pub(super) shape: Vec<usize>,
+    pub(super) values: Vec<f32>,
+}
+
+impl Results {
+    pub(super) fn get(&self, kind: OutputKind) -> Option<&LayerValues> {
+        self.layers.iter().find(|layer| layer.kind == kind)
+    }
+
+    /// From the pixels to the logits.
+    pub(super) fn in_order(&self) -> Vec<&LayerValues> {
+        let mut layers: Vec<&LayerValues> = self.layers.iter().collect();
+        layers.sort_by_key(|layer| match layer.kind {
+            OutputKind::EmbeddedTokens => (0, 0),
+            OutputKind::HiddenLayer(block) => (1, block),
+            OutputKind::Tokens => (2, 0),
+            OutputKind::Embedding => (3, 0),
+            OutputKind::Logits => (4, 0),
+            // What stages pass on; a whole model has none.
+            OutputKind::Boundary => (5, 0),
+            OutputKind::AttentionStatistics(layer) => (6, layer),
+            _ => (7, 0),
+        });
+        layers
+    }
+}
+
+impl LayerValues {
+    pub(super) fn name(&self, served: bool) -> String {
+        let name = match self.kind {
+            OutputKind::EmbeddedTokens => "patch embedding".to_owned(),
+            OutputKind::HiddenLayer(block) => format!("block {block}"),
+            OutputKind::Tokens => "final tokens".to_owned(),
+            OutputKind::Embedding => "embedding".to_owned(),
+            OutputKind::Logits => "logits".to_owned(),
+            OutputKind::Boundary => "boundary".to_owned(),
+            OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
+            other => format!("{other:?}"),
+        };
+        if served {
+            format!("{name}, as served")
+        } else {
+            name
+        }
+    }
+}
+
+/// How many nodes `value` depends on.
+fn ancestors(graph: &Graph, value: ValueId) -> usize {
+    let mut needed = vec![false; graph.values().len()];
+    needed[value.index()] = true;
+    let mut count = 0;
+    for node in graph.nodes().iter().rev() {
+        if needed[node.output().index()] {
+            count += 1;
+            for input in &node.inputs {
+                needed[input.index()] = true;
+            }
+        }
+    }
+    count
+}

@@ -1,0 +1,101 @@
+//! Norms that write rows in 8 bits, which plans have where linear layers round what they multiply row by row: each leaves the bytes and
+//! the scales that the kernel which rounds rows makes of the norm's result.
+
+use super::cases::{Case, LEVELS};
+use super::check::{FILL, MARGIN};
+use super::config::Config;
+use super::operands::{Operands, stored};
+use hipvit::error::{Error, Result};
+use hipvit::hip::Device;
+use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
+use hipvit::ops::{LayerNorm, Op, RmsNorm};
+use hipvit::tensor::DType;
+
+/// Compares both ways to 8 bits, if `op` is a norm and the case a small one. Returns the kernels that ran.
+pub(super) fn check(
+    device: &Device,
+    case: &Case,
+    op: &Op,
+    operands: &Operands,
+    dtype: DType,
+) -> Result<Option<Kernels>> {
+    let (Op::LayerNorm(LayerNorm { epsilon }) | Op::RmsNorm(RmsNorm { epsilon })) = *op else {
+        return Ok(None);
+    };
+    if !matches!(case.config, Config::Micro | Config::Awkward) {
+        return Ok(None);
+    }
+    let elements = operands.tensors[0].len();
+    let channels = operands.tensors[1].len();
+    let extents = [elements / channels, channels];
+    let mut memory = vec![FILL; MARGIN];
+    let mut place = |contents: &[u8]| {
+        let at = memory.len();
+        memory.extend_from_slice(contents);
+        memory.resize(memory.len().next_multiple_of(256) + MARGIN, FILL);
+        at as u64
+    };
+    let tensors: Vec<u64> = operands
+        .tensors
+        .iter()
+        .map(|tensor| place(&stored(tensor, dtype)))
+        .collect();
+    let normed = place(&vec![FILL; elements * dtype.size()]);
+    let ranges = elements.next_multiple_of(256);
+    let len = ranges + extents[0] * 2 * size_of::<f32>();
+    let [apart, at_once] = [0; 2].map(|_| place(&vec![FILL; len]));
+
+    let refused = |reason| Error::graph(case.op_name(), reason);
+    let stream = device.stream()?;
+    let units = ["layer_norm", "quantize", "norm_quantize"].map(hipvit::kernels::Unit::of);
+    let kernels = Kernels::load(device, dtype, units)?;
+    // FP8, and one of the levels.
+    for levels in [None, Some(LEVELS[channels % LEVELS.len()])] {
+        let mut buffer = stream.upload(&memory)?;
+        let base = buffer.address();
+        let norm = |out: u64| match tensors[..] {
+            [x, weight, bias, ..] => {
+                LayerNormArgs::new([base + x, base + weight, base + bias, out], extents, epsilon)
+            }
+            [x, weight] => LayerNormArgs::rms([base + x, base + weight, out], extents, epsilon),
+            _ => Err("takes two or three operands".into()),
+        };
+        let quantize = |x: u64, at: u64| {
+            let addresses = [x, base + at, base + at + ranges as u64];
+            match levels {
+                None => QuantizeArgs::float8_rows(addresses, extents),
+                Some(levels) => QuantizeArgs::int8(addresses, extents, levels),
+            }
+        };
+        let calls = || -> std::result::Result<[KernelCall; 3], String> {
+            Ok([
+                norm(base + normed)?.into(),
+                quantize(base + normed, apart)?.into(),
+                NormQuantizeArgs::new(norm(0)?, quantize(0, at_once)?).into(),
+            ])
+        };
+        for call in calls().map_err(refused)? {
+            call.launch(&kernels, &stream, &[buffer.writing()])?;
+        }
+        let mut left = buffer.read()?;
+        let [apart, at_once] = [apart, at_once].map(|at| at as usize..at as usize + len);
+        let differing = left[apart.clone()]
+            .iter()
+            .zip(&left[at_once.clone()])
+            .position(|(apart, at_once)| apart != at_once);
+        if let Some(at) = differing {
+            let reason = format!(
+                "norm_quantize leaves another byte at {at} than layer_norm and quantize, of {levels:?} (None: FP8 by rows)"
+            );
+            return Err(refused(reason));
+        }
+        let normed = normed as usize..normed as usize + elements * dtype.size();
+        for written in [normed, apart, at_once] {
+            left[written.clone()].copy_from_slice(&memory[written]);
+        }
+        if left != memory {
+            return Err(refused("norm_quantize writes outside of its result".into()));
+        }
+    }
+    Ok(Some(kernels))
+}

@@ -1,0 +1,272 @@
+//! Which pixel values an output comes from.
+
+use std::fmt;
+
+use ndarray::{Array2, Array3, ArrayD, Axis};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::backward::{Gradients, Rules};
+use super::program::{Program, Real, Run};
+use super::quadrature::gauss_legendre;
+use hipvit::error::{Error, Result};
+use hipvit::graph::ValueId;
+
+/// How an output is attributed to pixel values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Method {
+    /// AttnLRP: one backward pass with rules for attention (Achtibat et al., ICML 2024,
+    /// <https://arxiv.org/abs/2402.05602>), with ε = 0. Relevance that softmax and biases take is not the pixels'.
+    #[default]
+    #[serde(rename = "attnlrp")]
+    AttnLrp,
+    /// Integrated gradients (Sundararajan et al., ICML 2017, <https://arxiv.org/abs/1703.01365>): sums to the difference of
+    /// the outputs of image and baseline, up to the error of the quadrature.
+    IntegratedGradients,
+    /// Conservative propagation (Ali et al., ICML 2022, <https://arxiv.org/abs/2202.07304>): attention, standard deviations
+    /// and gates count as constants, so that the contributions and the constants' sum exactly to the output.
+    Conservative,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::AttnLrp, Self::IntegratedGradients, Self::Conservative];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AttnLrp => "attnlrp",
+            Self::IntegratedGradients => "integrated-gradients",
+            Self::Conservative => "conservative",
+        }
+    }
+
+    /// The paper.
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::AttnLrp => "AttnLRP, Achtibat et al. 2024, arXiv:2402.05602",
+            Self::IntegratedGradients => "integrated gradients, Sundararajan et al. 2017, arXiv:1703.01365",
+            Self::Conservative => "conservative propagation, Ali et al. 2022, arXiv:2202.07304",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What integrated gradients compare the image with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Baseline {
+    /// The mean colour that preprocessing subtracts: pixel values of 0.
+    #[default]
+    Mean,
+    /// Bytes of 0.
+    Black,
+    /// Bytes of 255.
+    White,
+}
+
+/// The part of the output that is due to one of the model's constants: a bias, a token, position embeddings.
+#[derive(Clone, Debug, Serialize)]
+pub struct Constant {
+    /// The tensor's name in the weight file.
+    pub name: String,
+    /// Its part of the output.
+    pub contribution: f64,
+}
+
+/// The contributions of all pixel values to one output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Attribution {
+    /// How they were computed.
+    pub method: Method,
+    /// The output that is explained: a logit, or an embedding's length.
+    pub output: f64,
+    /// The contribution of each pixel value, `[3, H, W]`.
+    pub values: Array3<f64>,
+    /// The part of the output that is no pixel's: the baseline's output for integrated gradients; for conservative
+    /// propagation the sum of `constants`; `None` for AttnLRP, which does not say.
+    pub constant: Option<f64>,
+    /// The model's constants and what they contribute, for conservative propagation.
+    pub constants: Vec<Constant>,
+    /// What each contribution is per unit of its pixel value.
+    gradients: Array3<f64>,
+}
+
+impl Attribution {
+    /// What a pixel value's contribution is per unit of it.
+    pub(super) fn gradient(&self, channel: usize, y: usize, x: usize) -> f64 {
+        self.gradients[[channel, y, x]]
+    }
+
+    /// The sum of all contributions of pixels.
+    pub fn sum(&self) -> f64 {
+        self.values.sum()
+    }
+
+    /// What the contributions and the constant are off the output, if the method is to be complete.
+    pub fn gap(&self) -> Option<f64> {
+        Some(self.sum() + self.constant? - self.output)
+    }
+
+    /// Each pixel's contribution, the sum over its channels: `[H, W]`.
+    pub fn by_pixel(&self) -> Array2<f64> {
+        self.values.sum_axis(Axis(0))
+    }
+
+    /// The contribution of each whole patch of this height and width, `[rows, columns]`.
+    pub fn by_patch(&self, [height, width]: [usize; 2]) -> Array2<f64> {
+        let pixels = self.by_pixel();
+        let whole = pixels.exact_chunks((height, width));
+        let (rows, columns) = (pixels.nrows() / height, pixels.ncols() / width);
+        let sums: Vec<f64> = whole.into_iter().map(|patch| patch.sum()).collect();
+        // As many patches as there are sums.
+        Array2::from_shape_vec((rows, columns), sums).unwrap_or_default()
+    }
+}
+
+/// What is attributed: the dot product of a graph's output with a fixed direction.
+#[derive(Clone, Debug)]
+pub(super) struct Direction {
+    pub(super) output: ValueId,
+    pub(super) weights: Vec<f64>,
+}
+
+impl Direction {
+    fn dot<T: Real>(&self, run: &Run<'_, T>) -> f64 {
+        let values = run.value(self.output).iter().zip(&self.weights);
+        values.map(|(v, w)| v.wide() * w).sum()
+    }
+
+    pub(super) fn seed<T: Real>(&self) -> Vec<T> {
+        self.weights.iter().map(|&w| T::of(w)).collect()
+    }
+}
+
+/// The gradient of relevance times the value, by one backward pass of `run`.
+pub(super) fn propagated<T: Real>(
+    run: &Run<'_, T>,
+    method: Method,
+    direction: &Direction,
+) -> Result<Attribution> {
+    let rules = match method {
+        Method::Conservative => Rules::Conservative,
+        _ => Rules::AttnLrp,
+    };
+    let constants = rules == Rules::Conservative;
+    let gradients = run.backward(rules, direction.output, direction.seed(), constants, |_| false);
+    from_gradients(run, method, direction, &gradients)
+}
+
+/// The gradient of relevance times the value, from the backward pass by the rules of `method`.
+pub(super) fn from_gradients<T: Real>(
+    run: &Run<'_, T>,
+    method: Method,
+    direction: &Direction,
+    gradients: &Gradients<T>,
+) -> Result<Attribution> {
+    let graph = run.graph();
+    let contribution = |id| -> Vec<f64> {
+        let gradient: &[T] = gradients.of(id).unwrap_or_default();
+        let products = gradient.iter().zip(run.value(id));
+        products.map(|(g, x)| g.wide() * x.wide()).collect()
+    };
+    let pixels = run.value(graph.input());
+    let gradient: Vec<f64> = match gradients.of(graph.input()) {
+        Some(gradient) => gradient.iter().map(|g| g.wide()).collect(),
+        // An output that no pixel matters for.
+        None => vec![0.0; pixels.len()],
+    };
+    let values = gradient.iter().zip(pixels).map(|(g, x)| g * x.wide()).collect();
+    let mut constants: Vec<Constant> = Vec::new();
+    let of_node = graph.nodes().iter().flat_map(|node| &node.inputs);
+    let mut seen = vec![false; graph.values().len()];
+    for &id in of_node {
+        let is_constant = graph.value(id).is_constant && gradients.of(id).is_some();
+        if is_constant && !std::mem::replace(&mut seen[id.index()], true) {
+            constants.push(Constant {
+                name: graph.value(id).name.clone(),
+                contribution: contribution(id).iter().sum(),
+            });
+        }
+    }
+    Ok(Attribution {
+        method,
+        output: direction.dot(run),
+        values: planes(run.shape(graph.input()), values)?,
+        gradients: planes(run.shape(graph.input()), gradient)?,
+        constant: (method == Method::Conservative)
+            .then(|| constants.iter().map(|constant| constant.contribution).sum()),
+        constants,
+    })
+}
+
+/// Integrated gradients along the straight line from `baseline` to `image`, with `steps` nodes.
+pub(super) fn integrated<T: Real>(
+    program: &Program<T>,
+    image: &[f32],
+    baseline: &[f32],
+    direction: &Direction,
+    steps: usize,
+) -> Result<Attribution> {
+    /// Passes that are in memory at once.
+    const TOGETHER: usize = 8;
+    let blend = |alpha: f64| -> Vec<T> {
+        let pairs = baseline.iter().zip(image);
+        let at = |(&from, &to): (&f32, &f32)| {
+            let (from, to) = (f64::from(from), f64::from(to));
+            T::of(from + alpha * (to - from))
+        };
+        pairs.map(at).collect()
+    };
+    let value = |alpha| Ok::<_, Error>(direction.dot(&program.run(1, blend(alpha))?));
+    let (output, at_baseline) = (value(1.0)?, value(0.0)?);
+    let mut mean = vec![0.0; image.len()];
+    let rule = gauss_legendre(steps);
+    for nodes in rule.chunks(rayon::current_num_threads().clamp(1, TOGETHER)) {
+        let gradients: Vec<Vec<f64>> = nodes
+            .par_iter()
+            .map(|&(alpha, weight)| {
+                let run = program.run(1, blend(alpha))?;
+                let gradients =
+                    run.backward(Rules::Gradient, direction.output, direction.seed(), false, |_| {
+                        false
+                    });
+                let gradient: &[T] = gradients.of(program.graph().input()).unwrap_or_default();
+                Ok(gradient.iter().map(|g| weight * g.wide()).collect())
+            })
+            .collect::<Result<_>>()?;
+        for gradient in gradients {
+            mean.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
+        }
+    }
+    let differences = image
+        .iter()
+        .zip(baseline)
+        .map(|(&x, &b)| f64::from(x) - f64::from(b));
+    let values = mean.iter().zip(differences).map(|(g, d)| g * d).collect();
+    let shape = &program.graph().value(program.graph().input()).shape;
+    Ok(Attribution {
+        method: Method::IntegratedGradients,
+        output,
+        values: planes(shape, values)?,
+        gradients: planes(shape, mean)?,
+        constant: Some(at_baseline),
+        constants: Vec::new(),
+    })
+}
+
+/// One image's values as `[3, H, W]`.
+fn planes(shape: &[usize], values: Vec<f64>) -> Result<Array3<f64>> {
+    let wrong = |e: ndarray::ShapeError| Error::argument("pixel values", e);
+    let array = ArrayD::from_shape_vec(&shape[1..], values).map_err(wrong)?;
+    array.into_dimensionality().map_err(wrong)
+}

@@ -1,0 +1,122 @@
+//! Attention maps, and rollout: attention over all layers.
+
+use ndarray::{Array2, Array3, ArrayView2, Axis};
+
+use super::forward::pooled;
+use super::program::{Real, Run};
+use hipvit::graph::Graph;
+use hipvit::ops::Op;
+
+/// The attention probabilities of one layer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AttentionMap {
+    /// The layer's name, such as `blocks.3.attn`.
+    pub name: String,
+    /// The block that it is part of; `None` of a pooling layer. A block may have several.
+    pub block: Option<usize>,
+    /// How much each query reads of each key: `[heads, queries, keys]`; the rows sum to 1. A pooling layer has one query.
+    pub weights: Array3<f32>,
+}
+
+impl AttentionMap {
+    /// The mean over the heads, `[queries, keys]`.
+    pub fn mean(&self) -> Array2<f32> {
+        self.weights.mean_axis(Axis(0)).unwrap_or_default()
+    }
+
+    /// For each head, what the tokens that the head of the model reads take from each key, `[heads, keys]`.
+    pub(super) fn by_head(&self, readout: &[f64]) -> Array2<f32> {
+        let one = [1.0];
+        let (heads, queries, keys) = self.weights.dim();
+        let readout = if queries == 1 { &one[..] } else { readout };
+        let rows = self.weights.outer_iter().flat_map(|head| read(head, readout));
+        let values = rows.map(|v| v as f32).collect();
+        Array2::from_shape_vec((heads, keys), values).unwrap_or_default()
+    }
+}
+
+/// What `readout`, a distribution over queries, reads of each key.
+fn read(weights: ArrayView2<'_, f32>, readout: &[f64]) -> Vec<f64> {
+    let mut read = vec![0.0; weights.ncols()];
+    for (row, &share) in weights.rows().into_iter().zip(readout) {
+        let products = row.iter().map(|&w| share * f64::from(w));
+        read.iter_mut().zip(products).for_each(|(sum, part)| *sum += part);
+    }
+    read
+}
+
+/// The block of a node of this name.
+pub(super) fn block_of(name: &str) -> Option<usize> {
+    let (block, _) = name.strip_prefix("blocks.")?.split_once('.')?;
+    block.parse().ok()
+}
+
+/// The maps of a forward pass of one image, in the order of the layers.
+pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
+    let mut maps = Vec::new();
+    for (index, node) in run.graph().nodes().iter().enumerate() {
+        if let (Op::Attention(spec), Some(p)) = (&node.op, run.probabilities(index)) {
+            let queries = match *run.shape(node.output()) {
+                [_, queries, _] => queries,
+                _ => 1,
+            };
+            let keys = p.len() / (spec.heads * queries);
+            let values = p.iter().map(|p| p.wide() as f32).collect();
+            maps.push(AttentionMap {
+                name: node.name.clone(),
+                block: block_of(&node.name),
+                weights: Array3::from_shape_vec((spec.heads, queries, keys), values).unwrap_or_default(),
+            });
+        }
+    }
+    maps
+}
+
+/// How much of each of the last block's tokens the model's head reads: all of one, or the same of several.
+pub(super) fn readout(graph: &Graph, tokens: usize) -> Vec<f64> {
+    let mut read = vec![0.0; tokens];
+    for node in graph.nodes() {
+        let Op::Pool(pool) = &node.op else { continue };
+        if graph.value(node.inputs[0]).shape.get(1) != Some(&tokens) {
+            continue;
+        }
+        let range = pooled(pool, tokens);
+        let share = 1.0 / range.len() as f64;
+        range.for_each(|token| read[token] += share);
+    }
+    let sum: f64 = read.iter().sum();
+    if sum == 0.0 {
+        // A pooling by attention: its map is among those of the layers.
+        return vec![1.0 / tokens as f64; tokens];
+    }
+    read.iter().map(|share| share / sum).collect()
+}
+
+/// Attention rollout (Abnar & Zuidema, ACL 2020, <https://arxiv.org/abs/2005.00928>): how much of each input token reaches
+/// the head, if each block gives half of the mean attention and half of the residual stream. The mean is over all heads, also
+/// those of a block's other attention layers. One value per token.
+pub(super) fn rollout(maps: &[AttentionMap], readout: &[f64]) -> Vec<f64> {
+    let mut flow = readout.to_vec();
+    for block in maps
+        .chunk_by(|a, b| a.block.is_some() && a.block == b.block)
+        .rev()
+    {
+        if let [pooling @ AttentionMap { block: None, .. }] = block {
+            // No residual stream.
+            let queries = pooling.weights.dim().1;
+            flow = read(pooling.mean().view(), &vec![1.0 / queries as f64; queries]);
+            continue;
+        }
+        let share = 0.5 / block.len() as f64;
+        let mut next: Vec<f64> = flow.iter().map(|flow| 0.5 * flow).collect();
+        for map in block {
+            let attended = read(map.mean().view(), &flow);
+            next.iter_mut()
+                .zip(attended)
+                .for_each(|(next, a)| *next += share * a);
+        }
+        flow = next;
+    }
+    flow
+}

@@ -1,0 +1,349 @@
+//! JPEG, bit for bit as libjpeg-turbo's defaults: sequential and progressive Huffman coding of 8-bit samples, with any
+//! sampling factors that divide each other; grey, YCbCr, RGB, and Adobe's CMYK and YCCK.
+//!
+//! The scans' coefficients ([`scan`]) are transformed to samples a row of MCUs at a time ([`planes`], [`idct`]), and those to
+//! pixels while they are in the cache ([`rows`]). Where a file has several scans, its coefficients are collected first.
+//! Where libjpeg warns and makes up what is missing, this is an error, except between restart markers ([`scan::Reader`]).
+
+mod bits;
+mod frame;
+mod huffman;
+mod idct;
+mod markers;
+mod planes;
+mod rows;
+mod scan;
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use super::memory::Claim;
+use super::orientation::Metadata;
+use super::{Cancellation, Failure};
+use crate::RgbImage;
+use crate::error::ImageErrorKind;
+use frame::Frame;
+use markers::{Markers, Scan};
+use planes::Plane;
+pub(super) use rows::Coding;
+use rows::Rows;
+use scan::{Coefficients, End, Reader};
+
+/// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
+const ESTIMATED: usize = 10;
+
+/// Maximum number of scans. Encoders write about ten.
+const MAX_SCANS: usize = 500;
+
+/// Times that the scans may visit each block: a few bytes are a whole scan, and libjpeg's scripts visit a block six times at most.
+const MAX_VISITS: u64 = 10;
+
+/// Visits of blocks that the scans of any file may have: [`MAX_SCANS`] of one megapixel.
+pub(super) const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
+
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
+    let jpeg = Jpeg::read(bytes)?;
+    let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
+    let coding = coding(&jpeg.frame, &jpeg.markers);
+    claim.reserve(jpeg.memory(coding)?)?;
+    let free = Cell::new(FREE_VISITS);
+    let data = jpeg.pixels(coding, pixels, &free, claim.cancellation())?;
+    Ok(RgbImage { width, height, data })
+}
+
+/// The EXIF data and the XMP that precede the first scan. Segments of EXIF data are one, as in Pillow.
+pub(super) fn metadata<'a>(bytes: &'a [u8], claim: &mut Claim<'_>) -> Result<Metadata<'a>, Failure> {
+    let Ok(mut markers) = Markers::new(bytes) else {
+        return Ok(Metadata::default());
+    };
+    // Damage behind it does not matter here.
+    let _ = markers.next_scan();
+    let exif = match &markers.exif[..] {
+        [] => None,
+        [only] => Some(Cow::Borrowed(*only)),
+        segments => {
+            claim.reserve(segments.iter().map(|segment| segment.len() as u64).sum())?;
+            Some(Cow::Owned(segments.concat()))
+        }
+    };
+    let xmp = markers.xmp.map(Cow::Borrowed);
+    Ok(Metadata { exif, xmp })
+}
+
+/// A JPEG of which everything up to its first scan is read.
+pub(super) struct Jpeg<'a> {
+    markers: Markers<'a>,
+    scan: Scan,
+    frame: Frame,
+    /// Whether the components are in several scans.
+    several: bool,
+}
+
+impl<'a> Jpeg<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Failure> {
+        Self::from_markers(Markers::new(bytes)?)
+    }
+
+    /// Reads a JPEG in a TIFF, whose EOI may be missing, as in libtiff. `tables` are those of an abbreviated JPEG, which come
+    /// before its own.
+    #[cfg(feature = "tiff")]
+    pub(super) fn in_tiff(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
+        let mut markers = match tables {
+            Some(tables) => Markers::with_tables(bytes, tables)?,
+            None => Markers::new(bytes)?,
+        };
+        markers.imply_end();
+        Self::from_markers(markers)
+    }
+
+    fn from_markers(mut markers: Markers<'a>) -> Result<Self, Failure> {
+        let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
+        markers.default_tables()?;
+        let frame = markers.frame.clone().ok_or(NO_IMAGE)?;
+        Ok(Self {
+            several: frame.progressive || scan.components.len() < frame.components.len(),
+            markers,
+            scan,
+            frame,
+        })
+    }
+
+    /// Width, height and number of components.
+    #[cfg(feature = "tiff")]
+    pub(super) fn size(&self) -> [usize; 3] {
+        [self.frame.width, self.frame.height, self.frame.components.len()]
+    }
+
+    /// The bytes that decoding takes beside the file: pixels, the samples of a row of MCUs, and, of an image with several
+    /// scans, the coefficients.
+    pub(super) fn memory(&self, coding: Coding) -> Result<u64, Failure> {
+        let frame = &self.frame;
+        // Each block has a bit at least, or two for both of its codes: a lie about the size is found before it costs memory.
+        let bits = frame.blocks(&indices(&self.scan)) * if frame.progressive { 1 } else { 2 };
+        if bits / 8 > (self.markers.bytes().len() - self.scan.data) as u64 {
+            return Err(markers::cut());
+        }
+        let coefficients = if self.several {
+            Coefficients::bytes(frame)
+        } else {
+            0
+        };
+        let pixels = frame.width as u64 * frame.height as u64 * coding.pixel_bytes(frame) as u64;
+        Ok(pixels + Plane::bytes(frame) + coefficients)
+    }
+
+    /// The pixels, in the memory that is given. `free` is what is left of [`FREE_VISITS`] for all JPEGs of the file.
+    pub(super) fn pixels(
+        mut self,
+        coding: Coding,
+        mut pixels: Vec<u8>,
+        free: &Cell<u64>,
+        cancellation: Cancellation<'_>,
+    ) -> Result<Vec<u8>, Failure> {
+        let frame = &self.frame;
+        let mut output = Output {
+            rows: Rows::new(frame, coding),
+            planes: frame.components.iter().map(Plane::new).collect(),
+            row: 0,
+            pixels: {
+                pixels.clear();
+                pixels.reserve_exact(frame.width * frame.height * coding.pixel_bytes(frame));
+                pixels
+            },
+        };
+        if !self.several {
+            let end = stream(frame, &self.markers, &self.scan, &mut output, cancellation)?;
+            self.markers.resume(end.position);
+            match self.markers.next_scan() {
+                Ok(None) => {}
+                Ok(Some(_)) => {
+                    return Err("damaged JPEG: a scan follows the one that has all components".into());
+                }
+                Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
+                Err(failure) => return Err(failure),
+            }
+        } else {
+            let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
+            output.transform(frame, &coefficients, cancellation)?;
+        }
+        Ok(output.pixels)
+    }
+}
+
+const NO_IMAGE: &str = "damaged JPEG: it has no image";
+
+/// libjpeg's guess, which Pillow follows.
+fn coding(frame: &Frame, markers: &Markers<'_>) -> Coding {
+    let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
+    match (&ids[..], markers.jfif, markers.adobe) {
+        ([_], ..) => Coding::Grey,
+        ([_, _, _], true, _) => Coding::YCbCr,
+        ([_, _, _], false, Some(0)) => Coding::Rgb,
+        ([b'R', b'G', b'B'], false, None) => Coding::Rgb,
+        ([_, _, _], ..) => Coding::YCbCr,
+        (_, _, None | Some(0)) => Coding::Cmyk,
+        _ => Coding::Ycck,
+    }
+}
+
+fn indices(scan: &Scan) -> Vec<usize> {
+    scan.components.iter().map(|component| component.index).collect()
+}
+
+/// The image as it comes to be.
+struct Output {
+    rows: Rows,
+    planes: Vec<Plane>,
+    /// Rows that are written.
+    row: usize,
+    pixels: Vec<u8>,
+}
+
+impl Output {
+    /// Writes what the planes' samples are enough for, which are those of `mcu_row`, and makes way for the next ones.
+    fn flush(&mut self, frame: &Frame, mcu_row: usize) {
+        // The last rows wait for those below them.
+        let end = if mcu_row + 1 == frame.mcus_high {
+            frame.height
+        } else {
+            ((mcu_row + 1) * 8 - 1) * frame.v_max
+        };
+        let row_bytes = self.rows.row_bytes();
+        let from = self.row * row_bytes;
+        self.pixels.resize(end * row_bytes, 0);
+        self.rows.write(&self.planes, self.row, &mut self.pixels[from..]);
+        self.row = end;
+        self.planes.iter_mut().for_each(Plane::advance);
+    }
+
+    fn transform(
+        &mut self,
+        frame: &Frame,
+        coefficients: &Coefficients,
+        cancellation: Cancellation<'_>,
+    ) -> Result<(), Failure> {
+        for mcu_row in 0..frame.mcus_high {
+            cancellation.check()?;
+            for (index, component) in frame.components.iter().enumerate() {
+                let blocks = &coefficients.blocks[index];
+                let steps = &coefficients.steps[index].unwrap_or([0; 64]);
+                let rows = blocks.chunks_exact(component.padded_wide);
+                for (y, row) in rows.skip(mcu_row * component.v).take(component.v).enumerate() {
+                    for (x, block) in row.iter().enumerate() {
+                        self.planes[index].put_scaled(x, y, block, steps);
+                    }
+                }
+            }
+            self.flush(frame, mcu_row);
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the only scan of an image.
+fn stream(
+    frame: &Frame,
+    markers: &Markers<'_>,
+    scan: &Scan,
+    output: &mut Output,
+    cancellation: Cancellation<'_>,
+) -> Result<End, Failure> {
+    let mut parts = Vec::new();
+    for part in &scan.components {
+        let component = &frame.components[part.index];
+        parts.push((
+            part.index,
+            component.h,
+            component.v,
+            markers.dc(part.dc)?,
+            markers.ac(part.ac)?,
+            markers.steps(component.table)?,
+        ));
+    }
+    let mut reader = Reader::new(markers, scan);
+    for mcu_row in 0..frame.mcus_high {
+        cancellation.check()?;
+        for mcu in 0..frame.mcus_wide {
+            let has_data = reader.start_mcu()?;
+            for &(index, h, v, dc, ac, ref steps) in &parts {
+                let plane = &mut output.planes[index];
+                for y in 0..v {
+                    for x in 0..h {
+                        let mut block = [0; 64];
+                        let last = if has_data {
+                            reader.sequential(index, dc, ac, steps, &mut block)
+                        } else {
+                            0
+                        };
+                        plane.put(mcu * h + x, y, &block, last);
+                    }
+                }
+            }
+        }
+        reader.check()?;
+        output.flush(frame, mcu_row);
+    }
+    Ok(reader.end())
+}
+
+/// Collects the coefficients of all scans.
+fn collect(
+    frame: &Frame,
+    markers: &mut Markers<'_>,
+    scan: Scan,
+    free: &Cell<u64>,
+    cancellation: Cancellation<'_>,
+) -> Result<Coefficients, Failure> {
+    let mut coefficients = Coefficients::new(frame);
+    let mut next = Some(scan);
+    let mut visits = Visits::new(frame, free);
+    while let Some(scan) = next {
+        visits.add(frame.blocks(&indices(&scan)))?;
+        let end = coefficients.add(frame, markers, &scan, cancellation)?;
+        markers.resume(end);
+        next = markers.next_scan()?;
+    }
+    let complete = |missing: &[Option<u32>; 64]| missing[..ESTIMATED].iter().all(|bits| *bits == Some(0));
+    if !coefficients.missing.iter().all(complete) {
+        return Err(Failure::truncated("truncated JPEG: its last scans are missing"));
+    }
+    Ok(coefficients)
+}
+
+/// Bounds the work on an image's scans by its size.
+struct Visits<'a> {
+    scans: usize,
+    /// Blocks that scans have visited, each as often as a scan did.
+    blocks: u64,
+    limit: u64,
+    /// What is left of [`FREE_VISITS`].
+    free: &'a Cell<u64>,
+}
+
+impl<'a> Visits<'a> {
+    fn new(frame: &Frame, free: &'a Cell<u64>) -> Self {
+        let all: Vec<usize> = (0..frame.components.len()).collect();
+        Self {
+            scans: 0,
+            blocks: 0,
+            limit: free.get().max(MAX_VISITS * frame.blocks(&all)),
+            free,
+        }
+    }
+
+    /// Adds a scan that visits so many blocks.
+    fn add(&mut self, blocks: u64) -> Result<(), Failure> {
+        self.scans += 1;
+        self.blocks += blocks;
+        self.free.set(self.free.get().saturating_sub(blocks));
+        if self.scans > MAX_SCANS {
+            return Err(format!("damaged JPEG: it has more than {MAX_SCANS} scans").into());
+        }
+        if self.blocks > self.limit {
+            return Err(Failure::too_large(format!(
+                "the scans pass over its pixels more than {MAX_VISITS} times (a decompression bomb?). Save it with fewer scans"
+            )));
+        }
+        Ok(())
+    }
+}

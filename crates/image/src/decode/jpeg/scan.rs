@@ -1,0 +1,475 @@
+//! The blocks of a scan: Huffman-coded, sequential or progressive.
+
+use super::bits::{Bits, extend};
+use super::frame::{Component, Frame};
+use super::huffman::Huffman;
+use super::idct::Block;
+use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
+use crate::decode::{Cancellation, Failure};
+use crate::error::ImageErrorKind;
+
+/// The end of a scan's data.
+pub(super) struct End {
+    /// Where to look for the next marker.
+    pub(super) position: usize,
+    /// True if libjpeg decodes the scan whatever follows it: up to a marker, or with as many bytes as it looks ahead.
+    pub(super) suffices: bool,
+}
+
+/// Bytes that libjpeg looks ahead.
+const LOOKAHEAD: usize = 7;
+
+/// Reads the blocks of a scan.
+///
+/// Damage in a scan without restart markers is an error: what follows it is lost. In a scan with restart markers, decoding
+/// goes on as in libjpeg: blocks up to the next marker are zero. A marker with an unexpected number is passed, skipped or waited
+/// for. A scan whose data ends early is an error, unless damage was passed before.
+pub(super) struct Reader<'a> {
+    bits: Bits<'a>,
+    bytes: &'a [u8],
+    restart_interval: usize,
+    /// MCUs up to the next restart marker.
+    left: usize,
+    /// The low bits of the next restart marker.
+    restart: u8,
+    /// The DC coefficient before, by the frame's components.
+    before: [i32; 4],
+    /// Blocks that have no more coefficients in a progressive scan.
+    ended: u32,
+    /// True if the interval has no more data.
+    exhausted: bool,
+    /// True if damage was passed, in this scan or in one before.
+    resynchronised: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(markers: &Markers<'a>, scan: &Scan) -> Self {
+        Self {
+            bits: Bits::new(markers.bytes(), scan.data),
+            bytes: markers.bytes(),
+            restart_interval: markers.restart_interval,
+            left: markers.restart_interval,
+            restart: 0,
+            before: [0; 4],
+            ended: 0,
+            exhausted: false,
+            resynchronised: false,
+        }
+    }
+
+    /// Passes a restart marker if one is due. Must be called before each MCU. Returns false if the MCU has no data, and its
+    /// coefficients are 0.
+    #[inline(always)]
+    pub(super) fn start_mcu(&mut self) -> Result<bool, Failure> {
+        if self.restart_interval == 0 {
+            return Ok(true);
+        }
+        self.start_mcu_in_interval()
+    }
+
+    fn start_mcu_in_interval(&mut self) -> Result<bool, Failure> {
+        self.check_interval()?;
+        if self.left == 0 {
+            self.pass_restart()?;
+        }
+        self.left -= 1;
+        Ok(!self.exhausted)
+    }
+
+    /// Notes whether the last MCU took more data than the interval has.
+    fn check_interval(&mut self) -> Result<(), Failure> {
+        if !self.exhausted && self.bits.overrun() {
+            let (marker, _) = next_marker(self.bytes, self.bits.position())?;
+            self.pass_damage(marker, false)?;
+            self.exhausted = true;
+        }
+        Ok(())
+    }
+
+    /// Notes damage, before which data up to this marker may have been skipped.
+    fn pass_damage(&mut self, marker: u8, skipped: bool) -> Result<(), Failure> {
+        self.resynchronised |= skipped || is_restart(marker);
+        if self.resynchronised {
+            Ok(())
+        } else {
+            Err(ended_early(marker))
+        }
+    }
+
+    /// Does what libjpeg's `jpeg_resync_to_restart` does with the next marker.
+    #[cold]
+    fn pass_restart(&mut self) -> Result<(), Failure> {
+        let from = self.bits.position();
+        let (mut marker, mut at) = next_marker(self.bytes, from)?;
+        let between = self.bytes.get(from..at - 2).unwrap_or_default();
+        let mut skipped = self.bits.whole_bytes() > 0 || between.iter().any(|&byte| byte != 0xFF);
+        let passed = loop {
+            match Resync::new(marker, self.restart) {
+                Resync::Pass => break true,
+                Resync::Wait => break false,
+                Resync::Skip => {
+                    skipped = true;
+                    (marker, at) = next_marker(self.bytes, at)?;
+                }
+            }
+        };
+        if skipped || marker != 0xD0 | self.restart {
+            self.pass_damage(marker, skipped)?;
+        }
+        if passed {
+            self.bits = Bits::new(self.bytes, at);
+            self.exhausted = false;
+        } else {
+            // The marker is found again.
+            self.bits = Bits::new(self.bytes, at - 2);
+        }
+        self.left = self.restart_interval;
+        self.restart = (self.restart + 1) % 8;
+        self.before = [0; 4];
+        self.ended = 0;
+        Ok(())
+    }
+
+    /// Fails if blocks until now were damaged or missing. Must be called now and then, and at the end.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        if self.restart_interval > 0 {
+            return self.check_interval();
+        }
+        if self.bits.overrun() {
+            let (marker, _) = next_marker(self.bytes, self.bits.position())?;
+            return Err(ended_early(marker));
+        }
+        if self.bits.is_damaged() {
+            return Err("damaged JPEG: its data has codes or coefficients that do not exist".into());
+        }
+        Ok(())
+    }
+
+    /// The end of the data, after the last MCU.
+    pub(super) fn end(&self) -> End {
+        let position = self.position();
+        let unread = self.bytes.len().saturating_sub(position) + self.bits.whole_bytes();
+        End {
+            position,
+            suffices: unread >= LOOKAHEAD || next_marker(self.bytes, position).is_ok(),
+        }
+    }
+
+    /// Where to look for the marker behind the data.
+    pub(super) fn position(&self) -> usize {
+        self.bits.position()
+    }
+
+    /// Reads a block of a sequential scan and multiplies it with its quantisation steps. Returns the place in the order of
+    /// the file of the last coefficient that may differ from 0.
+    #[inline(always)]
+    pub(super) fn sequential(
+        &mut self,
+        component: usize,
+        dc: &Huffman,
+        ac: &Huffman,
+        steps: &Steps,
+        block: &mut Block,
+    ) -> usize {
+        let mut bits = self.bits;
+        let before = &mut self.before[component & 3];
+        *before = before.wrapping_add(dc.difference(&mut bits));
+        block[0] = (*before as i16).wrapping_mul(steps[0]);
+        let (mut next, mut last) = (1, 0);
+        while next < 64 {
+            bits.refill();
+            let entry = ac.entry(&mut bits);
+            let run = usize::from(entry.symbol() >> 4);
+            let value = if let Some(value) = entry.value() {
+                value
+            } else {
+                let size = u32::from(entry.symbol() & 15);
+                if size == 0 {
+                    if run != 15 {
+                        break;
+                    }
+                    next += 16;
+                    continue;
+                }
+                extend(bits.take(size), size) as i16
+            };
+            next += run;
+            last = next;
+            let at = usize::from(ZIGZAG[next & 127]) & 63;
+            block[at] = value.wrapping_mul(steps[at]);
+            next += 1;
+        }
+        if next > 64 {
+            bits.mark_damaged();
+        }
+        self.bits = bits;
+        last
+    }
+
+    fn first_dc(&mut self, component: usize, dc: &Huffman, low: u32, block: &mut Block) {
+        let before = &mut self.before[component & 3];
+        *before = before.wrapping_add(dc.difference(&mut self.bits));
+        block[0] = (*before << low) as i16;
+    }
+
+    fn first_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
+        if self.ended > 0 {
+            self.ended -= 1;
+            return;
+        }
+        let mut bits = self.bits;
+        let mut next = scan.first;
+        while next <= scan.last {
+            bits.refill();
+            let entry = ac.entry(&mut bits);
+            let (run, size) = (u32::from(entry.symbol() >> 4), u32::from(entry.symbol() & 15));
+            let value = if let Some(value) = entry.value() {
+                value
+            } else if size > 0 {
+                extend(bits.take(size), size) as i16
+            } else if run == 15 {
+                next += 16;
+                continue;
+            } else {
+                self.ended = (1 << run) + bits.take(run) - 1;
+                break;
+            };
+            next += run as usize;
+            block[usize::from(ZIGZAG[next & 127]) & 63] = value << scan.low;
+            next += 1;
+        }
+        if next > 64 {
+            bits.mark_damaged();
+        }
+        self.bits = bits;
+    }
+
+    /// One more bit of each coefficient that is not 0, and those that are new.
+    fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
+        let bit = 1_i16 << scan.low;
+        let mut bits = self.bits;
+        let mut next = scan.first;
+        if self.ended == 0 {
+            while next <= scan.last {
+                let symbol = ac.symbol(&mut bits);
+                let mut run = u32::from(symbol >> 4);
+                let new = match symbol & 15 {
+                    0 if run < 15 => {
+                        self.ended = (1 << run) + bits.take(run);
+                        break;
+                    }
+                    0 => 0,
+                    _ => match bits.take(1) {
+                        1 => bit,
+                        _ => -bit,
+                    },
+                };
+                while next <= scan.last {
+                    let coefficient = &mut block[usize::from(ZIGZAG[next & 127]) & 63];
+                    if *coefficient != 0 {
+                        refine(&mut bits, coefficient, bit);
+                    } else if run == 0 {
+                        break;
+                    } else {
+                        run -= 1;
+                    }
+                    next += 1;
+                }
+                if new != 0 {
+                    // As in libjpeg, be it one behind the scan's last coefficient.
+                    block[usize::from(ZIGZAG[next & 127]) & 63] = new;
+                    if next > scan.last {
+                        bits.mark_damaged();
+                    }
+                }
+                next += 1;
+            }
+        }
+        if self.ended > 0 {
+            for place in next..=scan.last {
+                let coefficient = &mut block[usize::from(ZIGZAG[place & 127]) & 63];
+                if *coefficient != 0 {
+                    refine(&mut bits, coefficient, bit);
+                }
+            }
+            self.ended -= 1;
+        }
+        self.bits = bits;
+    }
+}
+
+/// What libjpeg does where a restart marker is due.
+enum Resync {
+    /// Takes the marker for the expected one.
+    Pass,
+    /// Leaves the marker for later, and takes the interval for empty.
+    Wait,
+    /// Looks at the next marker.
+    Skip,
+}
+
+impl Resync {
+    /// `expected` are the low bits of the expected marker.
+    fn new(marker: u8, expected: u8) -> Self {
+        match marker {
+            ..0xC0 => Self::Skip,
+            0xD0..=0xD7 => match marker.wrapping_sub(expected) % 8 {
+                // One of the next two.
+                1 | 2 => Self::Wait,
+                // One of the two before.
+                6 | 7 => Self::Skip,
+                _ => Self::Pass,
+            },
+            _ => Self::Wait,
+        }
+    }
+}
+
+fn is_restart(marker: u8) -> bool {
+    matches!(marker, 0xD0..=0xD7)
+}
+
+/// One more bit of a coefficient that is not 0.
+#[inline(always)]
+fn refine(bits: &mut Bits<'_>, coefficient: &mut i16, bit: i16) {
+    if bits.take(1) == 1 && *coefficient & bit == 0 {
+        *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });
+    }
+}
+
+/// A component in a scan, with the tables that it needs.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    index: usize,
+    dc: Option<&'a Huffman>,
+    ac: Option<&'a Huffman>,
+}
+
+/// The coefficients of an image whose scans have parts of it: a block after the other, row by row.
+pub(super) struct Coefficients {
+    /// By component, of whole MCUs.
+    pub(super) blocks: Vec<Vec<Block>>,
+    /// As the first scan of each component found them.
+    pub(super) steps: Vec<Option<Steps>>,
+    /// For each component's coefficients, in the order of the file, the bits of precision that are missing; `None` before
+    /// its first scan.
+    pub(super) missing: Vec<[Option<u32>; 64]>,
+    /// True if damage was passed.
+    resynchronised: bool,
+}
+
+impl Coefficients {
+    pub(super) fn new(frame: &Frame) -> Self {
+        let blocks = |component: &Component| {
+            // Memory that is not written costs nothing.
+            bytemuck::zeroed_vec(component.padded_wide * component.padded_high)
+        };
+        Self {
+            blocks: frame.components.iter().map(blocks).collect(),
+            steps: vec![None; frame.components.len()],
+            missing: vec![[None; 64]; frame.components.len()],
+            resynchronised: false,
+        }
+    }
+
+    /// The bytes of a frame's coefficients.
+    pub(super) fn bytes(frame: &Frame) -> u64 {
+        let blocks = |component: &Component| component.padded_wide * component.padded_high;
+        let blocks = frame.components.iter().map(|component| blocks(component) as u64);
+        blocks.sum::<u64>() * size_of::<Block>() as u64
+    }
+
+    /// Adds what a scan has. Returns where it ends.
+    pub(super) fn add(
+        &mut self,
+        frame: &Frame,
+        markers: &Markers<'_>,
+        scan: &Scan,
+        cancellation: Cancellation<'_>,
+    ) -> Result<usize, Failure> {
+        let unit: Steps = [1; 64];
+        let mut reader = Reader::new(markers, scan);
+        reader.resynchronised = self.resynchronised;
+        for &ScanComponent { index, .. } in &scan.components {
+            if self.steps[index].is_none() {
+                self.steps[index] = Some(markers.steps(frame.components[index].table)?);
+            }
+            let seen = if frame.progressive {
+                scan.first..scan.last + 1
+            } else {
+                0..64
+            };
+            self.missing[index][seen].fill(Some(if frame.progressive { scan.low } else { 0 }));
+        }
+        // Which tables there must be depends on the kind of scan.
+        let refines = frame.progressive && scan.high > 0;
+        let dc_scan = !frame.progressive || scan.first == 0;
+        let ac_scan = !frame.progressive || scan.first > 0;
+        let mut parts = Vec::new();
+        for component in &scan.components {
+            let dc = (dc_scan && !refines).then(|| markers.dc(component.dc));
+            let ac = ac_scan.then(|| markers.ac(component.ac));
+            parts.push(Part {
+                index: component.index,
+                dc: dc.transpose()?,
+                ac: ac.transpose()?,
+            });
+        }
+        let decode = |reader: &mut Reader<'_>, part: Part<'_>, block: &mut Block| match (part.dc, part.ac) {
+            (Some(dc), Some(ac)) => {
+                reader.sequential(part.index, dc, ac, &unit, block);
+            }
+            (Some(dc), None) => reader.first_dc(part.index, dc, scan.low, block),
+            (None, Some(ac)) if refines => reader.refine_ac(ac, scan, block),
+            (None, Some(ac)) => reader.first_ac(ac, scan, block),
+            (None, None) => block[0] |= (reader.bits.take(1) << scan.low) as i16,
+        };
+        if let [part] = parts[..] {
+            let component = &frame.components[part.index];
+            let rows = self.blocks[part.index].chunks_mut(component.padded_wide);
+            for row in rows.take(component.blocks_high) {
+                cancellation.check()?;
+                for block in row.iter_mut().take(component.blocks_wide) {
+                    if reader.start_mcu()? {
+                        decode(&mut reader, part, block);
+                    }
+                }
+                reader.check()?;
+            }
+        } else {
+            for mcu_y in 0..frame.mcus_high {
+                cancellation.check()?;
+                for mcu_x in 0..frame.mcus_wide {
+                    if !reader.start_mcu()? {
+                        continue;
+                    }
+                    for &part in &parts {
+                        let component = &frame.components[part.index];
+                        for y in 0..component.v {
+                            let first =
+                                (mcu_y * component.v + y) * component.padded_wide + mcu_x * component.h;
+                            for block in &mut self.blocks[part.index][first..first + component.h] {
+                                decode(&mut reader, part, block);
+                            }
+                        }
+                    }
+                }
+                reader.check()?;
+            }
+        }
+        reader.check()?;
+        self.resynchronised = reader.resynchronised;
+        Ok(reader.position())
+    }
+}
+
+/// A marker in place of data.
+fn ended_early(marker: u8) -> Failure {
+    match marker {
+        0xD0..=0xD7 => "damaged JPEG: a restart marker is not where it should be".into(),
+        _ => Failure {
+            kind: ImageErrorKind::Truncated,
+            reason: "truncated JPEG: a scan ends before its last pixels".into(),
+        },
+    }
+}

@@ -1,0 +1,559 @@
+//! Memory for decoding: one budget for all threads of the process.
+//!
+//! Before a decoder allocates anything that grows with the image, it says how much it will need at most, and gets a permit
+//! for that. An image that needs more than the whole limit is an error; one that only has to wait for others waits. Permits
+//! are given in the order in which they were asked for, so that a large image is not overtaken for ever. Whoever holds a
+//! permit must not wait for another one, nor for work that may (so decoders do not use a thread pool).
+//!
+//! Large images leave a part of the budget free, unless one of them is alone. From that part small images take theirs while
+//! large ones wait for their turn, so that one client's large images do not hold up all others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{Cancellation, Failure, Limits};
+
+/// Images below this many bytes are not tried out: there is memory for them.
+const SMALL: u64 = 1 << 16;
+
+/// The part of the limit that small images may take out of their turn: one in so many bytes.
+const RESERVE_PART: u64 = 8;
+
+/// Largest part of the limit that a small image takes: one in so many bytes.
+const SMALL_PART: u64 = 32;
+
+/// What may be allocated before the process's limit, beside the image, while it is decoded.
+const RESERVE: u64 = 8 << 20;
+
+/// Interval between checks whether an image that waits for memory is still wanted.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes that resizing takes at most for each pixel of a side: weights, and what the passes make of them.
+const RESIZING: u64 = 64;
+
+static BUDGET: Budget = Budget::new();
+
+/// What all images that are being decoded may take, in bytes.
+#[derive(Debug)]
+struct Budget {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    used: u64,
+    /// The part of `used` that small images took out of their turn.
+    overtaking: u64,
+    /// The numbers of the next request, and of the one that is served.
+    next: u64,
+    served: u64,
+    /// Requests that were given up before they were served.
+    given_up: BTreeSet<u64>,
+}
+
+/// Memory that one image may take. Given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    budget: &'static Budget,
+    bytes: u64,
+    /// Whether the image got it out of its turn.
+    overtook: bool,
+}
+
+/// Bytes that all images together hold.
+pub fn used() -> u64 {
+    BUDGET.state.lock().used
+}
+
+/// Why there is no permit.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    /// More than the limit, whatever the other threads do.
+    Limit,
+    /// The system has no memory for it.
+    System,
+    /// Decoding was cancelled meanwhile.
+    Cancelled,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                used: 0,
+                overtaking: 0,
+                next: 0,
+                served: 0,
+                given_up: BTreeSet::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits until `bytes` fit into `limit` beside the permits of others, and until `allocatable` says that the sum can be
+    /// allocated.
+    fn acquire(
+        &'static self,
+        bytes: u64,
+        limit: u64,
+        allocatable: impl Fn(u64) -> bool,
+        cancellation: Cancellation<'_>,
+    ) -> Result<Permit, Refused> {
+        if bytes > limit {
+            return Err(Refused::Limit);
+        }
+        let reserve = limit / RESERVE_PART;
+        let is_small = bytes <= limit / SMALL_PART;
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        let result = loop {
+            let sum = state.used.saturating_add(bytes);
+            let in_order = state.used - state.overtaking;
+            let fits = in_order.saturating_add(bytes) <= limit - reserve || in_order == 0 && sum <= limit;
+            if state.served == number {
+                // The others may not have allocated theirs yet.
+                if fits && allocatable(sum) {
+                    state.used = sum;
+                    break Ok(Permit::new(self, bytes, false));
+                }
+                if state.used == 0 {
+                    break Err(Refused::System);
+                }
+            }
+            let overtaking = state.overtaking + bytes;
+            let early = if cancellation.is_cancelled() {
+                Err(Refused::Cancelled)
+            } else if is_small && overtaking <= reserve && sum <= limit && allocatable(sum) {
+                (state.used, state.overtaking) = (sum, overtaking);
+                Ok(Permit::new(self, bytes, true))
+            } else {
+                self.changed.wait_for(&mut state, CANCEL_POLL_INTERVAL);
+                continue;
+            };
+            if state.served != number {
+                state.given_up.insert(number);
+                return early;
+            }
+            break early;
+        };
+        state.served += 1;
+        let mut served = state.served;
+        while state.given_up.remove(&served) {
+            served += 1;
+        }
+        state.served = served;
+        self.changed.notify_all();
+        result
+    }
+}
+
+impl Permit {
+    fn new(budget: &'static Budget, bytes: u64, overtook: bool) -> Self {
+        Self {
+            budget,
+            bytes,
+            overtook,
+        }
+    }
+
+    /// Bytes that the permit holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives back what exceeds `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let surplus = self.bytes.saturating_sub(bytes);
+        self.bytes -= surplus;
+        let mut state = self.budget.state.lock();
+        state.used -= surplus;
+        if self.overtook {
+            state.overtaking -= surplus;
+        }
+        drop(state);
+        self.budget.changed.notify_all();
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+/// Whether this much can be allocated: a failed allocation inside a decoder would abort the process. On Linux that only
+/// reserves addresses, which is what `ulimit -v` limits.
+fn allocatable(bytes: u64) -> bool {
+    if bytes < SMALL {
+        return true;
+    }
+    // A mapping, since a block that an allocator gets back changes how it treats the next ones.
+    let trial = usize::try_from(bytes.saturating_add(bytes / 8 + RESERVE));
+    let addressable = trial.ok().filter(|&bytes| bytes < isize::MAX as usize);
+    addressable.is_some_and(|bytes| memmap2::MmapOptions::new().len(bytes).map_anon().is_ok())
+}
+
+/// One image's use of the limits, from its header to its pixels.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) limits: &'a Limits,
+    /// The length of its file, which is in memory.
+    file: u64,
+    /// Bytes that the pixels take, known from their number on.
+    pixels: u64,
+    /// Bytes that resizing takes for the weights of both axes.
+    resizing: u64,
+    /// Whether the pixels are copied once they are decoded.
+    copied: bool,
+    permit: Option<Permit>,
+    cancellation: Cancellation<'a>,
+}
+
+impl<'a> Claim<'a> {
+    pub(super) fn new(limits: &'a Limits, file: &[u8], cancellation: Cancellation<'a>) -> Self {
+        Self {
+            limits,
+            file: file.len() as u64,
+            pixels: 0,
+            resizing: 0,
+            copied: false,
+            permit: None,
+            cancellation,
+        }
+    }
+
+    /// Returns the cancellation of this image's decoding.
+    pub(super) fn cancellation(&self) -> Cancellation<'a> {
+        self.cancellation
+    }
+
+    /// To be called ahead of [`Claim::check`]: the decoded pixels will be in memory twice.
+    pub(super) fn copy_pixels(&mut self) {
+        self.copied = true;
+    }
+
+    /// The image's size as usable numbers, if it has not too many pixels.
+    pub(super) fn check(
+        &mut self,
+        width: impl Into<u64>,
+        height: impl Into<u64>,
+    ) -> Result<(usize, usize), Failure> {
+        let (width, height) = self.limits.check(width, height)?;
+        self.pixels = self.pixels.max(3 * width as u64 * height as u64);
+        self.resizing = self.resizing.max(RESIZING * (width as u64 + height as u64));
+        Ok((width, height))
+    }
+
+    /// Waits for a permit of `bytes` in all beside the file, instead of what this image has so far.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
+        // Nobody may wait while holding memory.
+        self.permit = None;
+        let after = if self.copied {
+            self.pixels.saturating_mul(2)
+        } else {
+            0
+        };
+        let after = after.max(self.pixels.saturating_add(self.resizing));
+        let bytes = bytes.max(after).saturating_add(self.file);
+        let limit = self.limits.max_memory;
+        match BUDGET.acquire(bytes, limit, allocatable, self.cancellation) {
+            Ok(permit) => {
+                self.permit = Some(permit);
+                Ok(())
+            }
+            Err(Refused::Limit) => Err(Failure::too_large(format!(
+                "takes {} to decode, more than the limit of {}; {}",
+                size(bytes),
+                size(limit),
+                "Limits::max_memory or --max-decode-memory raises it"
+            ))),
+            Err(Refused::Cancelled) => Err("decoding was cancelled".into()),
+            Err(Refused::System) => Err(Failure::too_large(format!(
+                "takes {} to decode, and the system has no memory for that",
+                size(bytes)
+            ))),
+        }
+    }
+
+    /// The permit, for what is left of it when the image is decoded: its pixels, and what resizing takes.
+    pub(super) fn into_permit(self, pixels: u64) -> Option<Permit> {
+        let mut permit = self.permit?;
+        permit.shrink_to(pixels.saturating_add(self.resizing));
+        Some(permit)
+    }
+}
+
+/// Bytes in the largest unit of which there is one.
+fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    let scaled = bytes as f64 / (1_u64 << (10 * power)) as f64;
+    match power {
+        0 => format!("{bytes} bytes"),
+        _ => format!("{scaled:.1} {}", units[power]),
+    }
+}
+
+/// Half of the memory that this machine, its container and `ulimit -v` leave to the process, in bytes.
+pub(super) fn half_of_memory() -> u64 {
+    static HALF: OnceLock<u64> = OnceLock::new();
+    /// Where the system does not tell.
+    const ASSUMED: u64 = 4 << 30;
+    *HALF.get_or_init(|| {
+        let installed = fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| total_memory(&text));
+        let container = fs::read_to_string("/proc/self/cgroup")
+            .ok()
+            .and_then(|text| container_limit(&text, Path::new("/sys/fs/cgroup")));
+        let addresses = fs::read_to_string("/proc/self/limits")
+            .ok()
+            .and_then(|text| address_space(&text));
+        [installed, container, addresses]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(ASSUMED)
+            / 2
+    })
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The soft limit in this `/proc/self/limits`, in bytes.
+fn address_space(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The least limit of the control groups that a process with this `/proc/self/cgroup` is in.
+fn container_limit(own: &str, root: &Path) -> Option<u64> {
+    let limit = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let groups = own.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        match controllers {
+            "" => Some((root.to_owned(), path, "memory.max")),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                Some((root.join("memory"), path, "memory.limit_in_bytes"))
+            }
+            _ => None,
+        }
+    });
+    groups
+        .flat_map(|(root, path, file)| {
+            // Inside a container the path may be the one outside of it; the container's own group is then the root.
+            Path::new(path)
+                .ancestors()
+                .filter_map(|group| limit(&root.join(group).join(file)))
+                .collect::<Vec<_>>()
+        })
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn budget() -> &'static Budget {
+        Box::leak(Box::new(Budget::new()))
+    }
+
+    fn never() -> Cancellation<'static> {
+        Cancellation::never()
+    }
+
+    const ANY: fn(u64) -> bool = |_| true;
+
+    #[test]
+    fn permits_never_exceed_the_limit_and_all_are_served() {
+        let budget = budget();
+        let (held, served) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (held, served) = (&held, &served);
+                scope.spawn(move || {
+                    for turn in 0..200 {
+                        let bytes = 1 + (thread * 37 + turn * 11) % 100;
+                        let permit = budget.acquire(bytes, 100, ANY, never()).unwrap();
+                        let sum = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(sum <= 100, "{sum}");
+                        served.fetch_add(1, Ordering::SeqCst);
+                        held.fetch_sub(bytes, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                });
+            }
+        });
+        assert_eq!(served.into_inner(), 8 * 200);
+        assert_eq!(budget.state.lock().used, 0);
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_at_once() {
+        let budget = budget();
+        let held = budget.acquire(60, 100, ANY, never()).unwrap();
+        assert_eq!(
+            budget.acquire(101, 100, ANY, never()).unwrap_err(),
+            Refused::Limit
+        );
+        drop(held);
+        // The system's own limit: refused only when nobody else holds any.
+        assert_eq!(
+            budget.acquire(60, 100, |sum| sum < 50, never()).unwrap_err(),
+            Refused::System
+        );
+        drop(budget.acquire(100, 100, ANY, never()).unwrap());
+    }
+
+    #[test]
+    fn a_large_image_waits_for_others_and_is_not_overtaken() {
+        let budget = budget();
+        let mut held = budget.acquire(60, 100, ANY, never()).unwrap();
+        let order = Mutex::new(Vec::new());
+        let queued = |number| {
+            while budget.state.lock().next < number {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let permit = budget.acquire(78, 100, ANY, never()).unwrap();
+                order.lock().push("large");
+                drop(permit);
+            });
+            queued(2);
+            scope.spawn(|| {
+                let permit = budget.acquire(10, 100, ANY, never()).unwrap();
+                order.lock().push("small");
+                drop(permit);
+            });
+            queued(3);
+            assert!(order.lock().is_empty());
+            held.shrink_to(20);
+            held.shrink_to(10);
+        });
+        assert_eq!(order.into_inner(), ["large", "small"]);
+        drop(held);
+        assert_eq!(budget.state.lock().used, 0);
+    }
+
+    #[test]
+    fn an_image_that_is_no_longer_wanted_waits_for_no_memory() {
+        let budget = budget();
+        let held = budget.acquire(60, 100, ANY, never()).unwrap();
+        let left = || true;
+        let gone = budget.acquire(60, 100, ANY, Cancellation::new(&left));
+        assert_eq!(gone.unwrap_err(), Refused::Cancelled);
+        // Also behind another one, and those behind it are served.
+        thread::scope(|scope| {
+            scope.spawn(|| drop(budget.acquire(60, 100, ANY, never()).unwrap()));
+            while budget.state.lock().next < 3 {
+                thread::yield_now();
+            }
+            let gone = budget.acquire(1, 100, ANY, Cancellation::new(&left));
+            assert_eq!(gone.unwrap_err(), Refused::Cancelled);
+            drop(held);
+        });
+        drop(budget.acquire(100, 100, ANY, never()).unwrap());
+    }
+
+    #[test]
+    fn the_system_and_its_containers_tell_their_memory() {
+        assert_eq!(
+            total_memory("MemTotal:  32594456 kB\nMemFree: 1 kB\n"),
+            Some(32_594_456 << 10)
+        );
+        assert_eq!(total_memory("MemFree: 1 kB\n"), None);
+        let limits = |soft: &str| {
+            format!("Max stack size 8388608 unlimited bytes\nMax address space   {soft} unlimited bytes\n")
+        };
+        assert_eq!(address_space(&limits("2147483648")), Some(2 << 30));
+        assert_eq!(address_space(&limits("unlimited")), None);
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("a/memory.max", "3000\n");
+        write("a/b/memory.max", "max\n");
+        write("memory/c/memory.limit_in_bytes", "2000\n");
+        let limit = |own: &str| container_limit(own, root.path());
+        assert_eq!(limit("0::/a/b\n"), Some(3000));
+        assert_eq!(limit("0::/\n"), None);
+        assert_eq!(limit("0::/a/b\n4:cpu,memory:/c\n"), Some(2000));
+        assert_eq!(limit("4:cpu:/c\n"), None);
+        write("memory.max", "9\n");
+        assert_eq!(limit("0::/outside/of/it\n"), Some(9));
+    }
+
+    #[test]
+    fn sizes_are_printed_in_their_unit() {
+        assert_eq!(size(159), "159 bytes");
+        assert_eq!(size(1 << 30), "1.0 GiB");
+        assert_eq!(size(1_431_553_032), "1.3 GiB");
+        assert_eq!(size(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn a_small_image_overtakes_large_ones_that_wait() {
+        let budget = budget();
+        let large = budget.acquire(88, 100, ANY, never()).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| budget.acquire(50, 100, ANY, never()).unwrap().bytes());
+            while budget.state.lock().next < 2 {
+                thread::yield_now();
+            }
+            let small: Vec<Permit> = (0..4)
+                .map(|_| budget.acquire(3, 100, ANY, never()).unwrap())
+                .collect();
+            let held = |state: &State| (state.used, state.overtaking);
+            assert_eq!(held(&budget.state.lock()), (100, 12));
+            // No more than their part: the next one waits for its turn.
+            let next = scope.spawn(|| budget.acquire(3, 100, ANY, never()).unwrap().bytes());
+            while budget.state.lock().next < 7 {
+                thread::yield_now();
+            }
+            drop(large);
+            assert_eq!((waiting.join().unwrap(), next.join().unwrap()), (50, 3));
+            drop(small);
+        });
+        let state = budget.state.lock();
+        assert_eq!((state.used, state.overtaking), (0, 0));
+    }
+
+    #[test]
+    fn resizing_a_long_side_counts() {
+        let limits = Limits {
+            max_memory: 64 << 20,
+            ..Limits::default()
+        };
+        let of = |width: u32, height: u32| {
+            let mut claim = Claim::new(&limits, &[], never());
+            claim.check(width, height)?;
+            claim.reserve(0)?;
+            Ok::<_, Failure>(claim.into_permit(0).map(|permit| permit.bytes()))
+        };
+        assert!(of(1 << 24, 1).is_err());
+        let small = of(1000, 500).unwrap().unwrap();
+        assert_eq!(small, 1500 * RESIZING);
+    }
+}

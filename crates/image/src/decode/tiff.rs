@@ -1,0 +1,442 @@
+//! The first page of a TIFF, through the `tiff` crate (JPEGs in it by the decoder of JPEG files): strips or tiles, chunky or planar, raw, LZW, Deflate, PackBits,
+//! JPEG or Group 4; bilevel, grey (integers or f32), palette, RGB, CMYK, and YCbCr if JPEG-compressed. The orientation
+//! tag is applied, as Pillow does for TIFF alone.
+
+mod directory;
+mod failure;
+mod jpegs;
+mod raw;
+
+use std::borrow::Cow;
+use std::io::Cursor;
+
+use ::tiff::ColorType;
+use ::tiff::decoder::ifd::Value;
+use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
+use ::tiff::tags::Tag;
+
+use super::cancellation::Interruptible;
+use super::memory::Claim;
+use super::orientation::{self, upright};
+use super::{Cancellation, Failure, color};
+use crate::RgbImage;
+use directory::Photometric;
+use failure::{name, reason};
+use jpegs::Jpegs;
+use raw::Raw;
+
+/// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
+const MAX_SAMPLES: u16 = 6;
+
+/// Times that the tiles may have the image's pixels.
+const MAX_STORED: u64 = 10;
+
+/// Pixels that the tiles of any image may have.
+const FREE_STORED: u64 = 1 << 26;
+
+/// The kind of extra sample that is an alpha which the colours were multiplied with.
+const PREMULTIPLIED: u16 = 1;
+
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    claim.reserve(directory::memory(bytes)?)?;
+    let directory = directory::read_ahead(bytes)?;
+    let photometric = directory.photometric;
+    // A list is read as values, beside offsets and lengths of strips that were.
+    let lists = directory
+        .longest
+        .saturating_mul(2 * size_of::<Value>() as u64 + 6 * size_of::<u64>() as u64);
+    let copy = match &directory.file {
+        Cow::Owned(copy) => copy.len() as u64,
+        Cow::Borrowed(_) => 0,
+    };
+    claim.reserve(lists.saturating_add(copy))?;
+    let mut decoder = Decoder::new(claim.cancellation().reader(Cursor::new(directory.file)))
+        .map_err(|error| reason(&error))?;
+    let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
+    let (width, height) = claim.check(width, height)?;
+    let color = decoder.colortype().map_err(|error| reason(&error))?;
+    if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
+        return Err(Failure::unsupported(format!(
+            "a TIFF with pixels of {}",
+            name(color)
+        )));
+    }
+    let layout = Layout::read(&mut decoder, width, height, color)?;
+    claim.limits.check_chunks(layout.chunks())?;
+    layout.check_stored()?;
+    let orientation = orientation::of_tiff(bytes);
+    let lowest_bit_first = directory.lowest_bit_first;
+    if lowest_bit_first {
+        check_fill_order(&mut decoder, bytes, photometric, color)?;
+    }
+    // Pillow itself reads raw planes, and neither inverts them nor reverses their bits.
+    let raw_planes = directory.raw.is_some() && layout.planar;
+    let photometric = match photometric {
+        Photometric::WhiteIsZero if raw_planes && matches!(color, ColorType::Gray(1 | 8)) => {
+            Photometric::Other
+        }
+        photometric => photometric,
+    };
+    let misread = match color {
+        ColorType::Gray(1) => photometric == Photometric::Palette,
+        color => matches!(color, ColorType::Gray(2 | 4)),
+    };
+    if raw_planes && lowest_bit_first && misread {
+        return Err(Failure::unsupported(format!(
+            "a TIFF with FillOrder (tag 266) 2 and planes of {}",
+            name(color)
+        )));
+    }
+    let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
+    let raw = directory.raw.map(|offsets| {
+        Raw::new(
+            &mut decoder,
+            bytes,
+            offsets,
+            color,
+            lowest_bit_first && !raw_planes,
+        )
+    });
+    // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
+    let chunk = match &jpegs {
+        Some(jpegs) => jpegs.memory(&layout, claim.cancellation())?,
+        None => layout
+            .chunk_bytes()
+            .saturating_mul(2)
+            .saturating_add(layout.row_bytes()),
+    };
+    // The JPEGs' decoder has converted it.
+    let color = match (color, &jpegs) {
+        (ColorType::YCbCr(depth), Some(_)) => ColorType::RGB(depth),
+        _ => color,
+    };
+    let pixels = width as u64 * height as u64;
+    let rgb = match (color, orientation) {
+        (ColorType::RGB(_), ..2 | 9..) => 0,
+        (ColorType::RGB(_), _) | (_, ..2 | 9..) => 3,
+        _ => 6,
+    };
+    // First the chunks, one after the other, then what becomes of the samples.
+    let later = chunk.max(pixels.saturating_mul(rgb));
+    let samples = pixels.saturating_mul(u64::from(color.num_samples()));
+    claim.reserve(
+        samples
+            .saturating_add(later)
+            .saturating_add(lists)
+            .saturating_add(copy),
+    )?;
+    // Bounded by what was reserved.
+    let mut buffers = BufferLimits::default();
+    buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
+    buffers.intermediate_buffer_size = bytes.len();
+    let mut decoder = decoder.with_limits(buffers);
+    let chunks = Chunks {
+        jpegs: jpegs.as_ref(),
+        raw: raw.as_ref(),
+        cancellation: claim.cancellation(),
+    };
+    let samples = read_samples(&mut decoder, &layout, color, &chunks)?;
+
+    let channels = usize::from(color.num_samples());
+    let data = match (photometric, color) {
+        (Photometric::WhiteIsZero, ColorType::Gray(bits @ (1 | 2 | 4 | 8))) => {
+            let step = color::grey_step(bits.into());
+            color::grey(
+                width * height,
+                samples.into_iter().map(|sample| 255 - sample * step),
+            )
+        }
+        (
+            Photometric::Palette,
+            ColorType::Gray(1 | 2 | 4 | 8) | ColorType::Multiband { bit_depth: 8, .. },
+        ) => {
+            let table = palette(&mut decoder)?;
+            color::palette(width * height, samples.into_iter().step_by(channels), &table)
+        }
+        (_, ColorType::Gray(bits @ (1 | 2 | 4 | 8))) => {
+            let step = color::grey_step(bits.into());
+            color::grey(width * height, samples.into_iter().map(|sample| sample * step))
+        }
+        // Pillow does not invert greys of 16 bits.
+        (_, ColorType::Gray(16 | 32)) => color::grey(width * height, samples.into_iter()),
+        (_, ColorType::Multiband { bit_depth: 8, .. }) => {
+            color::grey(width * height, samples.into_iter().step_by(channels))
+        }
+        (_, ColorType::RGB(8 | 16)) => samples,
+        (_, ColorType::RGBA(8 | 16)) if extra_samples(&mut decoder).first() == Some(&PREMULTIPLIED) => {
+            color::rgb(width * height, samples.chunks_exact(4).map(unpremultiply))
+        }
+        (_, ColorType::RGBA(8 | 16)) => color::first_three(&samples, 4),
+        (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
+            color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
+        }
+        _ => {
+            return Err(Failure::unsupported(format!(
+                "a TIFF with pixels of {}",
+                name(color)
+            )));
+        }
+    };
+    let image = RgbImage { width, height, data };
+    Ok(upright(image, orientation))
+}
+
+/// Pillow reads FillOrder 2 with these kinds of samples alone: bilevel pictures, greys and palettes, and RGB of 8 bits.
+fn check_fill_order(
+    decoder: &mut Source<'_>,
+    file: &[u8],
+    photometric: Photometric,
+    color: ColorType,
+) -> Result<(), Failure> {
+    let signed = decoder
+        .find_tag_unsigned_vec::<u16>(Tag::SampleFormat)
+        .ok()
+        .flatten();
+    let signed = signed.is_some_and(|formats| formats.iter().any(|&format| format != 1));
+    let read = match color {
+        _ if signed => false,
+        ColorType::Gray(1 | 2 | 4 | 8) | ColorType::RGB(8) => true,
+        ColorType::Gray(16) => photometric == Photometric::Other && file.starts_with(b"I"),
+        _ => false,
+    };
+    if read {
+        return Ok(());
+    }
+    Err(Failure::unsupported(format!(
+        "a TIFF with FillOrder (tag 266) 2 and pixels of {}",
+        name(color)
+    )))
+}
+
+/// How a page is stored: its strips or tiles.
+struct Layout {
+    width: usize,
+    height: usize,
+    channels: usize,
+    /// Bytes of a sample.
+    depth: usize,
+    planar: bool,
+    tiled: bool,
+    /// Width and height of a strip or tile.
+    chunk: [usize; 2],
+}
+
+/// What a strip or tile stores.
+struct Stored {
+    width: usize,
+    height: usize,
+    /// Whether further rows do no harm.
+    may_be_higher: bool,
+}
+
+impl Layout {
+    fn read(
+        decoder: &mut Source<'_>,
+        width: usize,
+        height: usize,
+        color: ColorType,
+    ) -> Result<Self, Failure> {
+        let planar = matches!(
+            decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
+            Ok(Some(2))
+        );
+        let (chunk_width, chunk_height) = decoder.chunk_dimensions();
+        if chunk_width == 0 || chunk_height == 0 {
+            return Err("the TIFF's strips or tiles are empty".into());
+        }
+        Ok(Self {
+            width,
+            height,
+            channels: usize::from(color.num_samples()),
+            depth: usize::from(color.bit_depth().div_ceil(8)),
+            planar,
+            tiled: decoder.get_chunk_type() == ChunkType::Tile,
+            chunk: [chunk_width as usize, chunk_height as usize],
+        })
+    }
+
+    /// Refuses strips or tiles that store many more pixels than the image has: few bytes can be many of them.
+    fn check_stored(&self) -> Result<(), Failure> {
+        let [width, height] = self.chunk.map(|side| side as u64);
+        let stored = width.saturating_mul(height).saturating_mul(self.chunks());
+        let pixels = self.width as u64 * self.height as u64 * self.planes() as u64;
+        // The last strip ends with the image.
+        if !self.tiled || stored <= FREE_STORED.max(MAX_STORED * pixels) {
+            return Ok(());
+        }
+        Err(Failure::too_large(format!(
+            "a TIFF whose tiles have {stored} pixels, for {pixels} of its planes (a decompression bomb?). Save it with smaller tiles"
+        )))
+    }
+
+    fn channels_in_chunk(&self) -> usize {
+        if self.planar { 1 } else { self.channels }
+    }
+
+    fn planes(&self) -> usize {
+        if self.planar { self.channels } else { 1 }
+    }
+
+    fn chunks(&self) -> u64 {
+        let [width, height] = self.chunk;
+        (self.width.div_ceil(width) as u64)
+            .saturating_mul(self.height.div_ceil(height) as u64)
+            .saturating_mul(self.planes() as u64)
+    }
+
+    /// The last strip ends with the image, whereas tiles go beyond its edges.
+    fn stored(&self, index: usize) -> Stored {
+        let [width, height] = self.chunk;
+        let down = self.height.div_ceil(height);
+        let left = match index % down {
+            _ if self.tiled => height,
+            strip => self.height - strip * height,
+        };
+        Stored {
+            width,
+            height: height.min(left),
+            may_be_higher: !self.tiled && left <= height,
+        }
+    }
+
+    /// Bytes of the part of a strip or tile that is in the image.
+    fn chunk_bytes(&self) -> u64 {
+        let [width, height] = [self.chunk[0].min(self.width), self.chunk[1].min(self.height)];
+        (width as u64 * height as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
+    }
+
+    /// Bytes of a whole row of a strip or tile.
+    fn row_bytes(&self) -> u64 {
+        (self.chunk[0] as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
+    }
+}
+
+/// Readers of the strips or tiles that the `tiff` crate does not read, and the cancellation of all.
+struct Chunks<'a> {
+    jpegs: Option<&'a Jpegs<'a>>,
+    raw: Option<&'a Raw<'a>>,
+    cancellation: Cancellation<'a>,
+}
+
+/// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
+fn read_samples(
+    decoder: &mut Source<'_>,
+    layout: &Layout,
+    color: ColorType,
+    chunks: &Chunks<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let &Layout {
+        width,
+        height,
+        channels,
+        planar,
+        chunk: [chunk_width, chunk_height],
+        ..
+    } = layout;
+    let (planes, channels_in_chunk) = (layout.planes(), layout.channels_in_chunk());
+
+    let mut samples = vec![0; width * height * channels];
+    let mut index = 0;
+    for plane in 0..planes {
+        for top in (0..height).step_by(chunk_height) {
+            for left in (0..width).step_by(chunk_width) {
+                chunks.cancellation.check()?;
+                let used_width = chunk_width.min(width - left);
+                let used_height = chunk_height.min(height - top);
+                // All but JPEGs are without what is beyond the image's right edge.
+                let (chunk, chunk_width) = match (chunks.jpegs, chunks.raw) {
+                    (Some(jpegs), _) => (jpegs.decode(index, layout, chunks.cancellation)?, chunk_width),
+                    (None, Some(raw)) => {
+                        let samples = raw.samples(index, layout, [used_width, used_height])?;
+                        (to_bytes(samples, color, used_width)?, used_width)
+                    }
+                    (None, None) => {
+                        let samples = decoder.read_chunk(index as u32);
+                        let samples = samples.map_err(|error| reason(&error))?;
+                        (to_bytes(samples, color, used_width)?, used_width)
+                    }
+                };
+                if chunk.len() < chunk_width * used_height * channels_in_chunk {
+                    return Err("the TIFF's pixel data does not fit its size".into());
+                }
+                for (y, row) in chunk
+                    .chunks_exact(chunk_width * channels_in_chunk)
+                    .map(|row| &row[..used_width * channels_in_chunk])
+                    .take(used_height)
+                    .enumerate()
+                {
+                    let start = ((top + y) * width + left) * channels + plane;
+                    if planar {
+                        let pixels = samples[start..].iter_mut().step_by(channels);
+                        pixels.zip(row).for_each(|(sample, &value)| *sample = value);
+                    } else {
+                        samples[start..start + row.len()].copy_from_slice(row);
+                    }
+                }
+                index += 1;
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// Samples to 8 bits: greys of 16 bits and more are clipped, of 16-bit colours the high byte is taken.
+fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<Vec<u8>, Failure> {
+    let grey = matches!(color, ColorType::Gray(_));
+    Ok(match (samples, color) {
+        (DecodingResult::U8(samples), ColorType::Gray(bits @ (1 | 2 | 4))) => {
+            color::unpack(&samples, width, bits.into()).collect()
+        }
+        (DecodingResult::U8(samples), _) => samples,
+        (DecodingResult::U16(samples), _) if grey => samples.into_iter().map(|s| s.min(255) as u8).collect(),
+        (DecodingResult::U16(samples), _) => samples.into_iter().map(|s| (s >> 8) as u8).collect(),
+        (DecodingResult::I8(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
+        (DecodingResult::I16(samples), _) if grey => {
+            samples.into_iter().map(|s| s.clamp(0, 255) as u8).collect()
+        }
+        (DecodingResult::I32(samples), _) if grey => {
+            samples.into_iter().map(|s| s.clamp(0, 255) as u8).collect()
+        }
+        (DecodingResult::U32(samples), _) if grey => samples
+            .into_iter()
+            .map(|s| (s as i32).clamp(0, 255) as u8)
+            .collect(),
+        // A cast from float truncates, and saturates at both ends.
+        (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
+        _ => {
+            return Err(Failure::unsupported(format!(
+                "a TIFF with samples of another kind than Pillow reads ({})",
+                name(color)
+            )));
+        }
+    })
+}
+
+fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
+    let alpha = u32::from(pixel[3]);
+    [pixel[0], pixel[1], pixel[2]].map(|value| match alpha {
+        0 => 0,
+        _ => (u32::from(value) * 255 / alpha).min(255) as u8,
+    })
+}
+
+type Source<'a> = Decoder<Interruptible<'a, Cursor<Cow<'a, [u8]>>>>;
+
+/// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
+fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, Failure> {
+    let map = decoder
+        .get_tag_u16_vec(Tag::ColorMap)
+        .map_err(|error| reason(&error))?;
+    let entries = map.len() / 3;
+    Ok((0..entries)
+        .flat_map(|at| [0, 1, 2].map(|c| (map[c * entries + at] >> 8) as u8))
+        .collect())
+}
+
+fn extra_samples(decoder: &mut Source<'_>) -> Vec<u16> {
+    decoder
+        .find_tag_unsigned_vec(Tag::ExtraSamples)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}

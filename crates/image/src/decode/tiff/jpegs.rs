@@ -1,0 +1,167 @@
+//! JPEGs in the strips or tiles of a TIFF, decoded as JPEG files are. What their components mean, the TIFF says.
+
+use std::cell::Cell;
+
+use ::tiff::ColorType;
+use ::tiff::decoder::ifd::Value;
+use ::tiff::tags::Tag;
+
+use super::failure::{name, reason};
+use super::{Layout, Source};
+use crate::decode::jpeg::{Coding, FREE_VISITS, Jpeg};
+use crate::decode::{Cancellation, Failure};
+
+/// Times that the strips or tiles together may have the file's bytes.
+const MAX_PASSES: u64 = 4;
+
+/// Bytes that the strips or tiles of any file may have together: tables of 1 KiB for each of 262,144 tiles.
+const FREE_BYTES: u64 = 1 << 28;
+
+pub(super) struct Jpegs<'a> {
+    file: &'a [u8],
+    offsets: Vec<usize>,
+    lengths: Vec<usize>,
+    /// Quantisation and Huffman tables of all of them.
+    tables: Option<Vec<u8>>,
+    coding: Coding,
+    /// Visits of blocks that are left to all of them.
+    free_visits: Cell<u64>,
+    /// Components of each, some of which the TIFF may not count as the pixels' channels.
+    components: usize,
+}
+
+impl<'a> Jpegs<'a> {
+    /// `None` if the page is compressed in another way.
+    pub(super) fn find(
+        decoder: &mut Source<'_>,
+        file: &'a [u8],
+        color: ColorType,
+        planar: bool,
+    ) -> Result<Option<Self>, Failure> {
+        const JPEG: u16 = 7;
+        if decoder.find_tag_unsigned(Tag::Compression).ok().flatten() != Some(JPEG) {
+            return Ok(None);
+        }
+        let coding = match color {
+            // Pillow converts those in yet another way.
+            ColorType::YCbCr(_) if planar => {
+                return Err(Failure::unsupported("a TIFF with JPEGs of planar YCbCr"));
+            }
+            ColorType::YCbCr(8) => Coding::YCbCr,
+            _ if color.bit_depth() == 8 => Coding::Stored,
+            _ => {
+                return Err(Failure::unsupported(format!(
+                    "a TIFF with JPEGs of {}",
+                    name(color)
+                )));
+            }
+        };
+        let samples = decoder.find_tag_unsigned(Tag::SamplesPerPixel);
+        let components = match samples.ok().flatten() {
+            Some(samples @ 1..) if !planar => samples,
+            _ => 1,
+        };
+        let channels = if planar {
+            1
+        } else {
+            usize::from(color.num_samples())
+        };
+        if components < channels || coding == Coding::YCbCr && components > channels {
+            return Err("damaged TIFF: it has another number of samples than its colours".into());
+        }
+        let mut list = |strips, tiles| {
+            let strips = decoder.find_tag_unsigned_vec::<usize>(strips);
+            match strips.map_err(|error| reason(&error))? {
+                Some(list) => Ok::<_, Failure>(list),
+                None => Ok(decoder
+                    .find_tag_unsigned_vec(tiles)
+                    .map_err(|error| reason(&error))?
+                    .unwrap_or_default()),
+            }
+        };
+        let offsets = list(Tag::StripOffsets, Tag::TileOffsets)?;
+        let lengths = list(Tag::StripByteCounts, Tag::TileByteCounts)?;
+        let tables = decoder
+            .find_tag(Tag::JPEGTables)
+            .map_err(|error| reason(&error))?;
+        Ok(Some(Self {
+            file,
+            offsets,
+            lengths,
+            tables: tables
+                .map(Value::into_u8_vec)
+                .transpose()
+                .map_err(|error| reason(&error))?,
+            coding,
+            free_visits: Cell::new(FREE_VISITS),
+            components,
+        }))
+    }
+
+    /// Bytes that the most expensive one takes.
+    pub(super) fn memory(&self, layout: &Layout, cancellation: Cancellation<'_>) -> Result<u64, Failure> {
+        self.check_bytes(layout.chunks())?;
+        let mut largest = 0;
+        for index in 0..layout.chunks() as usize {
+            cancellation.check()?;
+            largest = largest.max(self.read(index, layout)?.memory(self.coding)?);
+        }
+        Ok(largest)
+    }
+
+    /// The samples of a strip or tile, of its whole width: RGB where the TIFF's are YCbCr, else as they are stored.
+    pub(super) fn decode(
+        &self,
+        index: usize,
+        layout: &Layout,
+        cancellation: Cancellation<'_>,
+    ) -> Result<Vec<u8>, Failure> {
+        let jpeg = self.read(index, layout)?;
+        let mut samples = jpeg.pixels(self.coding, Vec::new(), &self.free_visits, cancellation)?;
+        let channels = layout.channels_in_chunk();
+        if self.components > channels {
+            let mut at = 0..;
+            samples.retain(|_| at.next().is_some_and(|at: usize| at % self.components < channels));
+        }
+        Ok(samples)
+    }
+
+    /// Refuses strips or tiles that share so many bytes of the file, or tables, that reading them takes much longer than reading
+    /// the file.
+    fn check_bytes(&self, chunks: u64) -> Result<(), Failure> {
+        let file = self.file.len();
+        let lengths = self.lengths.iter().map(|&length| length.min(file) as u64);
+        let tables = self.tables.as_ref().map_or(0, Vec::len) as u64;
+        let bytes = lengths.sum::<u64>().saturating_add(chunks.saturating_mul(tables));
+        if bytes > (file as u64).saturating_mul(MAX_PASSES).max(FREE_BYTES) {
+            return Err(Failure::too_large(format!(
+                "the JPEGs in the TIFF have {bytes} bytes with their tables, in a file of {file} bytes. Save it with another compression"
+            )));
+        }
+        Ok(())
+    }
+
+    fn read(&self, index: usize, layout: &Layout) -> Result<Jpeg<'_>, Failure> {
+        let place = self.offsets.get(index).zip(self.lengths.get(index));
+        let (&offset, &length) = place.ok_or("damaged TIFF: a strip or tile is missing")?;
+        let rest = self.file.get(offset..).unwrap_or_default();
+        let jpeg = Jpeg::in_tiff(&rest[..length.min(rest.len())], self.tables.as_deref())?;
+        let [width, height, components] = jpeg.size();
+        let expected = layout.stored(index);
+        // Some programs fill up the last strip.
+        let rows = if expected.may_be_higher && height > expected.height {
+            expected.height
+        } else {
+            height
+        };
+        if [width, rows, components] != [expected.width, expected.height, self.components] {
+            return Err(format!(
+                "damaged TIFF: a JPEG of {width}×{height} pixels with {components} components is in a strip or tile of \
+                 {}×{} with {}",
+                expected.width, expected.height, self.components
+            )
+            .into());
+        }
+        Ok(jpeg)
+    }
+}

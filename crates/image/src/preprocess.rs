@@ -1,0 +1,302 @@
+//! The rule from an RGB image to a model's input, as the model's library applies it: a resize, a centre crop, and the
+//! conversion of bytes to floats.
+//!
+//! [`geometry`] holds the sizes and roundings, [`values`] the float arithmetic; [`timm`] and [`hugging_face`] read the
+//! libraries' configurations. The result equals, bit for bit, that of timm's evaluation transform and of transformers'
+//! Pillow-backed processors.
+
+mod geometry;
+mod hugging_face;
+#[cfg(test)]
+mod tests;
+mod timm;
+mod values;
+
+use std::fmt;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use geometry::Padding;
+pub use geometry::Placement;
+pub use geometry::{Crop, Resize, Rounding};
+pub use timm::TimmOptions;
+pub use values::{Rescale, ValueRule};
+
+use super::{Filter, Resampling, RgbImage, Window};
+use crate::patch_grid::{self, PatchGrid};
+use crate::{Error, Result, threads};
+use values::Table;
+
+/// A model's preprocessing: resize, centre crop, then rescale and normalise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Preprocess {
+    resize: Option<(Resize, Filter)>,
+    crop: Option<Crop>,
+    values: ValueRule,
+    /// Height and width of the result.
+    #[serde(skip)]
+    output: (usize, usize),
+    #[serde(skip)]
+    table: Table,
+}
+
+impl Preprocess {
+    /// A rule from its parts. The output size must not depend on the image: without a crop, the resize must be exact, or to
+    /// patches.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the output size would depend on the image, is empty, or a standard deviation is zero.
+    pub fn new(resize: Option<(Resize, Filter)>, crop: Option<Crop>, values: ValueRule) -> Result<Self> {
+        let output = match (&crop, &resize) {
+            (Some(crop), _) => (crop.height, crop.width),
+            (None, Some((Resize::Exact { height, width }, _))) => (*height, *width),
+            (None, Some((Resize::Patches { patch, max_patches }, _))) => {
+                let size = patch_grid::image_size(*patch, *max_patches);
+                let [height, width] = size.ok_or_else(|| {
+                    let reason =
+                        format!("there can be no images of {max_patches} patches of {patch}×{patch}");
+                    Error::argument("preprocessing", reason)
+                })?;
+                (height, width)
+            }
+            _ => {
+                let reason = "the output's size would depend on the image: there is no centre crop";
+                return Err(Error::argument("preprocessing", reason));
+            }
+        };
+        if output.0 == 0 || output.1 == 0 {
+            return Err(Error::argument("preprocessing", "the output is empty"));
+        }
+        let table = values.table()?;
+        Ok(Self {
+            resize,
+            crop,
+            values,
+            output,
+            table,
+        })
+    }
+
+    /// The rule of timm's evaluation transform for a `pretrained_cfg`, with timm's defaults for what is missing.
+    /// `file` is named in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    pub fn from_timm(file: &Path, pretrained_cfg: &Value, options: &TimmOptions) -> Result<Self> {
+        timm::parse(file, pretrained_cfg, options)
+    }
+
+    /// The rule of an image processor of transformers: of `preprocessor_config.json`, or of `image_processor` in
+    /// `processor_config.json`. A missing key takes the default of the processor's class. `file` is named in errors.
+    ///
+    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if the
+    /// processor's configuration does not.
+    ///
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
+        hugging_face::parse(file, config, model)
+    }
+
+    /// Height and width of the result, in pixels. Of a rule that [resizes to patches](Resize::Patches) these are those of bytes
+    /// that hold an image of any aspect ratio, see [`Self::apply`].
+    pub fn output_size(&self) -> (usize, usize) {
+        self.output
+    }
+
+    /// What is subtracted from a rescaled red, green or blue; 0 if the rule does not normalise.
+    pub fn mean(&self) -> [f32; 3] {
+        self.values.mean_std().0
+    }
+
+    /// What a channel is divided by at last; 1 if the rule does not normalise.
+    pub fn std(&self) -> [f32; 3] {
+        self.values.mean_std().1
+    }
+
+    /// What a byte is multiplied with at first; 1 if the rule does not rescale.
+    pub fn rescale(&self) -> f64 {
+        self.values.rescale.factor()
+    }
+
+    /// The resize, if there is one, and its filter.
+    pub fn resize(&self) -> Option<(Resize, Filter)> {
+        self.resize
+    }
+
+    /// The centre crop, if there is one.
+    pub fn crop(&self) -> Option<Crop> {
+        self.crop
+    }
+
+    /// The image at the model's size, still in bytes.
+    ///
+    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, P at most, gives `[P·p + 1, p, 3]`: the patches in
+    /// row-major order one below the other, then zeros; the last row begins with how many rows and columns of patches there
+    /// are, each a u16 with its low byte first.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the image is so thin that a side would shrink to nothing (Pillow refuses it too), or so
+    /// long that a side would exceed 2²⁴ pixels.
+    pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let resized = self.placement([image.width, image.height])?.apply(image)?;
+        match self.patch() {
+            Some(patch) => self.packed(&resized, patch),
+            None => Ok(resized),
+        }
+    }
+
+    /// How many rows and columns of patches an image of this height and width gets, of a rule that [resizes to
+    /// patches](Resize::Patches).
+    pub fn patch_grid(&self, height: usize, width: usize) -> Option<[usize; 2]> {
+        let (patch, (resize, _)) = (self.patch()?, self.resize?);
+        let (height, width) = resize.target(height, width);
+        Some([height / patch, width / patch])
+    }
+
+    /// Height and width of a patch, of a rule that resizes to patches.
+    pub fn patch(&self) -> Option<usize> {
+        match self.resize {
+            Some((Resize::Patches { patch, .. }, _)) => Some(patch),
+            _ => None,
+        }
+    }
+
+    /// The image's patches one below the other, and their grid.
+    fn packed(&self, image: &RgbImage, patch: usize) -> Result<RgbImage> {
+        let (height, width) = self.output;
+        let mut data = vec![0; height * width * 3];
+        let row = patch * 3;
+        let grid = PatchGrid {
+            rows: image.height / patch,
+            columns: image.width / patch,
+        };
+        let too_many = || Error::argument("preprocessing", "the image has more patches than there may be");
+        let (patches, last) = data.split_at_mut(patch_grid::first([height, width]));
+        let mut to = patches.chunks_exact_mut(row);
+        for band in image.data.chunks_exact(image.width.max(1) * 3 * patch) {
+            for column in 0..grid.columns {
+                for line in band.chunks_exact(image.width * 3) {
+                    let to = to.next().ok_or_else(too_many)?;
+                    to.copy_from_slice(&line[column * row..(column + 1) * row]);
+                }
+            }
+        }
+        grid.write(last).ok_or_else(too_many)?;
+        Ok(RgbImage { width, height, data })
+    }
+
+    /// Whether [`Self::apply`] accepts an image of this size.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn check(&self, image: &RgbImage) -> Result<()> {
+        self.placement([image.width, image.height]).map(drop)
+    }
+
+    /// What [`Self::apply`] does to an image of this width and height.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn placement(&self, [width, height]: [usize; 2]) -> Result<Placement> {
+        let input = [width, height];
+        let (height, width) = match self.resize {
+            Some((resize, _)) => resize.target(height, width),
+            None => (height, width),
+        };
+        let output = [width, height];
+        let filter = self.resize.map_or(Filter::Nearest, |(_, filter)| filter);
+        match self.crop {
+            Some(crop) => crop.placement(input, output, filter),
+            None => Ok(Placement {
+                resampling: Resampling::new(input, output, filter, Window::whole(output))?,
+                padding: None,
+            }),
+        }
+    }
+
+    /// As [`Self::apply`], into a buffer of `height × width × 3` bytes of the output size.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], and [`Error::Argument`] if the buffer is of another length.
+    pub fn apply_into(&self, image: &RgbImage, output: &mut [u8]) -> Result<()> {
+        let done = self.apply(image)?;
+        if done.data.len() != output.len() {
+            let reason = format!("{} bytes instead of {}", output.len(), done.data.len());
+            return Err(Error::argument("output", reason));
+        }
+        output.copy_from_slice(&done.data);
+        Ok(())
+    }
+
+    /// Several images at once, on all cores: `[n, height, width, 3]`.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], of the first image that fails; [`Error::Argument`] if the threads cannot be started.
+    pub fn apply_batch<T: AsRef<RgbImage> + Sync>(&self, images: &[T]) -> Result<Vec<u8>> {
+        threads::start_shared()?;
+        let (height, width) = self.output;
+        let mut batch = vec![0; images.len() * height * width * 3];
+        let slots = batch.par_chunks_exact_mut(height * width * 3);
+        images
+            .par_iter()
+            .zip(slots)
+            .try_for_each(|(image, slot)| self.apply_into(image.as_ref(), slot))?;
+        Ok(batch)
+    }
+
+    /// Bytes, `[height, width, 3]`, to the model's floats, `[3, height, width]`, by one lookup a sample.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the lengths are not equal or not whole pixels.
+    pub fn normalize(&self, pixels: &[u8], output: &mut [f32]) -> Result<()> {
+        if pixels.len() != output.len() || !pixels.len().is_multiple_of(3) {
+            let reason = format!("{} floats for {} bytes", output.len(), pixels.len());
+            return Err(Error::argument("pixel values", reason));
+        }
+        self.table.look_up(pixels, output);
+        Ok(())
+    }
+}
+
+impl Preprocess {
+    /// Of a rule that [resizes to patches](Resize::Patches): the bytes of an image as [`Self::apply`] makes them to the model's
+    /// floats as transformers has them, `[P, p·p·3]`, with zeros beyond the image's own patches; and the rows and columns of these.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another rule, or for bytes that are not an image of this one.
+    pub fn normalize_patches(&self, pixels: &[u8]) -> Result<(Vec<f32>, [usize; 2])> {
+        let (height, width) = self.output;
+        let whole = self.patch().is_some() && pixels.len() == height * width * 3;
+        let patches = patch_grid::most_patches([height, width]);
+        let grid = PatchGrid::read(pixels, [height, width], patches).filter(|_| whole);
+        let grid =
+            grid.ok_or_else(|| Error::argument("pixel values", "no image of patches with their grid"))?;
+        let mut planes = vec![0.0; pixels.len()];
+        self.normalize(pixels, &mut planes)?;
+        let area = height * width;
+        let own = grid.patches() * width * width;
+        let pixel = |at: usize| [0, 1, 2].map(|channel| planes[channel * area + at]);
+        let mut values: Vec<f32> = (0..own).flat_map(pixel).collect();
+        values.resize(patches * width * width * 3, 0.0);
+        Ok((values, [grid.rows, grid.columns]))
+    }
+}
+
+impl fmt::Display for Preprocess {
+    /// The rule in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((resize, filter)) = &self.resize {
+            write!(f, "resize {resize} {filter}, ")?;
+        }
+        if let Some(crop) = &self.crop {
+            write!(f, "{crop}, ")?;
+        }
+        write!(f, "{}", self.values)
+    }
+}

@@ -1,0 +1,286 @@
+//! Sizes, crops and their roundings, in which the libraries differ.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::{Filter, Resampling, RgbImage, Window};
+
+/// How the size after resizing follows from the image's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resize {
+    /// To this size; the aspect ratio may change.
+    Exact {
+        /// Rows.
+        height: usize,
+        /// Columns.
+        width: usize,
+    },
+    /// The shorter edge to `edge`, the other in proportion, cut to a whole number (torchvision, transformers).
+    Shortest {
+        /// Pixels of the shorter edge.
+        edge: usize,
+        /// Maximum length of the longer edge, in pixels; the shorter one is reduced (transformers).
+        longest: Option<usize>,
+    },
+    /// In proportion, to the smallest size that covers this box, rounded half to even (timm).
+    Cover {
+        /// Rows of the box.
+        height: usize,
+        /// Columns of the box.
+        width: usize,
+    },
+    /// In proportion, to the largest size inside this box, rounded half to even (timm's border mode).
+    Contain {
+        /// Rows of the box.
+        height: usize,
+        /// Columns of the box.
+        width: usize,
+    },
+    /// In proportion, to about as many whole patches as there may be (SigLIP 2's NaFlex).
+    Patches {
+        /// Height and width of a patch.
+        patch: usize,
+        /// The most patches of an image.
+        max_patches: usize,
+    },
+}
+
+impl Resize {
+    /// Height and width after resizing an image of `height × width`.
+    pub(super) fn target(self, height: usize, width: usize) -> (usize, usize) {
+        match self {
+            Self::Exact { height, width } => (height, width),
+            Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
+            Self::Patches { patch, max_patches } => whole_patches(height, width, patch, max_patches),
+            Self::Cover { height: h, width: w } => proportional(
+                height,
+                width,
+                (height as f64 / h as f64).min(width as f64 / w as f64),
+            ),
+            Self::Contain { height: h, width: w } => proportional(
+                height,
+                width,
+                (height as f64 / h as f64).max(width as f64 / w as f64),
+            ),
+        }
+    }
+}
+
+/// transformers' `get_image_size_for_max_num_patches`: a search for the largest scale at which the sides, each rounded up to
+/// whole patches, have no more patches than allowed.
+fn whole_patches(height: usize, width: usize, patch: usize, max_patches: usize) -> (usize, usize) {
+    const EPSILON: f64 = 1e-5;
+    let patches = |side: usize, scale: f64| (side as f64 * scale / patch as f64).ceil().max(1.0);
+    let (mut low, mut high) = (EPSILON / 10.0, 100.0);
+    while high - low >= EPSILON {
+        let scale = f64::midpoint(low, high);
+        if patches(height, scale) * patches(width, scale) <= max_patches as f64 {
+            low = scale;
+        } else {
+            high = scale;
+        }
+    }
+    let side = |side: usize| patches(side, low) as usize * patch;
+    (side(height), side(width))
+}
+
+fn proportional(height: usize, width: usize, ratio: f64) -> (usize, usize) {
+    let scaled = |side: usize| (side as f64 / ratio).round_ties_even() as usize;
+    (scaled(height), scaled(width))
+}
+
+fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) -> (usize, usize) {
+    let (short, long) = (height.min(width), height.max(width));
+    let mut wanted = edge as f64;
+    if let Some(longest) = longest
+        && long as f64 / short as f64 * wanted > longest as f64
+    {
+        wanted = longest as f64 * short as f64 / long as f64;
+    }
+    let new_short = wanted.round_ties_even() as usize;
+    // The longer edge follows from the unrounded shorter one.
+    let new_long = if short == new_short {
+        long
+    } else {
+        (wanted * long as f64 / short as f64) as usize
+    };
+    if height <= width {
+        (new_short, new_long)
+    } else {
+        (new_long, new_short)
+    }
+}
+
+/// How half of an odd difference is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rounding {
+    /// torchvision and timm: a crop's offset half to even, a padding's down.
+    Torchvision,
+    /// transformers on arrays: a crop's offset down, a padding's up.
+    Transformers,
+}
+
+/// A centre crop; where the image is too small it is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Crop {
+    /// Rows of the result.
+    pub height: usize,
+    /// Columns of the result.
+    pub width: usize,
+    /// How half of an odd difference is rounded.
+    pub rounding: Rounding,
+    /// The colour of the padding.
+    pub fill: [u8; 3],
+}
+
+/// One axis of a crop: `length` pixels from `source` on are copied to `target`.
+struct Span {
+    source: usize,
+    target: usize,
+    length: usize,
+}
+
+impl Crop {
+    fn span(&self, image: usize, crop: usize) -> Span {
+        if image < crop {
+            let missing = crop - image;
+            let target = match self.rounding {
+                Rounding::Torchvision => missing / 2,
+                Rounding::Transformers => missing.div_ceil(2),
+            };
+            return Span {
+                source: 0,
+                target,
+                length: image,
+            };
+        }
+        let half = (image - crop) as f64 / 2.0;
+        let source = match self.rounding {
+            Rounding::Torchvision => half.round_ties_even(),
+            Rounding::Transformers => half.floor(),
+        };
+        Span {
+            source: source as usize,
+            target: 0,
+            length: crop,
+        }
+    }
+
+    /// The crop of an image of `input` (width, height) that is resized to `output`; only the pixels that stay are
+    /// computed.
+    pub(super) fn placement(
+        &self,
+        input: [usize; 2],
+        output: [usize; 2],
+        filter: Filter,
+    ) -> Result<Placement> {
+        let (x, y) = (
+            self.span(output[0], self.width),
+            self.span(output[1], self.height),
+        );
+        let window = Window {
+            left: x.source,
+            top: y.source,
+            width: x.length,
+            height: y.length,
+        };
+        let fits = (x.length, y.length) == (self.width, self.height);
+        Ok(Placement {
+            resampling: Resampling::new(input, output, filter, window)?,
+            padding: (!fits).then_some(Padding {
+                width: self.width,
+                height: self.height,
+                left: x.target,
+                top: y.target,
+                fill: self.fill,
+            }),
+        })
+    }
+}
+
+/// How images of one size are resized: resampled, and padded if the result is too small.
+#[derive(Debug)]
+pub struct Placement {
+    /// Passes of resampling, in order.
+    pub resampling: Resampling,
+    /// Background for a result that is smaller than the output.
+    pub padding: Option<Padding>,
+}
+
+/// A background of one colour, and the position of the image on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// Width of the background, in pixels.
+    pub width: usize,
+    /// Height of the background, in pixels.
+    pub height: usize,
+    /// Columns left of the image.
+    pub left: usize,
+    /// Rows above the image.
+    pub top: usize,
+    fill: [u8; 3],
+}
+
+impl Placement {
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the image is not of the size that it is for.
+    pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let part = self.resampling.apply(image)?;
+        let Some(padding) = &self.padding else {
+            return Ok(part);
+        };
+        let mut data = padding.ground();
+        let rows = data.chunks_exact_mut(padding.width * 3).skip(padding.top);
+        for (row, from) in rows.zip(part.data.chunks_exact(part.width * 3)) {
+            row[padding.left * 3..padding.left * 3 + from.len()].copy_from_slice(from);
+        }
+        Ok(RgbImage {
+            width: padding.width,
+            height: padding.height,
+            data,
+        })
+    }
+}
+
+impl Padding {
+    /// The background's pixels.
+    pub fn ground(&self) -> Vec<u8> {
+        self.fill.repeat(self.width * self.height)
+    }
+}
+
+impl fmt::Display for Resize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact { height, width } => write!(f, "to {height}×{width}"),
+            Self::Shortest { edge, longest: None } => write!(f, "shortest edge to {edge}"),
+            Self::Shortest {
+                edge,
+                longest: Some(longest),
+            } => {
+                write!(f, "shortest edge to {edge}, longest to at most {longest}")
+            }
+            Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
+            Self::Contain { height, width } => write!(f, "to fit into {height}×{width}"),
+            Self::Patches { patch, max_patches } => {
+                write!(f, "to at most {max_patches} patches of {patch}×{patch}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Crop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "crop {}×{}", self.height, self.width)?;
+        let [red, green, blue] = self.fill;
+        if self.fill == [0; 3] {
+            Ok(())
+        } else {
+            write!(f, " padded with ({red}, {green}, {blue})")
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Resampling that equals Pillow's `Image.resize` bit for bit, for 8-bit RGB.
+//!
+//! Pillow resamples one axis, rounds to u8, then resamples the other, in fixed point with 22 fractional bits; reducing
+//! widens the filter so that every input pixel counts (antialiasing). Nearest is a scaled lookup whose coordinate
+//! is accumulated in f64. [`coefficients`] holds the weights and [`passes`] the two vectorised passes.
+//!
+//! The horizontal pass comes first, except that Pillow 13 begins with the vertical one where that drops many more rows
+//! than the horizontal one drops columns (very tall images, mostly). Pillow 12 and older have no such exception, so
+//! their result for such an image may differ by the rounding between the passes.
+
+mod coefficients;
+mod passes;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::RgbImage;
+use crate::{Error, Result};
+pub use coefficients::{Axis, PRECISION_BITS};
+
+/// A resampling filter, by Pillow's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// The nearest input pixel; no antialiasing.
+    Nearest,
+    /// The mean of the covered pixels.
+    Box,
+    /// A triangle, support 1.
+    Bilinear,
+    /// A raised cosine times sinc, support 1.
+    Hamming,
+    /// Keys' cubic convolution with a = −0.5, support 2.
+    Bicubic,
+    /// A sinc windowed by a sinc, support 3.
+    Lanczos,
+}
+
+impl Filter {
+    /// All filters.
+    pub const ALL: [Self; 6] = [
+        Self::Nearest,
+        Self::Box,
+        Self::Bilinear,
+        Self::Hamming,
+        Self::Bicubic,
+        Self::Lanczos,
+    ];
+
+    /// The filter with Pillow's number (`Image.Resampling`), as `preprocessor_config.json` writes it.
+    pub fn from_pillow_id(id: u64) -> Option<Self> {
+        Some(match id {
+            0 => Self::Nearest,
+            1 => Self::Lanczos,
+            2 => Self::Bilinear,
+            3 => Self::Bicubic,
+            4 => Self::Box,
+            5 => Self::Hamming,
+            _ => return None,
+        })
+    }
+
+    /// The filter with this lower-case name, as timm's `interpolation` writes it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|filter| filter.name() == name)
+    }
+
+    /// The lower-case name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::Box => "box",
+            Self::Bilinear => "bilinear",
+            Self::Hamming => "hamming",
+            Self::Bicubic => "bicubic",
+            Self::Lanczos => "lanczos",
+        }
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A rectangle of pixels inside an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first column.
+    pub left: usize,
+    /// The first row.
+    pub top: usize,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+impl Window {
+    /// All of an image of this width and height.
+    pub fn whole([width, height]: [usize; 2]) -> Self {
+        Self {
+            left: 0,
+            top: 0,
+            width,
+            height,
+        }
+    }
+}
+
+/// Resizes `image` to `width × height` pixels, as `Image.resize((width, height), filter)` does.
+///
+/// # Errors
+/// [`Error::Argument`] if a side is 0.
+pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> Result<RgbImage> {
+    resize_window(image, width, height, filter, Window::whole([width, height]))
+}
+
+/// The pixels of `window` of `resize(image, width, height, filter)`, without computing the others.
+///
+/// # Errors
+/// [`Error::Argument`] if a side is 0 or the window leaves the resized image.
+pub fn resize_window(
+    image: &RgbImage,
+    width: usize,
+    height: usize,
+    filter: Filter,
+    window: Window,
+) -> Result<RgbImage> {
+    Resampling::new([image.width, image.height], [width, height], filter, window)?.apply(image)
+}
+
+/// The longest side that is accepted, in pixels.
+const MAX_SIDE: usize = 1 << 24;
+
+/// How images of one size are resampled: the passes with their tables, in Pillow's order. Applied one after the other,
+/// with rounding to u8 between them, they give Pillow's pixels.
+#[derive(Debug)]
+pub struct Resampling {
+    input: [usize; 2],
+    passes: Vec<Pass>,
+}
+
+/// One pass over an image. Positions are those of the pass's input.
+#[derive(Debug)]
+pub enum Pass {
+    /// The pixels at the intersections of these columns and rows.
+    Pick {
+        /// Column of the input for each column of the result.
+        columns: Vec<usize>,
+        /// Row of the input for each row of the result.
+        rows: Vec<usize>,
+    },
+    /// Computes each new column as a weighted sum of old ones.
+    Horizontal {
+        /// Rows of the input that are resampled.
+        rows: Range<usize>,
+        /// Weights of the columns.
+        axis: Axis,
+    },
+    /// Computes each new row as a weighted sum of old ones.
+    Vertical {
+        /// Columns of the input that are resampled.
+        columns: Range<usize>,
+        /// Weights of the rows.
+        axis: Axis,
+    },
+}
+
+impl Resampling {
+    /// The passes from an image of `input` (width, height) to `window` of the image of `output` (width, height).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a side is 0 or too long, or the window leaves the resized image.
+    pub fn new(input: [usize; 2], output: [usize; 2], filter: Filter, window: Window) -> Result<Self> {
+        let [width, height] = output;
+        let sides = input
+            .into_iter()
+            .chain(output)
+            .chain([window.width, window.height]);
+        // Coordinates stay exact in f64 and i32, and the buffers far from overflow.
+        if sides.into_iter().any(|side| side == 0 || side > MAX_SIDE) {
+            let reason = format!("{width}×{height}: a side must be between 1 and {MAX_SIDE} pixels");
+            return Err(Error::argument("size", reason));
+        }
+        if window.left + window.width > width || window.top + window.height > height {
+            return Err(Error::argument(
+                "window",
+                format!("{window:?} leaves an image of {width}×{height}"),
+            ));
+        }
+        let passes = passes_of(input, output, filter, window);
+        Ok(Self { input, passes })
+    }
+
+    /// In order.
+    pub fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] if the image is not of the size that the passes are for.
+    pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let size = [image.width, image.height];
+        if size != self.input || image.data.len() != image.width * image.height * 3 {
+            return Err(Error::argument("image", "the pixel data does not match the size"));
+        }
+        let mut done: Option<RgbImage> = None;
+        for pass in &self.passes {
+            done = Some(pass.apply(done.as_ref().unwrap_or(image)));
+        }
+        Ok(done.unwrap_or_else(|| image.clone()))
+    }
+}
+
+fn passes_of(input: [usize; 2], output: [usize; 2], filter: Filter, window: Window) -> Vec<Pass> {
+    let columns = window.left..window.left + window.width;
+    let rows = window.top..window.top + window.height;
+    if filter == Filter::Nearest || input == output {
+        return vec![Pass::Pick {
+            columns: nearest_positions(input[0], output[0], columns),
+            rows: nearest_positions(input[1], output[1], rows),
+        }];
+    }
+    let axis = |n: usize, wanted: &Range<usize>| {
+        (input[n] != output[n]).then(|| Axis::new(input[n], output[n], filter, wanted.clone()))
+    };
+    match (axis(0, &columns), axis(1, &rows)) {
+        (Some(mut x), Some(y)) if vertical_first(input, output) => {
+            let columns = x.rebase();
+            let rows = 0..window.height;
+            vec![
+                Pass::Vertical { columns, axis: y },
+                Pass::Horizontal { rows, axis: x },
+            ]
+        }
+        (Some(x), Some(mut y)) => {
+            let rows = y.rebase();
+            let columns = 0..window.width;
+            vec![
+                Pass::Horizontal { rows, axis: x },
+                Pass::Vertical { columns, axis: y },
+            ]
+        }
+        (Some(axis), None) => vec![Pass::Horizontal { rows, axis }],
+        (None, Some(axis)) => vec![Pass::Vertical { columns, axis }],
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Pillow 13's choice of the first pass. The order affects the result, by the rounding between the passes.
+fn vertical_first(input: [usize; 2], output: [usize; 2]) -> bool {
+    let [columns_lost, rows_lost] = [0, 1].map(|n| input[n].saturating_sub(output[n]));
+    rows_lost > 2 * columns_lost
+}
+
+impl Pass {
+    /// Width and height of the result.
+    pub fn output(&self) -> [usize; 2] {
+        match self {
+            Self::Pick { columns, rows } => [columns.len(), rows.len()],
+            Self::Horizontal { rows, axis } => [axis.starts.len(), rows.len()],
+            Self::Vertical { columns, axis } => [columns.len(), axis.starts.len()],
+        }
+    }
+
+    fn apply(&self, image: &RgbImage) -> RgbImage {
+        let row = image.width * 3;
+        let [width, height] = self.output();
+        let data = match self {
+            Self::Pick { columns, rows } => pick(image, columns, rows),
+            Self::Horizontal { rows, axis } => {
+                passes::horizontal(&image.data[rows.start * row..rows.end * row], row, axis)
+            }
+            Self::Vertical { columns, axis } => {
+                passes::vertical(&image.data, row, columns.start * 3..columns.end * 3, axis)
+            }
+        };
+        RgbImage { width, height, data }
+    }
+}
+
+/// Nearest's input position for every requested output position. The coordinate is a running sum as in Pillow: a
+/// multiplication would round differently.
+fn nearest_positions(input: usize, output: usize, wanted: Range<usize>) -> Vec<usize> {
+    let scale = input as f64 / output as f64;
+    let coordinates = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
+    // The sum may drift past the end by its rounding error; Pillow leaves such a pixel black, which needs millions of
+    // pixels to happen. The last pixel is the better answer.
+    coordinates
+        .skip(wanted.start)
+        .take(wanted.len())
+        .map(|at| (at as usize).min(input - 1))
+        .collect()
+}
+
+fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(x.len() * y.len() * 3);
+    let contiguous = x.last().is_some_and(|last| last - x[0] + 1 == x.len());
+    for &row in y {
+        let row = &image.data[row * image.width * 3..(row + 1) * image.width * 3];
+        if contiguous {
+            data.extend_from_slice(&row[x[0] * 3..(x[0] + x.len()) * 3]);
+        } else {
+            data.extend(
+                x.iter()
+                    .flat_map(|&at| <[u8; 3]>::try_from(&row[at * 3..at * 3 + 3]).unwrap_or([0; 3])),
+            );
+        }
+    }
+    data
+}

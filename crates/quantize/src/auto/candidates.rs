@@ -1,0 +1,115 @@
+//! What is chosen from: all layers in each precision, and how long each unit takes in it where the model is to run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Attention, Decision, Quantized, References, Unit, decide, units};
+use crate::activations::{self, Attended};
+use crate::fidelity::{self, OnGpu, Reference};
+use crate::times::{self, GpuTarget};
+use crate::{Group, Layers, Options, Precision, rounding};
+use hipvit::error::Result;
+use hipvit::exec::CpuExecutor;
+use hipvit::graph::{Passes, optimize};
+use hipvit::model::{Checkpoint, Format, Model, Replacement};
+
+/// A model whose layers each get a precision.
+pub(crate) struct Search<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    pub(crate) model: &'a Model,
+    pub(crate) layers: &'a Layers,
+    pub(crate) groups: &'a [Group],
+    /// The pixels that the model is calibrated with, and those that are held out.
+    pub(crate) calibration: &'a [Vec<u8>],
+    pub(crate) held_out: &'a [Vec<u8>],
+    pub(crate) options: &'a Options,
+}
+
+impl Search<'_> {
+    /// Decides within `budget`; returns what is replaced then. `int8` is what is replaced if all layers are in int8.
+    pub(crate) fn run(
+        &self,
+        budget: f64,
+        int8: BTreeMap<String, Replacement>,
+    ) -> Result<(Decision, BTreeMap<String, Replacement>)> {
+        let full = fidelity::on_cpu(self.model.clone())?;
+        let held_out = if self.held_out.is_empty() {
+            None
+        } else {
+            Some(Reference::new(&full, self.held_out)?)
+        };
+        let references = References {
+            calibration: Reference::new(&full, self.calibration)?,
+            held_out,
+        };
+        let units = units(&self.model.graph, self.layers, self.groups);
+        let (times, candidates, measured_on) = match &self.options.target {
+            None => self.on_cpu(&units, int8)?,
+            Some(target) => self.on_gpu(&units, int8, target)?,
+        };
+        let by = (budget, measured_on);
+        let (mut decision, chosen) = decide(self.checkpoint, &units, &times, &candidates, &references, by)?;
+        if let Some(target) = &self.options.target {
+            let quantized = self.checkpoint.changed(Format::Int8, &chosen, &[])?;
+            let images = references.held_out.as_ref().unwrap_or(&references.calibration);
+            decision.on_gpu = Some(OnGpu::measure(self.model.clone(), quantized, target, images)?);
+        }
+        Ok((decision, chosen))
+    }
+
+    /// Each unit's time in full precision, int8 and bf16, and where they were measured.
+    fn on_cpu(
+        &self,
+        units: &[Unit],
+        int8: BTreeMap<String, Replacement>,
+    ) -> Result<(Vec<Duration>, Vec<Quantized>, String)> {
+        let (graph, _) = optimize(self.model.graph.clone(), &Passes::default())?;
+        let times = times::on_cpu(&CpuExecutor::new(&graph, None)?, units)?;
+        let [full, int8_times, bf16_times] = times;
+        // Of the weights as they are: what balances channels is for int8.
+        let (weights, scales) = (&self.layers.quantized, self.options.scales);
+        let bf16 = rounding::round_all(self.checkpoint, weights, Precision::Bf16, scales)?;
+        let candidates = vec![
+            Quantized::new(Precision::Int8, int8, int8_times),
+            Quantized::new(Precision::Bf16, bf16, bf16_times),
+        ];
+        Ok((full, candidates, "the CPU, one image".to_owned()))
+    }
+
+    /// Each unit's time in full precision, int8 and FP8, also with attention in FP8, and where they were measured.
+    fn on_gpu(
+        &self,
+        units: &[Unit],
+        int8: BTreeMap<String, Replacement>,
+        target: &GpuTarget,
+    ) -> Result<(Vec<Duration>, Vec<Quantized>, String)> {
+        let (checkpoint, model, images) = (self.checkpoint, self.model, self.calibration);
+        let time = |replaced: &BTreeMap<String, Replacement>| {
+            let changed = checkpoint.changed(Format::Full, replaced, &self.layers.others)?;
+            times::on_gpu(&changed, target)
+        };
+        let range = self.options.activation_range;
+        let float8 = activations::round(checkpoint, model, self.layers, images, range)?;
+        let attentions = Attended::of(&model.graph, &float8);
+        let mut attending = float8.clone();
+        activations::attend(model, &attentions, images, range, &mut attending)?;
+        let int8_times = time(&int8)?.units(units);
+        let before = time(&float8)?;
+        let mut candidates = vec![
+            Quantized::new(Precision::Int8, int8, int8_times),
+            Quantized::new(Precision::Fp8, float8, before.units(units)),
+        ];
+        if !attentions.is_empty() {
+            let after = time(&attending)?;
+            let of_unit = |unit| Attention::of(unit, &attentions, &model.graph, [&before, &after], target);
+            candidates.push(Quantized {
+                attention: Some(units.iter().map(of_unit).collect()),
+                ..Quantized::new(Precision::Fp8, attending, after.units(units))
+            });
+        }
+        let full = times::on_gpu(model, target)?.units(units);
+        let GpuTarget { device, dtype, batch } = target;
+        let measured_on = format!("{}, {dtype}, batch {batch}", device.name());
+        Ok((full, candidates, measured_on))
+    }
+}

@@ -1,0 +1,455 @@
+//! The search, by times that are given.
+
+use std::ops::Range;
+
+use super::super::{ActivationRange, Scales, activations, groups, rounding};
+use super::*;
+use hipvit::model::{LoadOptions, load, tinyvit32};
+use hipvit::ops::Rounding;
+
+/// Microseconds of a GEMM in full precision, in int8 and in FP8.
+type GemmTimes = fn([usize; 3]) -> [u64; 3];
+
+/// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
+fn decided(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
+    decided_by(budget, (times, None), 0..6, 6..8)
+}
+
+/// And an attention in 16 bits and in FP8, if that is an option; and these of the images, of which some are held out.
+fn decided_by(
+    budget: f64,
+    (times, attention): (GemmTimes, Option<[u64; 2]>),
+    calibration: Range<usize>,
+    held_out: Range<usize>,
+) -> (Decision, BTreeMap<String, Replacement>) {
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let model = tinyvit32(&LoadOptions::default()).unwrap();
+    let layers = Layers::of(&model.graph);
+    let groups = groups(&model.graph, &layers);
+    let [height, width] = model.info.image_size;
+    let image = |seed: usize| {
+        (0..height * width * 3)
+            .map(|i| (i * i * (seed + 3) % 251) as u8)
+            .collect()
+    };
+    let images: Vec<Vec<u8>> = calibration.map(image).collect();
+    let held_out: Vec<Vec<u8>> = held_out.map(image).collect();
+    let round = |name: &String| {
+        let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
+        (name.clone(), rounded.unwrap())
+    };
+    let units = units(&model.graph, &layers, &groups);
+    let of = |index: usize| -> Vec<Duration> {
+        let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
+        units
+            .iter()
+            .map(|unit| Duration::from_micros(sum(unit)))
+            .collect()
+    };
+    let float8 = activations::round(&checkpoint, &model, &layers, &images, ActivationRange::Largest).unwrap();
+    let mut options = vec![
+        Quantized {
+            precision: Precision::Int8,
+            replaced: layers.quantized.iter().map(round).collect(),
+            times: of(1),
+            attention: None,
+        },
+        Quantized {
+            precision: Precision::Fp8,
+            replaced: float8.clone(),
+            times: of(2),
+            attention: None,
+        },
+    ];
+    if let Some(us) = attention {
+        let attentions = Attended::of(&model.graph, &float8);
+        let mut attending = float8;
+        activations::attend(
+            &model,
+            &attentions,
+            &images,
+            ActivationRange::Largest,
+            &mut attending,
+        )
+        .unwrap();
+        let of_unit = |unit: &Unit| {
+            let reads = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
+            attentions.iter().find(reads).map(|of| Attention {
+                names: vec![of.name.clone()],
+                times: us.map(Duration::from_micros),
+                bytes: [2, 1].map(|bytes| bytes * of.elements(&model.graph)),
+            })
+        };
+        options.push(Quantized {
+            precision: Precision::Fp8,
+            replaced: attending,
+            times: of(2),
+            attention: Some(units.iter().map(of_unit).collect()),
+        });
+    }
+    let full = on_cpu(model).unwrap();
+    let images = References {
+        calibration: Reference::new(&full, &images).unwrap(),
+        held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
+    };
+    let by = (budget, "a test".to_owned());
+    decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
+}
+
+/// The decision for the CPU, if a GEMM takes these microseconds in full precision, in int8 and in bf16. Channels are balanced in int8.
+fn decided_on_cpu(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let model = tinyvit32(&LoadOptions::default()).unwrap();
+    let layers = Layers::of(&model.graph);
+    let groups = groups(&model.graph, &layers);
+    let units = units(&model.graph, &layers, &groups);
+    let of = |index: usize| -> Vec<Duration> {
+        let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
+        units
+            .iter()
+            .map(|unit| Duration::from_micros(sum(unit)))
+            .collect()
+    };
+    let option = |precision, times| Quantized {
+        precision,
+        replaced: rounding::round_all(&checkpoint, &layers.quantized, precision, Scales::Largest).unwrap(),
+        times,
+        attention: None,
+    };
+    let mut options = [option(Precision::Int8, of(1)), option(Precision::Bf16, of(2))];
+    for name in groups.iter().flat_map(|group| &group.norm) {
+        let values = checkpoint.tensor(name).unwrap().to_f32().into_owned();
+        options[0].replaced.insert(name.clone(), Replacement::F32(values));
+    }
+    let [height, width] = model.info.image_size;
+    let images = [0, 1, 2].map(|seed: usize| -> Vec<u8> {
+        (0..height * width * 3)
+            .map(|i| (i * i * (seed + 3) % 251) as u8)
+            .collect()
+    });
+    let full = on_cpu(model).unwrap();
+    let images = References {
+        calibration: Reference::new(&full, &images[..2]).unwrap(),
+        held_out: Some(Reference::new(&full, &images[2..]).unwrap()),
+    };
+    let by = (budget, "a test".to_owned());
+    decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
+}
+
+fn count(decision: &Decision, precision: Precision) -> usize {
+    decision.layers(precision).count()
+}
+
+#[test]
+fn the_budget_bounds_the_measured_error() {
+    let faster = |_| [2, 1, 3];
+    let (none, replaced) = decided(0.0, faster);
+    assert!(replaced.is_empty() && none.calibration.error == 0.0);
+    assert_eq!(none.calibration.agreeing, Some(6));
+    let (all, replaced) = decided(1.0, faster);
+    assert_eq!(
+        [count(&all, Precision::Full), count(&all, Precision::Fp8)],
+        [0; 2]
+    );
+    let error = all.calibration.error;
+    assert!(error > 0.0 && count(&all, Precision::Int8) == replaced.len());
+    let (some, replaced) = decided(error / 2.0, faster);
+    assert!(some.calibration.within(error / 2.0), "{some:?} of {error}");
+    let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
+    assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
+    // Of layers that gain the same, those with the least errors.
+    let errors = |precision| {
+        let of = some
+            .choices
+            .iter()
+            .filter(move |choice| choice.precision == precision);
+        of.map(|choice| choice.candidates[0].error)
+    };
+    let most = errors(Precision::Int8).fold(0.0, f64::max);
+    assert!(most <= errors(Precision::Full).fold(1.0, f64::min));
+}
+
+#[test]
+fn the_budget_bounds_the_error_on_held_out_images() {
+    let faster = |_| [2, 1, 3];
+    // Of two sets of images that with the larger error is held out, and the budget lies between.
+    let (mut calibration, mut held_out) = (0..3, 3..6);
+    let errors = |decision: &Decision| {
+        let held_out = decision.held_out.as_ref().unwrap();
+        (decision.calibration.error, held_out.error)
+    };
+    let (mut small, mut large) = errors(&decided_by(1.0, (faster, None), 0..3, 3..6).0);
+    if small > large {
+        (small, large) = (large, small);
+        (calibration, held_out) = (held_out, calibration);
+    }
+    let budget = f64::midpoint(small, large);
+    let (alone, all) = decided_by(budget, (faster, None), calibration.clone(), 0..0);
+    assert!(alone.held_out.is_none() && alone.reverted.is_none());
+    assert_eq!(alone.calibration.error, small);
+    let (both, some) = decided_by(budget, (faster, None), calibration, held_out);
+    let (calibration, held_out) = errors(&both);
+    assert!(
+        calibration <= budget && held_out <= budget,
+        "{calibration}, {held_out}"
+    );
+    let reverted = both.reverted.as_ref().unwrap();
+    assert_eq!(reverted.error, large);
+    // No more than needed, and those are in full precision.
+    let full: Vec<&String> = both.layers(Precision::Full).collect();
+    assert!(reverted.layers.iter().eq(full) && !some.is_empty());
+    assert_eq!(all.len() - some.len(), reverted.layers.len());
+}
+
+#[test]
+fn what_is_slower_stays_as_it_is() {
+    // TinyViT32's second layers of the feed-forward network have more inputs than outputs.
+    let (decision, _) = decided(1.0, |[_, k, n]| if k > n { [1, 2, 1] } else { [2, 1, 2] });
+    for choice in &decision.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Full } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+    }
+    assert!(count(&decision, Precision::Full) > 0 && count(&decision, Precision::Int8) > 0);
+}
+
+#[test]
+fn precisions_are_mixed() {
+    // Each is fastest for some, and FP8's errors are larger.
+    let times = |[_, k, n]: [usize; 3]| if k > n { [9, 8, 1] } else { [9, 1, 8] };
+    let (all, replaced) = decided(1.0, times);
+    for choice in &all.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Fp8 } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+        assert!(choice.candidates[1].error > choice.candidates[0].error);
+    }
+    let float8 = |of: &&Replacement| matches!(of, Replacement::Float8 { .. });
+    assert_eq!(
+        replaced.values().filter(float8).count(),
+        count(&all, Precision::Fp8)
+    );
+    // As one file, with a group of layers for each.
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let unquantised = ["head".to_owned()];
+    checkpoint
+        .write(directory.path(), Format::Full, &replaced, &unquantised)
+        .unwrap();
+    let config = std::fs::read(directory.path().join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let config = &config["quantization_config"];
+    assert_eq!(config["format"], "mixed-precision");
+    for (group, precision) in [("group_0", Precision::Int8), ("group_1", Precision::Fp8)] {
+        let targets = config["config_groups"][group]["targets"].as_array().unwrap();
+        assert_eq!(targets.len(), count(&all, precision));
+    }
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let found = read.info.quantization.unwrap();
+    let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
+    assert_eq!((found.int8, found.float8), (int8, float8));
+    // With less to spend, some that FP8 makes fastest are in int8, or as they were.
+    let (some, _) = decided(all.calibration.error * 0.7, times);
+    assert!(some.calibration.within(all.calibration.error * 0.7));
+    assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
+}
+
+/// The weights that say by which step attention rounds what they give.
+fn with_steps(replaced: &BTreeMap<String, Replacement>) -> Vec<&String> {
+    let has_step = |of: &Replacement| matches!(of, Replacement::Float8 { output: Some(_), .. });
+    replaced
+        .iter()
+        .filter(|(_, of)| has_step(of))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn attention_is_in_float8_where_that_is_faster() {
+    let float8 = |_| [9, 8, 4];
+    let decided = |budget, times, attention| decided_by(budget, (times, Some(attention)), 0..6, 6..8);
+    let (all, replaced) = decided(1.0, float8, [5, 3]);
+    assert_eq!((all.attention.len(), all.attention_in_float8().count()), (4, 4));
+    assert_eq!(with_steps(&replaced).len(), 4);
+    assert_eq!(count(&all, Precision::Fp8), replaced.len());
+    for choice in &all.attention {
+        let [layer] = &choice.layers[..] else {
+            panic!("{choice:?}")
+        };
+        assert!(
+            layer.ends_with("attn.qkv") && choice.attention[0].starts_with("blocks."),
+            "{choice:?}"
+        );
+        assert_eq!((choice.full_us, choice.us), (5.0, 3.0));
+        assert_eq!(choice.full_bytes, 2 * choice.bytes);
+        // It rounds something else than the layer alone.
+        let alone = all.choices.iter().find(|of| of.layers == choice.layers).unwrap();
+        assert!(
+            (choice.error - alone.candidates[1].error).abs() > 0.0,
+            "{choice:?}, {alone:?}"
+        );
+    }
+    // Files tell it to the builder of the graph.
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    checkpoint
+        .write(directory.path(), Format::Full, &replaced, &["head".to_owned()])
+        .unwrap();
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let in_float8 = |op: &Op| matches!(op, Op::Attention(spec) if spec.float8.is_some());
+    assert_eq!(
+        read.graph
+            .nodes()
+            .iter()
+            .filter(|node| in_float8(&node.op))
+            .count(),
+        4
+    );
+
+    // Slower, or no faster, it stays as it is; and where its layers are better off in int8.
+    let int8: fn([usize; 3]) -> [u64; 3] = |_| [9, 1, 8];
+    for (times, attention) in [(float8 as fn(_) -> _, [3, 5]), (float8, [3, 3]), (int8, [5, 3])] {
+        let (none, replaced) = decided(1.0, times, attention);
+        assert_eq!((none.attention.len(), none.attention_in_float8().count()), (4, 0));
+        assert!(with_steps(&replaced).is_empty());
+    }
+    // It can be why FP8 is the best of what a layer can be in.
+    let (all, _) = decided(1.0, int8, [50, 3]);
+    assert_eq!(all.attention_in_float8().count(), 4);
+    assert_eq!(all.layers(Precision::Fp8).count(), 4);
+}
+
+#[test]
+fn the_budget_bounds_the_error_of_attention_too() {
+    let times: fn([usize; 3]) -> [u64; 3] = |_| [9, 8, 4];
+    let decided = |budget| decided_by(budget, (times, Some([5, 3])), 0..6, 6..8);
+    let (all, _) = decided(1.0);
+    let (none, replaced) = decided(0.0);
+    assert!(replaced.is_empty() && none.attention_in_float8().count() == 0);
+    let budget = 0.8 * all.calibration.error;
+    let (some, replaced) = decided(budget);
+    let held_out = some.held_out.as_ref().unwrap();
+    assert!(some.calibration.within(budget) && held_out.within(budget));
+    let attending = some.attention_in_float8().count();
+    assert!(
+        attending < 4 && with_steps(&replaced).len() == attending,
+        "{some:?}"
+    );
+    // Nor is attention in FP8 where its layers are not.
+    for choice in some.attention.iter().filter(|of| of.precision == Precision::Fp8) {
+        let layers = some.choices.iter().find(|of| of.layers == choice.layers).unwrap();
+        assert_eq!(layers.precision, Precision::Fp8);
+    }
+}
+
+#[test]
+fn bf16_is_chosen_where_it_is_faster_or_int8_costs_too_much() {
+    // Each is fastest for some.
+    let mixed = |[_, k, n]: [usize; 3]| if k > n { [9, 9, 1] } else { [9, 1, 8] };
+    let (all, replaced) = decided_on_cpu(1.0, mixed);
+    for choice in &all.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Bf16 } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+        let [int8, bf16] = &choice.candidates[..] else {
+            panic!("{choice:?}")
+        };
+        assert_eq!(
+            [int8.precision, bf16.precision],
+            [Precision::Int8, Precision::Bf16]
+        );
+        // Eight significant bits beside levels of a whole row.
+        assert!(0.0 < bf16.error && bf16.error < int8.error, "{choice:?}");
+    }
+    let in_bf16 = |of: &Replacement| matches!(of, Replacement::Bf16(_));
+    assert!(
+        replaced
+            .iter()
+            .all(|(name, of)| in_bf16(of) == name.ends_with("fc2.weight"))
+    );
+
+    // Faster alone, but with an error that does not fit: bf16 takes what int8 cannot.
+    let (bf16, replaced) = decided_on_cpu(1.0, |_| [9, 9, 2]);
+    assert_eq!(count(&bf16, Precision::Bf16), 16);
+    // What balances channels is for int8.
+    assert!(replaced.len() == 16 && replaced.values().all(in_bf16));
+    let largest = |decision: &Decision| {
+        decision
+            .held_out
+            .as_ref()
+            .unwrap()
+            .error
+            .max(decision.calibration.error)
+    };
+    let budget = 1.5 * largest(&bf16);
+    let (some, replaced) = decided_on_cpu(budget, |_| [9, 1, 2]);
+    assert!(largest(&some) <= budget);
+    let counts = [Precision::Full, Precision::Int8, Precision::Bf16].map(|precision| count(&some, precision));
+    println!("{counts:?} layers as they were, in int8, in bf16: {some:?}");
+    assert!(counts[2] > 0 && counts.iter().sum::<usize>() == 16);
+    assert_eq!(replaced.values().filter(|of| in_bf16(of)).count(), counts[2]);
+}
+
+#[test]
+fn three_precisions_are_one_model() {
+    let (decision, replaced) = decided_on_cpu(1.0, |[_, k, n]| match k.cmp(&n) {
+        std::cmp::Ordering::Greater => [9, 9, 1],
+        std::cmp::Ordering::Less => [9, 1, 9],
+        std::cmp::Ordering::Equal => [1, 9, 9],
+    });
+    // The projections of attention, QKV and FC1, and FC2.
+    let counts =
+        [Precision::Full, Precision::Int8, Precision::Bf16].map(|precision| count(&decision, precision));
+    assert_eq!(counts, [4, 8, 4]);
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let unquantised = ["head".to_owned()];
+    checkpoint
+        .write(directory.path(), Format::Int8, &replaced, &unquantised)
+        .unwrap();
+    let config = std::fs::read(directory.path().join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let in_bf16: Vec<&str> = config["bf16_layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer.as_str().unwrap())
+        .collect();
+    assert!(in_bf16.iter().copied().eq(decision.layers(Precision::Bf16)));
+    // Others that read int8 take these layers for what they are: linear layers that are not quantised.
+    let ignored = config["quantization_config"]["ignore"].as_array().unwrap();
+    assert!(
+        in_bf16
+            .iter()
+            .all(|layer| ignored.iter().any(|ignored| ignored == layer))
+    );
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let found = read.info.quantization.as_ref().unwrap();
+    assert_eq!((found.int8, found.bf16), (8, 4));
+    assert_eq!(
+        found.to_string(),
+        "int-quantized: 8 weights in int8, multiplied in int8; 4 weights in bf16, multiplied in bf16 on the CPU"
+    );
+    let roundings: Vec<Option<Rounding>> = read
+        .graph
+        .nodes()
+        .iter()
+        .filter_map(|node| match &node.op {
+            Op::Linear(spec) if node.name.starts_with("blocks.") => Some(spec.rounding),
+            _ => None,
+        })
+        .collect();
+    let of = |which: fn(&Option<Rounding>) -> bool| roundings.iter().filter(|of| which(of)).count();
+    assert_eq!(of(Option::is_none), 4);
+    assert_eq!(of(|rounding| *rounding == Some(Rounding::Bf16)), 4);
+    // The file gives the error that was measured.
+    let images: Vec<Vec<u8>> = vec![(0..32 * 32 * 3).map(|i| (i * i * 3 % 251) as u8).collect()];
+    let full = on_cpu(tinyvit32(&LoadOptions::default()).unwrap()).unwrap();
+    let reference = Reference::new(&full, &images).unwrap();
+    let [written, measured] = [read, checkpoint.changed(Format::Int8, &replaced, &[]).unwrap()]
+        .map(|model| reference.fidelity(&on_cpu(model).unwrap()).unwrap().error);
+    assert!(
+        written > 0.0 && written.to_bits() == measured.to_bits(),
+        "{written} {measured}"
+    );
+}

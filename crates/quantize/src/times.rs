@@ -1,0 +1,194 @@
+//! How long layers take in each precision, where the model is to run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::auto::Unit;
+use super::stored_names;
+use hipvit::cpu::int8::{self, Int8Weight};
+use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
+use hipvit::error::{Error, Result};
+use hipvit::exec::select::SelectOptions;
+use hipvit::exec::{CpuExecutor, Executor, HipExecutor};
+use hipvit::graph::plan::Plan;
+use hipvit::graph::{Graph, Passes, optimize};
+use hipvit::hip::Device;
+use hipvit::model::Model;
+use hipvit::ops::{Levels, Op};
+use hipvit::tensor::DType;
+
+/// A GPU that a model is to run on.
+#[derive(Clone, Debug)]
+pub struct GpuTarget {
+    /// The GPU.
+    pub device: Device,
+    /// What activations are in.
+    pub dtype: DType,
+    /// How many images at once.
+    pub batch: usize,
+}
+
+/// How often each time is measured; the shortest counts.
+const RUNS: usize = 8;
+
+/// The time of each unit on the CPU, for one image, in f32, in int8 and in bf16.
+pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 3]> {
+    let mut known: HashMap<[usize; 3], [Duration; 3]> = HashMap::new();
+    let mut times = [const { Vec::new() }; 3];
+    for unit in units {
+        let mut sum = [Duration::ZERO; 3];
+        for &size in &unit.sizes {
+            let time = match known.get(&size) {
+                Some(time) => *time,
+                None => *known
+                    .entry(size)
+                    .or_insert(executor.install(|| gemm_times(size))?),
+            };
+            sum.iter_mut().zip(time).for_each(|(sum, time)| *sum += time);
+        }
+        times.iter_mut().zip(sum).for_each(|(times, sum)| times.push(sum));
+    }
+    Ok(times)
+}
+
+/// The times of a model's steps on a GPU, by node.
+pub(super) struct StepTimes {
+    graph: Arc<Graph>,
+    shortest: HashMap<usize, Duration>,
+}
+
+/// The times of the steps of `model` on a GPU.
+pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
+    let GpuTarget { device, dtype, batch } = target;
+    let passes = Passes {
+        fold_normalize: *dtype == DType::F32,
+        whole_vectors: dtype.size() == 2,
+        float8: HipExecutor::float8(device, *dtype),
+        rounded_rows: true,
+        ..Passes::default()
+    };
+    let (graph, _) = optimize(model.graph.clone(), &passes)?;
+    let executor = Executor::hip(&graph, device, *dtype, None, SelectOptions::default())?;
+    let plan = Arc::new(Plan::new(Arc::new(graph), *batch, *dtype)?);
+    let mut shortest: HashMap<usize, Duration> = HashMap::new();
+    for _ in 0..RUNS {
+        let mut times: HashMap<usize, Duration> = HashMap::new();
+        for call in executor.time_calls(&plan)? {
+            *times.entry(call.node).or_default() += call.time;
+        }
+        for (node, time) in times {
+            let shortest = shortest.entry(node).or_insert(time);
+            *shortest = time.min(*shortest);
+        }
+    }
+    Ok(StepTimes {
+        graph: plan.graph().clone(),
+        shortest,
+    })
+}
+
+impl StepTimes {
+    /// The time of each unit: of its GEMMs, and of what rounds their operands and finishes their results.
+    pub(super) fn units(&self, units: &[Unit]) -> Vec<Duration> {
+        let of_unit = |unit: &Unit| {
+            let nodes = nodes_of(&self.graph, unit);
+            nodes.filter_map(|node| self.shortest.get(&node)).sum()
+        };
+        units.iter().map(of_unit).collect()
+    }
+
+    /// The time of the attention of this name, with what rounds its operands; `None` if there is none that is computed in FP8, or in
+    /// the dtype, as is asked for.
+    pub(super) fn attention(&self, name: &str, float8: bool) -> Option<Duration> {
+        let index = self.graph.nodes().iter().position(|node| {
+            node.name == name && matches!(&node.op, Op::Attention(spec) if spec.float8.is_some() == float8)
+        })?;
+        self.shortest.get(&index).copied()
+    }
+}
+
+/// The nodes that compute a unit's layers, also where passes have packed, divided, scaled or padded their weights.
+fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
+    let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
+        matches!(node.op, Op::Linear(_))
+            && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
+    });
+    nodes.map(|(index, _)| index)
+}
+
+/// The times of a linear layer on the CPU in f32, in int8 and in bf16: of tokens, input channels, output channels.
+fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
+    let failed = |reason: String| Error::graph("linear", reason);
+    let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+    let weight: Vec<f32> = x.iter().cycle().take(n * k).copied().collect();
+    let packed = |dtype| PrepackedWeight::new(&weight, n, k, dtype).map_err(failed);
+    let (full, narrow) = (packed(DType::F32)?, packed(DType::BF16)?);
+    let bytes: Vec<i8> = (0..n * k).map(|i| (i % 251) as u8 as i8).collect();
+    let rounded = Int8Weight::new(&bytes, &vec![0.01; n], n, k).map_err(failed)?;
+    let mut out = vec![0.0; m * n];
+    let tail = Tail {
+        bias: None,
+        activation: None,
+        residual: None,
+    };
+    let mut times = [Duration::MAX; 3];
+    for _ in 0..RUNS {
+        let mut time = |index: usize, run: &dyn Fn(&mut [f32]) -> std::result::Result<(), String>| {
+            let start = Instant::now();
+            run(&mut out).map_err(failed)?;
+            times[index] = times[index].min(start.elapsed());
+            Ok::<(), Error>(())
+        };
+        time(0, &|out| linear::run(&x, &full, tail, out))?;
+        time(1, &|out| int8::run(&x, &rounded, Levels::Range, tail, out))?;
+        time(2, &|out| linear::run_bf16(&x, &narrow, tail, out))?;
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+    use crate::auto::units;
+    use crate::{Layers, groups};
+    use hipvit::model::{LoadOptions, load};
+
+    /// A layer that is not found would take no time, and gain none in 8 bits.
+    #[test]
+    fn layers_are_found_after_every_pass() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+        let passes = Passes {
+            whole_vectors: true,
+            ..Passes::default()
+        };
+        let mut renamed = BTreeSet::new();
+        for entry in golden.read_dir().unwrap() {
+            let directory = entry.unwrap().path();
+            let Ok(model) = load(&directory, &LoadOptions::default()) else {
+                continue;
+            };
+            let layers = Layers::of(&model.graph);
+            let units = units(&model.graph, &layers, &groups(&model.graph, &layers));
+            let (graph, _) = optimize(model.graph.clone(), &passes).unwrap();
+            for unit in &units {
+                let nodes: Vec<usize> = nodes_of(&graph, unit).collect();
+                assert!(!nodes.is_empty(), "{}: {:?}", directory.display(), unit.tensors);
+                for node in nodes {
+                    let weight = &graph.value(graph.nodes()[node].inputs[1]).name;
+                    renamed.extend(
+                        [" + ", "[", "[padded]", " · "]
+                            .into_iter()
+                            .filter(|part| weight.contains(part)),
+                    );
+                }
+            }
+        }
+        assert_eq!(renamed.len(), 4, "{renamed:?}");
+    }
+}

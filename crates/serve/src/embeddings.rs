@@ -1,0 +1,510 @@
+//! `/v1/embeddings`: the form of OpenAI's embeddings, for texts and, as servers of multimodal embeddings take them, for images: `data:`
+//! URLs, or objects with an `image` or an `image_url`. Nothing is fetched from other servers.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::failure::{Failure, Kind};
+use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
+use super::protocol::parameters::{Parameters, Scalar};
+use super::protocol::tensors::{IMAGE, TEXT};
+use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
+use super::repository::Model;
+use super::service::{Call, Service};
+use hipvit::outputs::normalize;
+
+/// Maximum number of inputs of a request, as in OpenAI's API.
+const MAX_INPUTS: usize = 2048;
+
+/// Keys that other servers follow and this one does not, and what to do instead.
+const REFUSED: [(&str, &str); 25] = [
+    (
+        "messages",
+        "send `input`, with texts, or objects with `image_url`",
+    ),
+    (
+        "truncate_prompt_tokens",
+        "the model's context is the limit; leave it out",
+    ),
+    ("truncation", "the key is `truncate`, which is true or false"),
+    ("truncation_direction", TRUNCATED_SIDE),
+    ("truncation_side", TRUNCATED_SIDE),
+    (
+        "add_special_tokens",
+        "the model's tokenizer adds its special tokens; leave it out",
+    ),
+    ("late_chunking", "each input is embedded by itself; leave it out"),
+    (
+        "embedding_type",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    (
+        "embedding_types",
+        "the key is `encoding_format`, which is float or base64",
+    ),
+    ("embed_dtype", ENCODED_VALUES),
+    ("output_dtype", ENCODED_VALUES),
+    ("endianness", ENCODED_VALUES),
+    ("output_dimension", "the key is `dimensions`"),
+    ("return_multivector", "each input has one embedding; leave it out"),
+    (
+        "use_activation",
+        "the key is `normalized`, which is true or false",
+    ),
+    (
+        "modality",
+        "send images as data: URLs, or objects with `image` or `text`",
+    ),
+    ("mm_processor_kwargs", IMAGE_PROCESSOR),
+    ("media_io_kwargs", IMAGE_PROCESSOR),
+    ("chat_template", CHAT),
+    ("chat_template_kwargs", CHAT),
+    ("instruction", "write it into the text"),
+    ("prompt", "write it into the text"),
+    ("prompt_name", "write the prompt into the text"),
+    ("task", "the model has one task; leave it out"),
+    (
+        "input_type",
+        "the model embeds queries and documents alike; leave it out",
+    ),
+];
+
+const TRUNCATED_SIDE: &str = "long texts lose their end; leave it out";
+const ENCODED_VALUES: &str = "values are little-endian FP32; leave it out";
+const IMAGE_PROCESSOR: &str = "images are processed as the model's configuration says; leave it out";
+const CHAT: &str = "inputs are texts and images without roles; leave it out";
+
+/// A request as it came.
+#[derive(Debug, Default)]
+pub(super) struct Request {
+    pub(super) model: String,
+    inputs: Vec<Input>,
+    base64: bool,
+    dimensions: Option<u64>,
+    normalized: bool,
+    /// `priority`, `timeout` and `truncate`, which are parameters of the inference.
+    parameters: Map<String, Value>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Input {
+    /// A string, which is a text or an image.
+    Plain(String),
+    Text(String),
+    Image(String),
+}
+
+/// Reads a request's body; what the inputs are is not looked at.
+pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
+    serde_json::from_slice(body).map_err(|error| Failure::json(&error))
+}
+
+impl<'de> Deserialize<'de> for Request {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RequestVisitor)
+    }
+}
+
+struct RequestVisitor;
+
+impl<'de> Visitor<'de> for RequestVisitor {
+    type Value = Request;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `model` and `input`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request, A::Error> {
+        let mut request = Request::default();
+        let (mut model, mut inputs) = (None, None);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "model" => model = Some(map.next_value()?),
+                "input" => inputs = Some(map.next_value::<Inputs>()?.0),
+                "encoding_format" => {
+                    request.base64 = match map.next_value::<Option<String>>()?.as_deref() {
+                        None | Some("float") => false,
+                        Some("base64") => true,
+                        Some(other) => {
+                            let reason = format!("`encoding_format`: `{other}` is not one of float, base64");
+                            return Err(A::Error::custom(reason));
+                        }
+                    }
+                }
+                "dimensions" => request.dimensions = map.next_value()?,
+                "normalized" | "normalize" => {
+                    request.normalized = map.next_value::<Option<bool>>()?.unwrap_or(false);
+                }
+                "priority" | "timeout" | "truncate" => {
+                    let Scalar(value) = map.next_value()?;
+                    request.parameters.insert(key, value);
+                }
+                // `user` and unknown keys change nothing.
+                key => {
+                    let given = map.next_value::<Option<IgnoredAny>>()?.is_some();
+                    let refused = REFUSED.iter().find(|(refused, _)| given && *refused == key);
+                    if let Some((key, reason)) = refused {
+                        return Err(A::Error::custom(format!("`{key}` is not supported: {reason}")));
+                    }
+                }
+            }
+        }
+        request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
+        request.inputs = inputs.ok_or_else(|| A::Error::missing_field("input"))?;
+        Ok(request)
+    }
+}
+
+/// One input, or a list of them.
+struct Inputs(Vec<Input>);
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut inputs = Vec::new();
+        let all = InputVisitor {
+            inputs: &mut inputs,
+            in_list: false,
+        };
+        all.deserialize(deserializer)?;
+        Ok(Self(inputs))
+    }
+}
+
+/// Adds what it visits to the inputs.
+struct InputVisitor<'a> {
+    inputs: &'a mut Vec<Input>,
+    in_list: bool,
+}
+
+const TOKEN_IDS: &str = "`input` has token ids. Send the text: the server finds its tokens";
+
+impl<'de> DeserializeSeed<'de> for InputVisitor<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for InputVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, an image as a data: URL, an object with `text`, `image` or `image_url`, or a list of them")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.inputs.push(Input::Plain(text.to_owned()));
+        Ok(())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<(), E> {
+        self.inputs.push(Input::Plain(text));
+        Ok(())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
+        Err(E::custom(TOKEN_IDS))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        if self.in_list {
+            // A list of lists has token ids, or is a mistake that the elements show.
+            let first = list.next_element::<IgnoredNumber>()?;
+            let reason = match first {
+                Some(_) => TOKEN_IDS,
+                None => "`input` has an empty list in a list",
+            };
+            return Err(A::Error::custom(reason));
+        }
+        let inputs = self.inputs;
+        loop {
+            let next = InputVisitor {
+                inputs: &mut *inputs,
+                in_list: true,
+            };
+            if list.next_element_seed(next)?.is_none() {
+                return Ok(());
+            }
+            if inputs.len() > MAX_INPUTS {
+                let reason = format!("`input` has more than {MAX_INPUTS} elements. Send fewer at once");
+                return Err(A::Error::custom(reason));
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let index = self.inputs.len();
+        let mut found = None;
+        while let Some(key) = map.next_key::<String>()? {
+            let input = match key.as_str() {
+                "text" => map.next_value::<Option<String>>()?.map(Input::Text),
+                "image" | "image_url" => map
+                    .next_value::<Option<ImageUrl>>()?
+                    .map(|url| Input::Image(url.0)),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    None
+                }
+            };
+            if let Some(input) = input
+                && found.replace(input).is_some()
+            {
+                let reason = format!(
+                    "`input`[{index}] has several of `text`, `image` and `image_url`. Send each by itself"
+                );
+                return Err(A::Error::custom(reason));
+            }
+        }
+        let none = || {
+            A::Error::custom(format!(
+                "`input`[{index}] has none of `text`, `image` and `image_url`"
+            ))
+        };
+        self.inputs.push(found.ok_or_else(none)?);
+        Ok(())
+    }
+}
+
+/// A number whose value does not matter.
+#[derive(Deserialize)]
+struct IgnoredNumber(#[allow(dead_code, reason = "only its type is checked")] f64);
+
+/// A URL, or an object with a `url`, as OpenAI's `image_url`.
+struct ImageUrl(String);
+
+impl<'de> Deserialize<'de> for ImageUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct UrlVisitor;
+
+        impl<'de> Visitor<'de> for UrlVisitor {
+            type Value = ImageUrl;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a data: URL, base64, or an object with `url`")
+            }
+
+            fn visit_str<E>(self, url: &str) -> Result<ImageUrl, E> {
+                Ok(ImageUrl(url.to_owned()))
+            }
+
+            fn visit_string<E>(self, url: String) -> Result<ImageUrl, E> {
+                Ok(ImageUrl(url))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ImageUrl, A::Error> {
+                let mut url = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "url" => url = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                url.map(ImageUrl).ok_or_else(|| A::Error::missing_field("url"))
+            }
+        }
+
+        deserializer.deserialize_any(UrlVisitor)
+    }
+}
+
+/// The inputs of a request by kind.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Decoded {
+    images: Vec<Bytes>,
+    texts: Vec<Bytes>,
+    /// For each input, true if it is a text.
+    is_text: Vec<bool>,
+}
+
+/// A response's body. A [`Value`] instead would print each f32 with the digits of an f64.
+#[derive(Serialize)]
+struct Body<'a> {
+    data: Vec<Embedding>,
+    model: &'a str,
+    object: &'static str,
+    /// Indices of the inputs whose end was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    truncated: Vec<usize>,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    embedding: Vector,
+    index: usize,
+    object: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+impl Request {
+    /// Checks the request against the model, and tells its texts from its images.
+    pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
+        let width = model.outputs.embedding;
+        if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
+            let reason = format!(
+                "`dimensions`: embeddings of `{}` have {width}, and cannot be shortened",
+                model.name
+            );
+            return Err(Failure::invalid(reason));
+        }
+        if self.inputs.is_empty() {
+            return Err(Failure::invalid("`input` is empty"));
+        }
+        self.decode_inputs(model.inputs.no_texts.as_deref())
+    }
+
+    /// `no_texts` is why the model takes no texts, if it takes none.
+    pub(super) fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
+        let mut decoded = Decoded::default();
+        for (index, input) in self.inputs.iter().enumerate() {
+            let wrong = |reason: String| Failure::invalid(format!("`input`[{index}] {reason}"));
+            let (text, image) = match input {
+                Input::Plain(text) if is_data_url(text) || is_url(text) || is_image(text.as_bytes()) => {
+                    (None, Some(text))
+                }
+                Input::Plain(text) | Input::Text(text) => (Some(text), None),
+                Input::Image(image) => (None, Some(image)),
+            };
+            if let Some(image) = image {
+                decoded.images.push(decode_base64(image).map_err(wrong)?);
+            }
+            if let Some(text) = text {
+                if let Some(reason) = no_texts {
+                    return Err(wrong(format!(
+                        "is a text, but {reason}. Send images as data: URLs"
+                    )));
+                }
+                decoded.texts.push(Bytes::from(text.clone()));
+            }
+            decoded.is_text.push(text.is_some());
+        }
+        Ok(decoded)
+    }
+
+    /// The inference of the images or texts, if there are any.
+    fn infer(&self, name: &str, elements: Vec<Bytes>) -> Option<InferRequest> {
+        if elements.is_empty() {
+            return None;
+        }
+        Some(InferRequest {
+            model: self.model.clone(),
+            parameters: self.parameters.clone().into(),
+            inputs: vec![InputTensor {
+                name: name.into(),
+                datatype: "BYTES".into(),
+                shape: vec![elements.len() as i64],
+                parameters: Parameters::default(),
+                data: Data::Bytes(elements),
+            }],
+            outputs: vec![RequestedOutput {
+                name: "embedding".into(),
+                ..RequestedOutput::default()
+            }],
+            ..InferRequest::default()
+        })
+    }
+
+    /// Embeds the inputs, and returns the response's body.
+    pub(super) async fn run(
+        self,
+        service: &Service,
+        call: Call,
+        decoded: Decoded,
+    ) -> Result<String, Failure> {
+        let Decoded {
+            images,
+            texts,
+            is_text,
+        } = decoded;
+        let infer = async |request: Option<InferRequest>| match request {
+            Some(request) => service.infer(call.clone(), request).await.map(Some),
+            None => Ok(None),
+        };
+        let images = self.infer(IMAGE, images);
+        let texts = self.infer(TEXT, texts);
+        let (images, texts) = tokio::try_join!(infer(images), infer(texts))?;
+        self.write(images.as_ref(), texts.as_ref(), &is_text)
+    }
+
+    fn write(
+        &self,
+        images: Option<&InferResponse>,
+        texts: Option<&InferResponse>,
+        is_text: &[bool],
+    ) -> Result<String, Failure> {
+        let (mut of_images, mut of_texts) = (rows(images)?, rows(texts)?);
+        let mut data = Vec::with_capacity(is_text.len());
+        for (index, is_text) in is_text.iter().enumerate() {
+            let rows = if *is_text { &mut of_texts } else { &mut of_images };
+            let row = rows.next();
+            let row =
+                row.ok_or_else(|| Failure::new(Kind::Internal, format!("input {index} has no embedding")))?;
+            let mut row = row.to_vec();
+            if self.normalized {
+                normalize(&mut row);
+            }
+            let embedding = if self.base64 {
+                Vector::Base64(encode_base64(bytemuck::cast_slice(&row)))
+            } else {
+                Vector::Float(row)
+            };
+            data.push(Embedding {
+                embedding,
+                index,
+                object: "embedding",
+            });
+        }
+        // Images have no tokens.
+        let tokens = texts.map_or(0, |texts| texts.text_tokens);
+        let cut = texts.map(|texts| texts.truncated.as_slice()).unwrap_or_default();
+        let inputs = is_text.iter().enumerate().filter(|(_, is_text)| **is_text);
+        let inputs: Vec<usize> = inputs.map(|(index, _)| index).collect();
+        let body = Body {
+            data,
+            model: &self.model,
+            object: "list",
+            truncated: cut.iter().filter_map(|&text| inputs.get(text).copied()).collect(),
+            usage: Usage {
+                prompt_tokens: tokens,
+                total_tokens: tokens,
+            },
+        };
+        serde_json::to_string(&body).map_err(|error| Failure::new(Kind::Internal, error.to_string()))
+    }
+}
+
+/// The embeddings of a response, one after the other.
+fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>, Failure> {
+    let wrong = || Failure::new(Kind::Internal, "the embedding is not a matrix");
+    let (values, width): (&[f32], usize) = match response {
+        None => (&[], 1),
+        Some(response) => match response.outputs.first() {
+            Some(output) => match (&output.data, &output.shape[..]) {
+                (OutputData::Fp32(values), &[_, width]) => (values, width.max(1)),
+                _ => return Err(wrong()),
+            },
+            None => return Err(wrong()),
+        },
+    };
+    Ok(values.chunks(width))
+}
+
+#[cfg(test)]
+mod tests;

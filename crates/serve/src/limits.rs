@@ -1,0 +1,248 @@
+//! Limits of the memory and the time that clients can take. A body is read whole before it is parsed: within a size, a time, and the
+//! memory of its client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+
+use super::failure::{Failure, Kind};
+use super::memory::{Account, Buffer, Charge};
+use super::metrics::Metrics;
+use hipvit::image::Limits;
+
+/// Limits on what clients may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerLimits {
+    /// Maximum bytes of a request's body.
+    pub body: usize,
+    /// Maximum bytes that requests and answers take together: bodies as they come, what they are decoded to, and answers until they
+    /// are read. One client takes at most half of it.
+    pub all_bodies: usize,
+    /// Maximum number of connections.
+    pub connections: usize,
+    /// The time in which a client must send the head of a request, and in which a connection must bring the first authorised one.
+    pub header_time: Duration,
+    /// The time after which a connection without an open request is closed.
+    pub idle_time: Duration,
+    /// The time in which a client must send the body of a request, and in which it must take each 64 KiB of an answer.
+    pub body_time: Duration,
+    /// The time after which a request is given up, if the client does not ask for a shorter one.
+    pub request_time: Duration,
+    /// Maximum size of an image.
+    pub image: Limits,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body: 64 << 20,
+            all_bodies: 1 << 30,
+            connections: 1024,
+            header_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            body_time: Duration::from_secs(30),
+            request_time: Duration::from_secs(30),
+            image: Limits {
+                // 64 megapixels: 200 MB for each thread that decodes.
+                max_pixels: 1 << 26,
+                ..Limits::default()
+            },
+        }
+    }
+}
+
+/// Bytes of all calls that need no token.
+const OPEN_MEMORY: usize = 4 << 20;
+
+/// The limits of a server, with the accounts of its memory.
+#[derive(Clone, Debug)]
+pub(super) struct BodyMemory {
+    limits: ServerLimits,
+    account: Account,
+    open_account: Account,
+}
+
+impl BodyMemory {
+    pub(super) fn new(limits: ServerLimits, metrics: Arc<Metrics>) -> Self {
+        Self {
+            limits,
+            account: Account::new(limits.all_bodies, metrics.clone()),
+            open_account: Account::new(OPEN_MEMORY, metrics),
+        }
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The account of calls that need no token: they work while clients have used up the other one.
+    pub(super) fn open_account(&self) -> &Account {
+        &self.open_account
+    }
+
+    pub(super) fn limits(&self) -> &ServerLimits {
+        &self.limits
+    }
+
+    pub(super) fn too_large(most: usize) -> Failure {
+        Failure::new(
+            Kind::TooLarge,
+            format!("the body exceeds the limit of {most} bytes"),
+        )
+    }
+
+    pub(super) fn too_slow(&self) -> Failure {
+        let reason = format!("the body took more than {:?}", self.limits.body_time);
+        Failure::new(Kind::SlowClient, reason)
+    }
+
+    /// Reads a body of at most `most` bytes, whose length the client says is `length`. Memory is charged as it comes.
+    pub(super) async fn read(
+        &self,
+        mut body: Body,
+        length: Option<u64>,
+        most: usize,
+        charge: &Charge,
+    ) -> Result<Bytes, Failure> {
+        let length = match length.map(usize::try_from) {
+            None => None,
+            Some(Ok(length)) if length <= most => Some(length),
+            Some(_) => return Err(Self::too_large(most)),
+        };
+        let read = async {
+            let mut all = Buffer::new(charge.clone());
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|e| Failure::invalid(format!("the body cannot be read: {e}")))?;
+                let Ok(data) = frame.into_data() else { continue };
+                if all.len() + data.len() > most {
+                    return Err(Self::too_large(most));
+                }
+                all.push(&data, length)?;
+            }
+            Ok(all.finish())
+        };
+        match tokio::time::timeout(self.limits.body_time, read).await {
+            Ok(bytes) => bytes,
+            Err(_) => Err(self.too_slow()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body_util::Full;
+    use hyper::body::Frame;
+
+    use super::*;
+    use crate::block_on;
+
+    const KIB: usize = 1024;
+
+    fn bodies(body: usize, all_bodies: usize) -> BodyMemory {
+        let limits = ServerLimits {
+            body,
+            all_bodies,
+            ..ServerLimits::default()
+        };
+        BodyMemory::new(limits, Metrics::new())
+    }
+
+    fn body(bytes: usize) -> Body {
+        Body::new(Full::new(Bytes::from(vec![7; bytes])))
+    }
+
+    /// Sends nothing and does not end.
+    struct Silent;
+
+    impl hyper::body::Body for Silent {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn a_body_within_its_limit_is_read() {
+        block_on(async {
+            let bodies = bodies(5000, 100 * KIB);
+            for length in [Some(5000), None] {
+                let charge = bodies.account().charge(None);
+                let bytes = bodies.read(body(5000), length, 5000, &charge).await.unwrap();
+                drop(charge);
+                assert_eq!((bytes.len(), bodies.account().used()), (5000, 5000));
+                // An image that is a part of the body keeps it.
+                let part = bytes.slice(10..20);
+                drop(bytes);
+                assert_eq!(bodies.account().used(), 5000);
+                drop(part);
+                assert_eq!(bodies.account().used(), 0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_body_beyond_its_limit_is_not() {
+        block_on(async {
+            let bodies = bodies(5000, 100 * KIB);
+            for (length, bytes) in [
+                (Some(5001), 0),
+                (Some(u64::MAX), 0),
+                (None, 5001),
+                (Some(10), 5001),
+            ] {
+                let charge = bodies.account().charge(None);
+                let failure = bodies.read(body(bytes), length, 5000, &charge).await.unwrap_err();
+                assert_eq!(failure.kind(), Kind::TooLarge, "{length:?}");
+            }
+            assert_eq!(bodies.account().used(), 0);
+        });
+    }
+
+    #[test]
+    fn a_body_that_is_announced_and_does_not_come_takes_no_memory() {
+        block_on(async {
+            let mut bodies = bodies(64 * KIB, 64 * KIB);
+            bodies.limits.body_time = Duration::from_millis(50);
+            let account = bodies.account();
+            let charge = account.charge(None);
+            let failure = bodies
+                .read(Body::new(Silent), Some(64 << 10), 64 * KIB, &charge)
+                .await;
+            assert_eq!(failure.unwrap_err().kind(), Kind::SlowClient);
+            assert_eq!(account.used(), 0);
+            // What comes counts, and its client's share is the most.
+            let held = account.charge(None);
+            let _first = bodies.read(body(20 * KIB), None, 64 * KIB, &held).await.unwrap();
+            let charge = account.charge(None);
+            let shed = bodies.read(body(20 * KIB), None, 64 * KIB, &charge).await;
+            assert!(matches!(shed.unwrap_err().kind(), Kind::Overloaded(_)));
+        });
+    }
+
+    #[test]
+    fn a_body_that_never_ends_times_out() {
+        block_on(async {
+            let mut bodies = bodies(5000, 100 * KIB);
+            bodies.limits.body_time = Duration::from_millis(1);
+            let charge = bodies.account().charge(None);
+            let failure = bodies
+                .read(Body::new(Silent), None, 5000, &charge)
+                .await
+                .unwrap_err();
+            assert_eq!(failure.kind(), Kind::SlowClient);
+        });
+    }
+}

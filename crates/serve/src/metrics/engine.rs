@@ -1,0 +1,127 @@
+//! What one engine of a model adds to the metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+
+/// What an engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    Images,
+    Texts,
+    Explanations,
+}
+
+/// The metrics of one engine of a model.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineMetrics {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) model: Arc<str>,
+    pub(super) runs: Runs,
+    pub(super) statistics: Arc<Statistics>,
+    /// A moving average of the time of a batch over its images.
+    pub(super) image_nanoseconds: Arc<AtomicU64>,
+}
+
+impl EngineMetrics {
+    fn by_model(&self) -> ByModel {
+        ByModel {
+            model: self.model.clone(),
+        }
+    }
+
+    pub(crate) fn stage(&self, stage: Stage, time: Duration) {
+        let labels = ByStage {
+            model: self.model.clone(),
+            stage,
+        };
+        let histogram = self.metrics.stages.get_or_create(&labels);
+        histogram.observe(time.as_secs_f64());
+    }
+
+    /// Counts a batch that took `time`, whose longest preparation took `prepared`.
+    pub(crate) fn batch(&self, images: usize, prepared: Duration, time: Duration, times: Option<RunTimes>) {
+        let labels = self.by_model();
+        match self.runs {
+            Runs::Explanations => self.stage(Stage::Explain, time),
+            Runs::Images => drop(self.metrics.images.get_or_create(&labels).inc_by(images as u64)),
+            Runs::Texts => drop(self.metrics.texts.get_or_create(&labels).inc_by(images as u64)),
+        }
+        if self.runs != Runs::Explanations {
+            let sizes = self.metrics.batch_sizes.get_or_create(&labels);
+            sizes.observe(images as f64);
+            let output = times.map_or(Duration::ZERO, |times| times.copy_out);
+            let parts = Parts {
+                queue: Duration::ZERO,
+                input: prepared,
+                infer: time.saturating_sub(output),
+                output,
+            };
+            self.statistics.batch(images, parts);
+        }
+        if let Some(RunTimes { copy, compute, .. }) = times {
+            self.stage(Stage::Copy, copy);
+            self.stage(Stage::Compute, compute);
+        }
+        let each = time.as_nanos() as u64 / images.max(1) as u64;
+        let before = self.image_nanoseconds.load(Ordering::Relaxed);
+        let average = match before {
+            0 => each,
+            _ => (7 * before + each) / 8,
+        };
+        self.image_nanoseconds.store(average, Ordering::Relaxed);
+    }
+
+    /// What the engine runs, for messages.
+    pub(crate) fn what(&self) -> &'static str {
+        match self.runs {
+            Runs::Texts => "texts",
+            Runs::Images | Runs::Explanations => "images",
+        }
+    }
+
+    /// The recent time per image; 0 before the first batch.
+    pub(crate) fn seconds_per_image(&self) -> f64 {
+        self.image_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
+    }
+
+    pub(crate) fn shed(&self, priority: Priority, images: usize) {
+        let labels = ByPriority {
+            model: self.model.clone(),
+            priority: priority.label(),
+        };
+        self.metrics.shed.get_or_create(&labels).inc_by(images as u64);
+    }
+
+    pub(crate) fn dropped(&self, images: usize) {
+        if images > 0 {
+            let dropped = self.metrics.dropped.get_or_create(&self.by_model());
+            dropped.inc_by(images as u64);
+        }
+    }
+
+    pub(crate) fn retried(&self, images: usize) {
+        if images > 0 {
+            let retried = self.metrics.retried.get_or_create(&self.by_model());
+            retried.inc_by(images as u64);
+        }
+    }
+
+    pub(crate) fn lost(&self, device: &str) {
+        let labels = ByDevice {
+            model: self.model.clone(),
+            device: device.to_owned(),
+        };
+        self.metrics.lost.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn restarted(&self, device: &str) {
+        let labels = ByDevice {
+            model: self.model.clone(),
+            device: device.to_owned(),
+        };
+        self.metrics.restarted.get_or_create(&labels).inc();
+    }
+}

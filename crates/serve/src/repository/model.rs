@@ -1,0 +1,89 @@
+//! A model that is loaded: what it takes and gives, and the engines that run it.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use crate::protocol::outputs::Outputs;
+use crate::protocol::tensors::Inputs;
+use crate::scheduler::Engine;
+use crate::statistics::Statistics;
+use hipvit::zero_shot::Similarity;
+
+/// A loaded version of a model.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) version: u64,
+    /// The library that wrote it.
+    pub(crate) platform: String,
+    pub(crate) inputs: Inputs,
+    pub(crate) outputs: Outputs,
+    /// When it was loaded.
+    pub(crate) loaded: SystemTime,
+    pub(crate) statistics: Arc<Statistics>,
+    pub(super) images: Engine,
+    pub(super) values: Option<Engine>,
+    pub(super) explanations: Option<Engine>,
+    pub(super) texts: Option<Texts>,
+}
+
+/// A model's text tower.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    pub(crate) engine: Engine,
+    pub(crate) similarity: Similarity,
+    /// Maximum number of tokens of a text.
+    pub(crate) context: usize,
+}
+
+impl Model {
+    /// The engine for images, or the one for normalised values.
+    pub(crate) fn engine(&self, values: bool) -> &Engine {
+        match &self.values {
+            Some(engine) if values => engine,
+            _ => &self.images,
+        }
+    }
+
+    /// The engine that explains, if the server offers it.
+    pub(crate) fn explanations(&self) -> Option<&Engine> {
+        self.explanations.as_ref()
+    }
+
+    /// The text tower, if the model has one.
+    pub(crate) fn texts(&self) -> Option<&Texts> {
+        self.texts.as_ref()
+    }
+
+    /// The engines that run the model.
+    pub(crate) fn engines(&self) -> impl Iterator<Item = &Engine> {
+        let texts = self.texts.as_ref().map(|texts| &texts.engine);
+        std::iter::once(&self.images).chain(&self.values).chain(texts)
+    }
+
+    /// The device of each instance.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
+        self.images.instances().map(|(device, _)| device.to_owned())
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.engines().all(Engine::is_ready)
+    }
+
+    /// Returns why the model runs nothing. `None` if it runs.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.engines().find_map(Engine::fault)
+    }
+
+    /// Admits nothing more.
+    pub(super) fn close(&self) {
+        let engines = self.engines().chain(&self.explanations);
+        engines.for_each(Engine::close);
+    }
+
+    /// Waits until what was admitted has run, after [`close`](Self::close). Returns false if something still runs at `deadline`.
+    pub(super) fn join(&self, deadline: Instant) -> bool {
+        let mut engines = self.engines().chain(&self.explanations);
+        engines.all(|engine| engine.join(deadline))
+    }
+}

@@ -1,0 +1,471 @@
+//! What runs batches: a session, or what a test puts in its place.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+
+use super::request::{BatchResults, Content, Prepared, TextResults};
+use super::turns::Turns;
+use hipvit::error::{Error, Result};
+use hipvit::exec::{Executor, RunFeed, Submission};
+use hipvit::hip;
+use hipvit::image::{Cancellation, Limits, Permit, RgbImage, decode_unless};
+use hipvit::model::Tokenizer;
+use hipvit::outputs::Outputs;
+use hipvit::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
+use hipvit::timing::{Phase, Timing};
+use hipvit_explain::Explainer;
+
+/// On a GPU events in its streams take time: one batch of so many is timed.
+const TIMED: u32 = 32;
+
+/// The times of the preparation of one image.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PrepareTimes {
+    pub(crate) decode: Option<Duration>,
+    pub(crate) resize: Option<Duration>,
+    pub(crate) tokenize: Option<Duration>,
+}
+
+/// The times of a batch on its device, where they were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunTimes {
+    /// To the device and back.
+    pub(crate) copy: Duration,
+    /// Back from the device; part of `copy`.
+    pub(crate) copy_out: Duration,
+    pub(crate) compute: Duration,
+}
+
+/// How an image is prepared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Preparation<'a> {
+    pub(crate) limits: &'a Limits,
+    /// Cancels once the client has left or its deadline has passed.
+    pub(crate) cancellation: Cancellation<'a>,
+}
+
+/// One loaded copy of a model. Several threads may run batches on it at once.
+pub(crate) trait Backend: Send + Sync {
+    /// Decodes and resizes one image; `name` stands for it in errors.
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        how: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared>;
+
+    /// Runs a batch; `number` counts the batches of the calling thread.
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)>;
+
+    /// Returns why a row of the results is not given to its client; the other rows are.
+    fn refused(&self, _results: &BatchResults, _row: usize) -> Option<String> {
+        None
+    }
+
+    /// Whether the device still works.
+    fn check(&self) -> Result<()>;
+
+    /// The names of its devices: `cpu`, `hip:0`, `hip:0,1`.
+    fn device(&self) -> String;
+
+    /// How many threads should run batches: more than one where copies and computation overlap, or stages of a pipeline.
+    fn concurrency(&self) -> usize;
+
+    /// How many batches it computes at once.
+    fn computes(&self) -> usize {
+        1
+    }
+
+    /// Its GPUs.
+    fn gpus(&self) -> Vec<hip::Device> {
+        Vec::new()
+    }
+}
+
+/// Decodes an image, and returns it with the permit for the memory of its pixels.
+fn decode_timed(
+    name: &str,
+    bytes: &[u8],
+    how: Preparation<'_>,
+    times: &mut PrepareTimes,
+) -> Result<(RgbImage, Option<Permit>)> {
+    let start = Instant::now();
+    let decoded = decode_unless(name, bytes, how.limits.into(), Vec::new(), how.cancellation)?;
+    times.decode = Some(start.elapsed());
+    Ok(decoded)
+}
+
+/// A session that takes pixels, or one that takes normalised values.
+pub(crate) struct SessionBackend {
+    session: Session,
+    values: bool,
+    /// Of those that are divided among the same GPUs.
+    turns: Arc<Turns>,
+    /// Its number there.
+    number: u64,
+    /// Read while a batch runs, written by one that must run alone.
+    runs: RwLock<()>,
+}
+
+impl SessionBackend {
+    /// `turns` is that of all sessions on the same devices.
+    pub(crate) fn new(session: Session, values: bool, turns: Arc<Turns>) -> Self {
+        Self {
+            session,
+            values,
+            number: turns.join(),
+            turns,
+            runs: RwLock::default(),
+        }
+    }
+
+    /// Runs the smallest and the largest batch, so that no request waits for what is made on first use.
+    pub(crate) fn warm_up(&self) -> Result<()> {
+        self.run_black(1)?;
+        self.run_black(self.session.batch())
+    }
+
+    /// Runs a batch of black images.
+    fn run_black(&self, images: usize) -> Result<()> {
+        let [height, width] = self.session.info().image_size;
+        let each = 3 * height * width;
+        let image = if self.values {
+            Prepared::Values(vec![0.0; each])
+        } else {
+            Prepared::Pixels(vec![0; each])
+        };
+        self.run_in_memory(&vec![image; images], None).map(drop)
+    }
+
+    /// Whether its GPUs wait for each other within a run.
+    fn sums(&self) -> bool {
+        self.session.degrees().tensor > 1
+    }
+
+    fn is_gpu(&self) -> bool {
+        matches!(self.session.device(), Device::Hip(_))
+    }
+
+    /// Runs pixels by way of memory that a GPU copies from.
+    fn run_pixels(&self, pixels: &[&[u8]], timing: Option<&mut Timing>) -> Result<Outputs> {
+        let session = &self.session;
+        let mut staging = session.stage(pixels.len(), session.batch())?;
+        let memory: &mut [u8] = &mut staging;
+        for (slot, image) in memory.chunks_exact_mut(session.image_bytes()).zip(pixels) {
+            slot.copy_from_slice(image);
+        }
+        let how = Submission {
+            timed: timing.is_some(),
+            // The thread leaves its core to those that decode.
+            sleeps: true,
+            ..Submission::default()
+        };
+        let run = session.submit(RunFeed::Staged(staging), pixels.len(), how, Err)?;
+        session.finish(run, timing)
+    }
+
+    fn run_batch(&self, batch: &[Prepared], timing: Option<&mut Timing>) -> Result<Outputs> {
+        let mixed = || Error::argument("batch", "mixes pixels, images and values");
+        match batch.first() {
+            Some(Prepared::Pixels(_)) => {
+                let pixels = batch.iter().map(|image| match image {
+                    Prepared::Pixels(pixels) => Some(pixels.as_slice()),
+                    _ => None,
+                });
+                self.run_pixels(&pixels.collect::<Option<Vec<_>>>().ok_or_else(mixed)?, timing)
+            }
+            Some(Prepared::Image(..)) => {
+                let images = batch.iter().map(|image| match image {
+                    Prepared::Image(image, _) => Some(image),
+                    _ => None,
+                });
+                let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
+                self.session
+                    .run_unchecked(RunInput::Images(images), options(timing))
+            }
+            Some(Prepared::ToExplain(..)) => Err(Error::argument("batch", "is to be explained")),
+            Some(Prepared::Text(_)) => Err(Error::argument("batch", "has texts for images")),
+            Some(Prepared::Values(_)) | None => {
+                let values = batch.iter().map(|image| match image {
+                    Prepared::Values(values) => Some(values.as_slice()),
+                    _ => None,
+                });
+                let values = values.collect::<Option<Vec<&[f32]>>>().ok_or_else(mixed)?;
+                self.session
+                    .run_unchecked(RunInput::Values(&values.concat()), options(timing))
+            }
+        }
+    }
+
+    /// As [`run_batch`](Self::run_batch); where the device has no memory for what runs at once, alone.
+    fn run_in_memory(&self, batch: &[Prepared], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        let _turn = self.sums().then(|| self.turns.take(self.number));
+        {
+            let _with_others = self.runs.read();
+            match self.run_batch(batch, timing.as_deref_mut()) {
+                Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {}
+                outputs => return outputs,
+            }
+        }
+        let _alone = self.runs.write();
+        self.run_batch(batch, timing)
+    }
+}
+
+fn options(timing: Option<&mut Timing>) -> RunOptions<'_> {
+    match timing {
+        Some(timing) => RunOptions::new().timing(timing),
+        None => RunOptions::new(),
+    }
+}
+
+impl Backend for SessionBackend {
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        how: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
+        let (image, permit) = match content {
+            Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
+            // The request counts for it.
+            Content::Decoded(image) => (image, None),
+            Content::Values(values) => return Ok(Prepared::Values(values)),
+            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
+            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
+        };
+        if self.session.resize() == ResizeOn::Device {
+            self.session.preprocess().check(&image)?;
+            // Batches run whatever is ready, so an image that keeps its permit never waits for one that waits for a permit.
+            return Ok(Prepared::Image(image, permit.map(Arc::new)));
+        }
+        let start = Instant::now();
+        let pixels = self.session.preprocess().apply(&image)?.data;
+        times.resize = Some(start.elapsed());
+        Ok(Prepared::Pixels(pixels))
+    }
+
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)> {
+        if self.is_gpu() && !number.is_multiple_of(TIMED) {
+            let outputs = self.run_in_memory(batch, None)?;
+            return Ok((BatchResults::Outputs(Box::new(outputs)), None));
+        }
+        let mut timing = Timing::default();
+        let outputs = self.run_in_memory(batch, Some(&mut timing))?;
+        let mut times = RunTimes {
+            copy: Duration::ZERO,
+            copy_out: Duration::ZERO,
+            compute: Duration::ZERO,
+        };
+        for (phase, time) in timing.phases() {
+            match phase {
+                Phase::Stage | Phase::CopyIn => times.copy += time,
+                Phase::CopyOut => {
+                    times.copy += time;
+                    times.copy_out += time;
+                }
+                _ => times.compute += time,
+            }
+        }
+        Ok((BatchResults::Outputs(Box::new(outputs)), Some(times)))
+    }
+
+    fn refused(&self, results: &BatchResults, row: usize) -> Option<String> {
+        match results {
+            BatchResults::Outputs(outputs) if self.session.is_strict() => {
+                outputs.image(row).non_finite().map(|wrong| wrong.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.run_black(1)
+    }
+
+    fn device(&self) -> String {
+        self.session.devices().to_string()
+    }
+
+    fn concurrency(&self) -> usize {
+        if self.is_gpu() {
+            self.session.batches_in_flight()
+        } else {
+            1
+        }
+    }
+
+    fn computes(&self) -> usize {
+        let Degrees { data, pipeline, .. } = self.session.degrees();
+        data * pipeline
+    }
+
+    fn gpus(&self) -> Vec<hip::Device> {
+        let executors = self.session.executors().iter();
+        executors.flat_map(Executor::devices).collect()
+    }
+}
+
+/// A model that explains, on the host.
+pub(crate) struct ExplainerBackend(pub(crate) Explainer);
+
+impl Backend for ExplainerBackend {
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        how: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
+        let Content::ToExplain(content, options) = content else {
+            return Err(Error::argument("content", "is not to be explained"));
+        };
+        let (image, _permit) = match *content {
+            Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
+            Content::Decoded(image) => (image, None),
+            Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
+            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
+            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
+        };
+        let start = Instant::now();
+        let (_, values) = self.0.pixel_values(&image)?;
+        times.resize = Some(start.elapsed());
+        Ok(Prepared::ToExplain(values, options))
+    }
+
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
+        let explain = |prepared: &Prepared| match prepared {
+            Prepared::ToExplain(values, options) => {
+                let (_, attribution) = self.0.attribute(values, options)?;
+                Ok(attribution.by_pixel().mapv(|part| part as f32))
+            }
+            _ => Err(Error::argument("batch", "is not to be explained")),
+        };
+        let explanations = batch.iter().map(explain).collect::<Result<_>>()?;
+        Ok((BatchResults::Explanations(explanations), None))
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn device(&self) -> String {
+        "cpu".into()
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+}
+
+/// The text tower of a session.
+pub(crate) struct TextBackend {
+    tokenizer: Tokenizer,
+    encoder: TextEncoder,
+    device: String,
+}
+
+impl TextBackend {
+    /// Loads the text tower of a session, and runs it once.
+    pub(crate) fn new(session: &Session) -> Result<Self> {
+        let tokenizer = session.text_tower()?.tokenizer()?;
+        let encoder = TextEncoder::new(session)?;
+        let device = match encoder.gpu() {
+            Some(gpu) => Device::Hip(gpu.ordinal()),
+            None => Device::Cpu,
+        };
+        let backend = Self {
+            tokenizer,
+            encoder,
+            device: device.to_string(),
+        };
+        backend.check()?;
+        Ok(backend)
+    }
+}
+
+impl Backend for TextBackend {
+    fn prepare(
+        &self,
+        _: &str,
+        content: Content,
+        _: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
+        let Content::Text(text) = content else {
+            return Err(Error::argument("content", "is not a text"));
+        };
+        let start = Instant::now();
+        let tokens = self.tokenizer.encode(&text)?;
+        times.tokenize = Some(start.elapsed());
+        Ok(Prepared::Text(tokens))
+    }
+
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
+        let tokens = batch.iter().map(|prepared| match prepared {
+            Prepared::Text(tokens) => Ok(tokens),
+            _ => Err(Error::argument("batch", "has images for texts")),
+        });
+        let tokens = tokens.collect::<Result<Vec<_>>>()?;
+        let ids: Vec<&[u32]> = tokens.iter().map(|tokens| tokens.ids.as_slice()).collect();
+        let results = TextResults {
+            embeddings: self.encoder.embed(&ids)?,
+            tokens: tokens
+                .iter()
+                .map(|tokens| (tokens.ids.len(), tokens.truncated))
+                .collect(),
+        };
+        Ok((BatchResults::Texts(results), None))
+    }
+
+    fn check(&self) -> Result<()> {
+        let tokens = self.tokenizer.encode("a photo")?;
+        self.encoder.embed(&[&tokens.ids]).map(drop)
+    }
+
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+
+    fn gpus(&self) -> Vec<hip::Device> {
+        self.encoder.gpu().cloned().into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image that waits for its batch keeps what its pixels take of the memory for decoding, and no more.
+    #[test]
+    fn a_decoded_image_keeps_its_permit() {
+        let file = include_bytes!("../../../../assets/samples/1.png");
+        let limits = Limits::default();
+        let how = Preparation {
+            limits: &limits,
+            cancellation: Cancellation::never(),
+        };
+        let (image, permit) = decode_timed("x", file, how, &mut PrepareTimes::default()).unwrap();
+        // Its pixels, and what resizing takes.
+        assert_eq!(
+            permit.as_ref().map(Permit::bytes),
+            Some(image.data.len() as u64 + 64 * (image.width + image.height) as u64)
+        );
+        let prepared = Prepared::Image(image, permit.map(Arc::new));
+        let Prepared::Image(_, Some(permit)) = &prepared else {
+            panic!()
+        };
+        let kept = Arc::downgrade(permit);
+        assert!(kept.upgrade().is_some());
+        drop(prepared);
+        assert!(kept.upgrade().is_none());
+    }
+}

@@ -1,0 +1,466 @@
+//! From admitted images to results. An image waits for a thread that decodes it, then in the queue of its model, from which the
+//! instances of the model take batches whenever they are free: so the least loaded device takes the next batch, and while one
+//! batch runs, the next one forms.
+//!
+//! Everything here is plain threads; only the channel of the answer is one that an async task can wait for.
+
+mod backend;
+mod decode;
+mod fair;
+mod instance;
+mod queue;
+mod request;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod turns;
+mod worker;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend, TextBackend};
+use self::backend::{Preparation, PrepareTimes};
+pub(crate) use self::decode::Decoders;
+use self::instance::Instance;
+pub use self::queue::Priority;
+pub(crate) use self::queue::{BatchRule, Queue};
+#[cfg(test)]
+pub(crate) use self::request::BatchResults;
+pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
+use self::request::{Item, Prepared, Request};
+use self::threads::join_until;
+pub(crate) use self::turns::Turns;
+use super::client::Client;
+use super::failure::{Failure, Kind};
+use super::metrics::EngineMetrics;
+use hipvit::error::{Error, Result};
+use hipvit::hip;
+
+/// Reason why an engine without instances runs nothing.
+const NO_DEVICE: &str = "has no device left that works; load it again";
+
+/// How an engine forms batches and how much it admits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineOptions {
+    pub(crate) batch: BatchRule,
+    /// Images that wait or run at once, at most.
+    pub(crate) capacity: usize,
+    /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
+    pub(crate) backlog: usize,
+    /// Time without the end of a batch after which an instance that runs batches is stalled.
+    pub(crate) stall: Duration,
+}
+
+/// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    decoders: Arc<Decoders>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads of an engine share.
+pub(super) struct Shared {
+    name: String,
+    options: EngineOptions,
+    instances: Vec<Instance>,
+    /// Images that were admitted and are not finished, by priority.
+    admitted: [AtomicUsize; 2],
+    state: Mutex<State>,
+    /// An image is ready, or the engine closes, or an instance is lost.
+    changed: Condvar,
+    metrics: EngineMetrics,
+}
+
+struct State {
+    ready: Queue<Item>,
+    /// Images of each client that were admitted and are not finished.
+    by_client: HashMap<Option<Client>, usize>,
+    closed: bool,
+    /// Threads that have not ended.
+    threads: usize,
+}
+
+/// The queue space of one image, which is free again when this is dropped.
+pub(super) struct Slot {
+    engine: Arc<Shared>,
+    class: usize,
+    client: Option<Client>,
+}
+
+impl Slot {
+    pub(super) fn engine(&self) -> &Arc<Shared> {
+        &self.engine
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.engine.state.lock();
+        if let Entry::Occupied(mut held) = state.by_client.entry(self.client) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+        self.engine.admitted[self.class].fetch_sub(1, Ordering::AcqRel);
+        if self.engine.admitted() == 0 {
+            // Threads of a closed engine wait for the last image.
+            self.engine.changed.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("engine", &self.engine.name).finish()
+    }
+}
+
+/// An answer to wait for. Dropping it abandons the request: what has not run yet is not run.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    request: Arc<Request>,
+    deadline: Instant,
+    reply: oneshot::Receiver<Reply>,
+}
+
+impl Pending {
+    /// Waits until there is an answer or the deadline has passed.
+    pub(crate) async fn wait(mut self) -> Reply {
+        match tokio::time::timeout_at(self.deadline.into(), &mut self.reply).await {
+            Ok(Ok(reply)) => reply,
+            // Items answer when they are dropped, so this does not happen.
+            Ok(Err(_)) => Err(Failure::new(Kind::Internal, "the server lost the request")),
+            Err(_) => Err(Failure::new(
+                Kind::DeadlineExceeded,
+                "the deadline passed before there was a result",
+            )),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.request.abandon();
+    }
+}
+
+impl Engine {
+    /// Starts the threads of each backend. `name` is the model's, for messages.
+    pub(crate) fn start(
+        name: &str,
+        backends: Vec<Arc<dyn Backend>>,
+        options: EngineOptions,
+        decoders: Arc<Decoders>,
+        metrics: EngineMetrics,
+    ) -> Result<Self> {
+        let concurrency: Vec<usize> = backends.iter().map(|backend| backend.concurrency()).collect();
+        let engine = Self {
+            shared: Arc::new(Shared {
+                name: name.to_owned(),
+                options,
+                instances: backends.into_iter().map(Instance::new).collect(),
+                admitted: Default::default(),
+                state: Mutex::new(State {
+                    ready: Queue::new(options.batch),
+                    by_client: HashMap::new(),
+                    closed: false,
+                    threads: 0,
+                }),
+                changed: Condvar::new(),
+                metrics,
+            }),
+            decoders,
+            threads: Mutex::default(),
+        };
+        let instances = engine.shared.instances.iter().zip(concurrency);
+        for (index, (instance, concurrency)) in instances.enumerate() {
+            for thread in 0..concurrency {
+                let shared = engine.shared.clone();
+                engine.shared.state.lock().threads += 1;
+                let spawned = thread::Builder::new()
+                    .name(format!("hipvit-{}-{thread}", instance.device))
+                    .spawn(move || shared.work(index));
+                match spawned {
+                    Ok(thread) => engine.threads.lock().push(thread),
+                    Err(error) => {
+                        engine.shared.state.lock().threads -= 1;
+                        engine.close();
+                        return Err(Error::argument("threads", error));
+                    }
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Admits a request, whole or not at all. `tensor` is the input that the images came in.
+    pub(crate) fn submit(
+        &self,
+        images: Vec<(&'static str, Content)>,
+        terms: Terms,
+    ) -> Result<Pending, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let slots = self.admit(images.len(), &terms)?;
+        let deadline = terms.deadline;
+        let request = Request::new(images.len(), terms, reply);
+        let pending = Pending {
+            request: request.clone(),
+            deadline,
+            reply: answer,
+        };
+        let now = Instant::now();
+        let items = images.into_iter().zip(slots).enumerate();
+        let items = items.map(|(index, (image, slot))| Item::new(&request, index, image, now, slot));
+        let (ready, received): (Vec<Item>, Vec<Item>) =
+            items.partition(|item| matches!(item.stage, request::Stage::Ready(_)));
+        if !received.is_empty() {
+            self.decoders.push(received);
+        }
+        if !ready.is_empty() {
+            self.shared.ready(ready);
+        }
+        Ok(pending)
+    }
+
+    fn admit(&self, images: usize, terms: &Terms) -> Result<Vec<Slot>, Failure> {
+        let shared = &self.shared;
+        let (priority, client) = (terms.priority, terms.client);
+        if images == 0 {
+            let what = shared.metrics.what();
+            return Err(Failure::invalid(format!("the request has no {what}")));
+        }
+        // Bulk requests leave space for interactive ones.
+        let share = |places: usize| match priority {
+            Priority::Interactive => places,
+            Priority::Bulk => places.div_ceil(2),
+        };
+        let capacity = share(shared.options.capacity);
+        if images > capacity {
+            return Err(Failure::invalid(format!(
+                "the request has {images} {}, and the queue (--queue) takes {capacity} of its priority. Send at most {capacity} at once",
+                shared.metrics.what()
+            )));
+        }
+        // Under the lock of the queue, so that a request is admitted before the engine closes or loses its last instance,
+        // or not at all.
+        let mut state = shared.state.lock();
+        if state.closed || state.threads == 0 {
+            return Err(shared.unavailable(state.closed));
+        }
+        let admitted = shared.admitted();
+        let working = shared.computes().max(1);
+        let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
+        // A client that fills the backlog does not take the share of another one, which then waits behind it.
+        let held = state.by_client.get(&client).copied().unwrap_or(0);
+        let clients = state.by_client.len() + usize::from(held == 0);
+        let share = (backlog / clients).max(1);
+        let is_full = admitted >= backlog && held >= share;
+        let has_place = admitted + images <= capacity
+            // A request that takes the whole queue does not take the others' share either.
+            || held + images <= share && admitted + images <= capacity + backlog;
+        if is_full || !has_place {
+            drop(state);
+            shared.give_up_abandoned();
+            shared.metrics.shed(priority, images);
+            let failure = if is_full {
+                format!(
+                    "model `{}` is overloaded: {admitted} {} wait or run, {backlog} are the most",
+                    shared.name,
+                    shared.metrics.what()
+                )
+            } else {
+                format!(
+                    "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
+                    shared.name
+                )
+            };
+            return Err(Failure::new(
+                Kind::Overloaded(shared.retry_after(admitted)),
+                failure,
+            ));
+        }
+        let class = priority as usize;
+        shared.admitted[class].fetch_add(images, Ordering::AcqRel);
+        *state.by_client.entry(client).or_default() += images;
+        drop(state);
+        let slot = || Slot {
+            engine: shared.clone(),
+            class,
+            client,
+        };
+        Ok(std::iter::repeat_with(slot).take(images).collect())
+    }
+
+    /// True if an instance is left to run on, and makes progress.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.fault().is_none()
+    }
+
+    /// Returns why the engine runs nothing. `None` if it runs.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let shared = &self.shared;
+        let state = shared.state.lock();
+        let (closed, threads) = (state.closed, state.threads);
+        drop(state);
+        if closed {
+            return Some("is being unloaded".into());
+        }
+        if threads == 0 || !shared.works() {
+            return Some(NO_DEVICE.into());
+        }
+        let (now, stall) = (Instant::now(), shared.options.stall);
+        let mut working = shared.instances.iter().filter(|instance| instance.is_alive());
+        if !working.all(|instance| instance.is_stalled(now, stall)) {
+            return None;
+        }
+        shared.give_up_abandoned();
+        Some(format!(
+            "runs batches, and none has ended for {stall:?}: a device may hang"
+        ))
+    }
+
+    /// Images that were admitted and are not finished.
+    pub(crate) fn admitted(&self, priority: Priority) -> usize {
+        self.shared.admitted[priority as usize].load(Ordering::Acquire)
+    }
+
+    /// The devices, and whether each still works.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, bool)> {
+        let instances = self.shared.instances.iter();
+        instances.map(|instance| (instance.device.as_str(), instance.is_alive()))
+    }
+
+    /// The GPUs, as far as they still work.
+    pub(crate) fn gpus(&self) -> Vec<hip::Device> {
+        let instances = self.shared.instances.iter();
+        let working = instances.filter_map(|instance| instance.backend.try_read());
+        working
+            .filter_map(|backend| backend.as_ref().map(|backend| backend.gpus()))
+            .flatten()
+            .collect()
+    }
+
+    /// Drops what instances have on lost devices, so that the model can be loaded there again.
+    pub(crate) fn release_lost(&self) {
+        self.shared.instances.iter().for_each(Instance::release_if_lost);
+    }
+
+    /// Admits nothing more. What was admitted is run, then the threads end.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the threads have ended, after [`close`](Self::close): they hold no session any more. Returns false if one
+    /// still runs at `deadline`.
+    pub(crate) fn join(&self, deadline: Instant) -> bool {
+        join_until(&mut self.threads.lock(), deadline)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Gives up images that no client waits for. Instances do that when they take a batch, unless their devices hang.
+    fn give_up_abandoned(&self) {
+        let (now, mut dropped) = (Instant::now(), Vec::new());
+        self.state.lock().ready.remove_abandoned(now, &mut dropped);
+        self.metrics.dropped(dropped.len());
+        dropped.into_iter().for_each(|item| item.give_up(now));
+    }
+
+    /// How many batches the instances that are left compute at once.
+    fn computes(&self) -> usize {
+        let working = self.instances.iter().filter(|instance| instance.is_alive());
+        working.map(|instance| instance.computes).sum()
+    }
+
+    fn admitted(&self) -> usize {
+        self.admitted
+            .iter()
+            .map(|count| count.load(Ordering::Acquire))
+            .sum()
+    }
+
+    fn metrics(&self) -> &EngineMetrics {
+        &self.metrics
+    }
+
+    fn unavailable(&self, closed: bool) -> Failure {
+        let reason = if closed { "is being unloaded" } else { NO_DEVICE };
+        Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
+    }
+
+    /// About the time in which the images that are admitted will have run, in whole seconds as HTTP has it.
+    fn retry_after(&self, admitted: usize) -> Duration {
+        let seconds = self.metrics.seconds_per_image() * admitted as f64;
+        Duration::from_secs((seconds.ceil() as u64).clamp(1, 60))
+    }
+
+    /// Decodes and resizes an image on the calling thread, unless no instance is left.
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        how: Preparation<'_>,
+        times: &mut PrepareTimes,
+    ) -> Option<Result<Prepared>> {
+        // Preparing is work of the host alone, the same for each instance.
+        let mut instances = self
+            .instances
+            .iter()
+            .filter_map(|instance| instance.backend.try_read());
+        let instance = instances.find(|backend| backend.is_some())?;
+        let backend = instance.as_ref()?;
+        let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, how, times)));
+        Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
+    }
+
+    /// Whether an instance's device works, as far as is known. The threads of one that is lost end a little later.
+    fn works(&self) -> bool {
+        self.instances.iter().any(Instance::is_alive)
+    }
+
+    /// Queues images that are ready to run; fails them if no instance is left.
+    fn ready(&self, items: Vec<Item>) {
+        let mut state = self.state.lock();
+        if state.threads == 0 {
+            let closed = state.closed;
+            drop(state);
+            for item in items {
+                item.finish(Err(self.unavailable(closed)));
+            }
+            return;
+        }
+        let now = Instant::now();
+        for item in items {
+            state.ready.push(item, now);
+        }
+        drop(state);
+        // All: one may wait for a batch to fill, and others for any image.
+        self.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("model", &self.shared.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,366 @@
+//! A request on its way: its images wait, are decoded and run each on its own, and the last one answers it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use ndarray::{Array2, ArrayView1, ArrayView2};
+use opentelemetry::KeyValue;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::Slot;
+use super::fair::{Source, Sourced};
+use super::queue::{Priority, Waiting};
+use crate::client::Client;
+use crate::failure::{Failure, Kind};
+use crate::memory::Charge;
+use crate::metrics::Stage as Measured;
+use crate::statistics::Parts;
+use crate::traces::Trace;
+use hipvit::image::{Permit, RgbImage};
+use hipvit::model::Tokens;
+use hipvit::outputs::{ImageOutputs, Outputs};
+use hipvit_explain::ExplainOptions;
+
+/// One image or text as a client sent it.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// An encoded image file.
+    Encoded(Bytes),
+    /// Pixels of any size.
+    Decoded(RgbImage),
+    /// Normalised values `[3, H, W]` of the model's size.
+    Values(Vec<f32>),
+    /// One of the others, whose result is to be explained.
+    ToExplain(Box<Content>, ExplainOptions),
+    /// A text.
+    Text(String),
+}
+
+/// One image or text as a batch takes it.
+#[derive(Clone, Debug)]
+pub(crate) enum Prepared {
+    /// RGB bytes of the model's size.
+    Pixels(Vec<u8>),
+    /// An image of any size, which the device resizes. It keeps its part of the memory for decoding until its batch has run.
+    Image(
+        RgbImage,
+        #[allow(dead_code, reason = "counts until it is dropped")] Option<Arc<Permit>>,
+    ),
+    /// Normalised values.
+    Values(Vec<f32>),
+    /// Normalised values, whose result is to be explained.
+    ToExplain(Vec<f32>, ExplainOptions),
+    /// The tokens of a text.
+    Text(Tokens),
+}
+
+/// The results of a batch.
+#[derive(Debug)]
+pub(crate) enum BatchResults {
+    Outputs(Box<Outputs>),
+    /// For each image, what its pixels contribute, `[H, W]`.
+    Explanations(Vec<Array2<f32>>),
+    /// Embeddings of texts.
+    Texts(TextResults),
+}
+
+/// The results of a batch of texts.
+#[derive(Debug)]
+pub(crate) struct TextResults {
+    /// `[texts, D]`
+    pub(crate) embeddings: Array2<f32>,
+    /// Number of tokens of each text, and true if its end was left out.
+    pub(crate) tokens: Vec<(usize, bool)>,
+}
+
+/// The result of one text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextResult<'a> {
+    pub(crate) embedding: ArrayView1<'a, f32>,
+    pub(crate) tokens: usize,
+    pub(crate) truncated: bool,
+}
+
+impl BatchResults {
+    /// The number of images or texts.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Outputs(outputs) => outputs.len(),
+            Self::Explanations(explanations) => explanations.len(),
+            Self::Texts(texts) => texts.embeddings.nrows(),
+        }
+    }
+}
+
+/// The results of one image: a row of its batch's.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageResult {
+    batch: Arc<BatchResults>,
+    row: usize,
+    pub(crate) parts: Parts,
+}
+
+impl ImageResult {
+    pub(crate) fn new(batch: Arc<BatchResults>, row: usize) -> Self {
+        Self {
+            batch,
+            row,
+            parts: Parts::default(),
+        }
+    }
+
+    /// Sets the times of this image.
+    pub(super) fn with_parts(mut self, parts: Parts) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// The embedding of a text; `None` for an image.
+    pub(crate) fn text(&self) -> Option<TextResult<'_>> {
+        let BatchResults::Texts(texts) = &*self.batch else {
+            return None;
+        };
+        let &(tokens, truncated) = texts.tokens.get(self.row)?;
+        Some(TextResult {
+            embedding: texts.embeddings.row(self.row),
+            tokens,
+            truncated,
+        })
+    }
+
+    pub(crate) fn outputs(&self) -> Option<ImageOutputs<'_>> {
+        match &*self.batch {
+            BatchResults::Outputs(outputs) => Some(outputs.image(self.row)),
+            BatchResults::Explanations(_) | BatchResults::Texts(_) => None,
+        }
+    }
+
+    pub(crate) fn explanation(&self) -> Option<ArrayView2<'_, f32>> {
+        match &*self.batch {
+            BatchResults::Outputs(_) | BatchResults::Texts(_) => None,
+            BatchResults::Explanations(explanations) => explanations.get(self.row).map(|map| map.view()),
+        }
+    }
+}
+
+/// What a request is answered with: the results of its images in their order.
+pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
+
+/// How a request is to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) priority: Priority,
+    pub(crate) deadline: Instant,
+    /// Client that waits for the answer. `None` if it is unknown.
+    pub(crate) client: Option<Client>,
+    pub(crate) trace: Trace,
+    /// Memory of the request, which counts until its last image is done.
+    #[allow(dead_code, reason = "counts until it is dropped")]
+    pub(crate) memory: Charge,
+}
+
+/// What the images of one request share.
+#[derive(Debug)]
+pub(super) struct Request {
+    terms: Terms,
+    /// Set when the client has left, or when one of the images has failed.
+    abandoned: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    results: Vec<Option<ImageResult>>,
+    missing: usize,
+    /// Taken by whoever answers.
+    reply: Option<oneshot::Sender<Reply>>,
+}
+
+impl Request {
+    pub(super) fn new(images: usize, terms: Terms, reply: oneshot::Sender<Reply>) -> Arc<Self> {
+        Arc::new(Self {
+            terms,
+            abandoned: AtomicBool::new(false),
+            state: Mutex::new(State {
+                results: vec![None; images],
+                missing: images,
+                reply: Some(reply),
+            }),
+        })
+    }
+
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_abandoned(&self, now: Instant) -> bool {
+        self.abandoned.load(Ordering::Relaxed) || self.terms.deadline <= now
+    }
+
+    fn finish(&self, index: usize, result: Result<ImageResult, Failure>) {
+        let mut state = self.state.lock();
+        let reply = match result {
+            Ok(result) => {
+                if state.results[index].replace(result).is_none() {
+                    state.missing -= 1;
+                }
+                if state.missing > 0 {
+                    return;
+                }
+                Ok(state.results.drain(..).flatten().collect())
+            }
+            Err(failure) => {
+                // Its other images are not worth their computation.
+                self.abandon();
+                Err(failure)
+            }
+        };
+        if let Some(sender) = state.reply.take() {
+            // Whoever asked may have left.
+            let _ = sender.send(reply);
+        }
+    }
+}
+
+/// One image of a request. It ends in exactly one of [`finish`](Self::finish) and `drop`, so that no request waits for ever.
+#[derive(Debug)]
+pub(super) struct Item {
+    request: Arc<Request>,
+    index: usize,
+    finished: bool,
+    /// True if its batch failed before.
+    pub(super) retried: bool,
+    /// When it began to wait: for its decoding, then for its batch.
+    pub(super) since: Instant,
+    pub(super) stage: Stage,
+    pub(super) parts: Parts,
+    /// The queue space that it takes; freed when the image is finished.
+    pub(super) slot: Slot,
+}
+
+/// What an image is at.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// To be decoded, if it is an image, and resized. The tensor that it came in is for errors.
+    Received(&'static str, Content),
+    Ready(Prepared),
+    /// In a batch.
+    Running,
+}
+
+impl Item {
+    pub(super) fn new(
+        request: &Arc<Request>,
+        index: usize,
+        (tensor, content): (&'static str, Content),
+        now: Instant,
+        slot: Slot,
+    ) -> Self {
+        let stage = match content {
+            Content::Values(values) => Stage::Ready(Prepared::Values(values)),
+            content => Stage::Received(tensor, content),
+        };
+        Self {
+            request: request.clone(),
+            index,
+            finished: false,
+            retried: false,
+            since: now,
+            stage,
+            parts: Parts::default(),
+            slot,
+        }
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Adds a stage of this image to the metrics, and to the trace of its request.
+    pub(super) fn stage(&mut self, stage: Measured, begin: Instant, time: Duration) {
+        match stage {
+            Measured::Queue => self.parts.queue += time,
+            Measured::Decode | Measured::Resize | Measured::Tokenize => self.parts.input += time,
+            Measured::Copy | Measured::Compute | Measured::Explain => {}
+        }
+        self.slot.engine().metrics().stage(stage, time);
+        let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
+        self.request
+            .terms
+            .trace
+            .stage(stage.name(), begin, time, attributes);
+    }
+
+    /// The traces of the requests that the items belong to, each once.
+    pub(super) fn traces(items: &[Self]) -> Vec<Trace> {
+        let mut requests: Vec<&Arc<Request>> = Vec::new();
+        for item in items.iter().filter(|item| item.request.terms.trace.is_sampled()) {
+            // Those of one request mostly stand together.
+            if !requests
+                .iter()
+                .rev()
+                .any(|request| Arc::ptr_eq(request, &item.request))
+            {
+                requests.push(&item.request);
+            }
+        }
+        requests
+            .into_iter()
+            .map(|request| request.terms.trace.clone())
+            .collect()
+    }
+
+    pub(super) fn finish(mut self, result: Result<ImageResult, Failure>) {
+        self.finished = true;
+        self.request.finish(self.index, result);
+    }
+
+    /// Ends an image that nobody wants any more.
+    pub(super) fn give_up(self, now: Instant) {
+        let late = self.request.terms.deadline <= now;
+        let failure = if late {
+            Failure::new(
+                Kind::DeadlineExceeded,
+                "the deadline passed before the image was run",
+            )
+        } else {
+            Failure::new(Kind::Unavailable, "the request was abandoned")
+        };
+        self.finish(Err(failure));
+    }
+}
+
+impl Waiting for Item {
+    fn priority(&self) -> Priority {
+        self.request.terms.priority
+    }
+
+    fn is_abandoned(&self, now: Instant) -> bool {
+        self.request.is_abandoned(now)
+    }
+
+    fn runs_alone(&self) -> bool {
+        self.retried
+    }
+}
+
+impl Sourced for Item {
+    fn source(&self) -> Source {
+        Source {
+            client: self.request.terms.client,
+            engine: Arc::as_ptr(self.slot.engine()).addr(),
+        }
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        if !self.finished {
+            let failure = Failure::new(Kind::Internal, "the server lost the image");
+            self.request.finish(self.index, Err(failure));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A thread of an instance: takes batches, runs them, and decides what becomes of those that fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use opentelemetry::KeyValue;
+
+use super::backend::RunTimes;
+use super::queue::Taken;
+use super::request::{BatchResults, ImageResult, Item, Prepared, Stage};
+use super::{Instance, Shared};
+use crate::failure::{Failure, Kind};
+use crate::metrics::Stage as Measured;
+use hipvit::error::{Error, Result};
+
+impl Shared {
+    /// Runs batches on an instance until the engine is closed and empty, or the instance is lost.
+    pub(super) fn work(&self, index: usize) {
+        let instance = &self.instances[index];
+        // However the thread ends.
+        let _end = ThreadEnd {
+            shared: self,
+            instance,
+        };
+        let batches = || {
+            let mut number = 0u32;
+            while let Some(batch) = self.next_batch(instance) {
+                number = number.wrapping_add(1);
+                self.run(instance, batch, number);
+            }
+        };
+        // What the thread held is answered when it is dropped. The thread goes on in place of another.
+        while catch_unwind(AssertUnwindSafe(batches)).is_err() {
+            self.restart(instance);
+        }
+    }
+
+    /// Counts a panic of an instance's thread. Takes the instance out if it panics again and again.
+    fn restart(&self, instance: &Instance) {
+        let (model, device) = (&self.name, &instance.device);
+        self.metrics.restarted(device);
+        if !instance.panicked(Instant::now()) {
+            tracing::error!(%model, %device, "a thread of an instance panicked and was replaced");
+        } else if instance.take_out() {
+            tracing::error!(%model, %device, "an instance panicked too often: it is taken out");
+            self.metrics.lost(device);
+            self.wake_all();
+        }
+    }
+
+    /// Wakes all threads of the engine, which may wait for images.
+    fn wake_all(&self) {
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+
+    fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
+        loop {
+            let mut dropped = Vec::new();
+            let mut state = self.state.lock();
+            if !instance.is_alive() {
+                return None;
+            }
+            let now = Instant::now();
+            let closed = state.closed;
+            let taken = state.ready.take(now, closed, &mut dropped);
+            if dropped.is_empty() {
+                match taken {
+                    Taken::WaitUntil(complete) => drop(self.changed.wait_until(&mut state, complete)),
+                    Taken::Empty if closed && self.admitted() == 0 => return None,
+                    Taken::Empty => self.changed.wait(&mut state),
+                    Taken::Batch(_) => {}
+                }
+            }
+            // Items must not be dropped under the lock, which the last of them takes.
+            drop(state);
+            self.metrics.dropped(dropped.len());
+            dropped.into_iter().for_each(|item| item.give_up(now));
+            if let Taken::Batch(batch) = taken {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn run(&self, instance: &Instance, mut items: Vec<Item>, number: u32) {
+        let _running = instance.begin();
+        let begin = Instant::now();
+        let mut batch = Vec::with_capacity(items.len());
+        for item in &mut items {
+            item.stage(Measured::Queue, item.since, begin - item.since);
+            if let Stage::Ready(prepared) = std::mem::replace(&mut item.stage, Stage::Running) {
+                batch.push(prepared);
+            }
+        }
+        match run_caught(instance, &batch, number) {
+            Ok((results, times)) => {
+                let time = begin.elapsed();
+                let prepared = items.iter().map(|item| item.parts.input).max();
+                self.metrics
+                    .batch(items.len(), prepared.unwrap_or_default(), time, times);
+                trace(&items, instance, begin, time, times);
+                let results = Arc::new(results);
+                let output = times.map_or(Duration::ZERO, |times| times.copy_out);
+                for (row, mut item) in items.into_iter().enumerate() {
+                    item.parts.infer = time.saturating_sub(output);
+                    item.parts.output = output;
+                    if let Ok(Some(reason)) = instance.with(|backend| Ok(backend.refused(&results, row))) {
+                        let reason = format!("image {}: {reason}", item.index());
+                        item.finish(Err(Failure::new(Kind::Internal, reason)));
+                        continue;
+                    }
+                    let result = ImageResult::new(results.clone(), row).with_parts(item.parts);
+                    item.finish(Ok(result));
+                }
+            }
+            Err(error) => self.failed(instance, items, batch, &error),
+        }
+    }
+
+    /// Takes an instance out if its device is lost. Queues each image of the failed batch again, to run alone, so that an image that
+    /// fails in every batch fails no other.
+    fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
+        let (model, device) = (&self.name, &instance.device);
+        let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));
+        if !matches!(checked, Ok(Ok(()))) && instance.take_out() {
+            tracing::error!(%model, %device, %error, "device lost: its instance is taken out");
+            self.metrics.lost(device);
+            self.wake_all();
+        } else {
+            tracing::warn!(%model, %device, %error, images = items.len(), "a batch failed");
+        }
+        let elsewhere = self.works();
+        let (mut again, mut over) = (Vec::new(), Vec::new());
+        for (mut item, prepared) in items.into_iter().zip(batch) {
+            if item.retried {
+                over.push((item, Failure::of(error)));
+            } else if !elsewhere {
+                over.push((item, self.unavailable(false)));
+            } else {
+                item.retried = true;
+                item.since = Instant::now();
+                item.stage = Stage::Ready(prepared);
+                again.push(item);
+            }
+        }
+        self.metrics.retried(again.len());
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for item in again.into_iter().rev() {
+            state.ready.push_front(item, now);
+        }
+        drop(state);
+        self.changed.notify_all();
+        for (item, failure) in over {
+            // An argument of ours, not of the client.
+            let failure = match failure.kind() {
+                Kind::InvalidArgument => Failure::new(Kind::Internal, failure.message()),
+                _ => failure,
+            };
+            item.finish(Err(failure));
+        }
+    }
+}
+
+/// The end of an instance's thread, when this is dropped.
+struct ThreadEnd<'a> {
+    shared: &'a Shared,
+    instance: &'a Instance,
+}
+
+impl Drop for ThreadEnd<'_> {
+    fn drop(&mut self) {
+        let shared = self.shared;
+        let mut state = shared.state.lock();
+        state.threads -= 1;
+        // No other thread would take what waits.
+        let (closed, left) = match state.threads {
+            0 => (state.closed, state.ready.drain()),
+            _ => (false, Vec::new()),
+        };
+        drop(state);
+        shared.changed.notify_all();
+        for item in left {
+            item.finish(Err(shared.unavailable(closed)));
+        }
+        self.instance.release_if_lost();
+    }
+}
+
+/// Adds a batch to the traces of its requests: `run`, and within it, where they were measured, the copies to the device and
+/// back together, then computing.
+fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, times: Option<RunTimes>) {
+    for trace in Item::traces(items) {
+        let attributes = || {
+            vec![
+                KeyValue::new("hipvit.batch.size", items.len() as i64),
+                KeyValue::new("hipvit.device", instance.device.clone()),
+            ]
+        };
+        trace.stage("run", begin, time, attributes);
+        if let Some(RunTimes { copy, compute, .. }) = times {
+            trace.stage(Measured::Copy.name(), begin, copy, attributes);
+            trace.stage(Measured::Compute.name(), begin + copy, compute, attributes);
+        }
+    }
+}
+
+/// Runs a batch; a panic is an error, and so is a result of another size.
+fn run_caught(
+    instance: &Instance,
+    batch: &[Prepared],
+    number: u32,
+) -> Result<(BatchResults, Option<RunTimes>)> {
+    let run = || instance.with(|backend| backend.run(batch, number));
+    let run = catch_unwind(AssertUnwindSafe(run));
+    let (results, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
+    if results.len() != batch.len() {
+        let reason = format!("{} results for {} images", results.len(), batch.len());
+        return Err(Error::argument("batch", reason));
+    }
+    Ok((results, times))
+}

@@ -1,0 +1,70 @@
+//! Returns memory to the system after a burst of requests: glibc's allocator keeps what was freed.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::service::Service;
+use hipvit::hip::allocator;
+
+/// Interval between looks at the memory in use.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Bytes that must have become free since the most was in use, and the part of it that may still be.
+const MIN_FREED: u64 = 32 << 20;
+const MAX_PART_IN_USE: u64 = 4;
+
+/// Looks at the memory in use until the service is gone.
+pub(super) async fn watch(service: Weak<Service>) {
+    let mut peak = Peak::default();
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let Some(in_use) = service.upgrade().map(|service| service.memory_in_use()) else {
+            return;
+        };
+        if peak.is_over(in_use) {
+            // It may take milliseconds.
+            let _ = tokio::task::spawn_blocking(allocator::trim).await;
+        }
+    }
+}
+
+/// The most memory in use since it was last returned.
+#[derive(Debug, Default)]
+struct Peak(u64);
+
+impl Peak {
+    /// Returns true if most of the peak is free again. A steady load never is, so that its memory is not taken again and again.
+    fn is_over(&mut self, in_use: u64) -> bool {
+        self.0 = self.0.max(in_use);
+        let is_over = self.0 - in_use >= MIN_FREED && in_use <= self.0 / MAX_PART_IN_USE;
+        if is_over {
+            self.0 = in_use;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_is_over_once_most_of_it_is_free() {
+        let mut peak = Peak::default();
+        let mib = |n: u64| n << 20;
+        for (in_use, expected) in [
+            (0, false),
+            (20, false),
+            (0, false),
+            (200, false),
+            (60, false),
+            (50, true),
+            (50, false),
+            (400, false),
+            (0, true),
+            (0, false),
+        ] {
+            assert_eq!(peak.is_over(mib(in_use)), expected, "{in_use}");
+        }
+    }
+}
