@@ -290,7 +290,6 @@ fn gradients_of_ops_equal_differences() {
             key_mask: false,
             bias,
             causal: false,
-            float8: None,
         })
     };
     for first_key in [0, 2] {

@@ -230,7 +230,7 @@ pub(crate) fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right:
 }
 
 /// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
-pub(super) fn plan_blocks(
+fn plan_blocks(
     target: &Target,
     [images, heads, queries]: [u32; 3],
     accepts: fn(queries: u32, waves: u32) -> bool,
@@ -250,7 +250,7 @@ pub(super) fn plan_blocks(
 
 /// Queries, keys, values and the result, each by its address, the elements between images and between tokens, its tokens, and an
 /// element's bytes.
-pub(super) fn visit_operands(
+fn visit_operands(
     operands: [(u64, u64, u32, u32, usize); 4],
     [images, heads, head_dim]: [u32; 3],
     visit: &mut dyn FnMut(Access),

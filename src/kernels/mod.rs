@@ -12,7 +12,6 @@
 mod add;
 mod all_reduce;
 mod attention;
-mod attention_float8;
 mod bias_activation;
 #[rustfmt::skip]
 #[allow(dead_code, reason = "some constants are the device code's alone")]
@@ -49,12 +48,11 @@ pub(crate) use attention::{
     AttentionSplitArgs, ScoreBias, Strided, Variant as AttentionVariant, is_fused, unit as attention_unit,
     visibility,
 };
-pub(crate) use attention_float8::unit as attention_float8_unit;
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionFloat8Args, AttentionRopeArgs,
-    AttentionStatisticsArgs, BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
-    Int8GemmArgs, LayerNormArgs, NormQuantizeArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs,
-    RopeArgs, SoftmaxArgs, SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
+    BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, Int8GemmArgs,
+    LayerNormArgs, NormQuantizeArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs,
+    SoftmaxArgs, SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -110,7 +108,6 @@ macro_rules! kernel_list {
             Add(AddArgs),
             Attention(AttentionArgs),
             AttentionBias(AttentionBiasArgs),
-            AttentionFloat8(AttentionFloat8Args),
             AttentionRope(AttentionRopeArgs),
             AttentionSplit(AttentionSplitArgs),
             AttentionStatistics(AttentionStatisticsArgs),

@@ -404,7 +404,6 @@ fn what_a_device_cannot_do_is_an_error() {
 fn every_entry_is_in_its_source() {
     for kernel in [
         "add",
-        "attention_float8",
         "bias_activation",
         "grid_mask",
         "grid_positions",

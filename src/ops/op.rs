@@ -296,17 +296,6 @@ pub struct Attention {
     pub bias: bool,
     /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
     pub causal: bool,
-    /// The step of queries, keys and values in FP8, if they are rounded to it: as [`Float8Scale::Fixed`].
-    pub float8: Option<f32>,
-}
-
-impl Attention {
-    /// Whether GPUs that multiply FP8 have a kernel for it in FP8: nothing is added to its scores, every key is attended to, and its heads
-    /// have a multiple of 16 channels, at most 128.
-    pub fn is_plain_of_whole_heads(&self) -> bool {
-        let plain = !(self.bias || self.key_mask || self.causal) && self.scale > 0.0;
-        plain && self.head_dim.is_multiple_of(16) && (16..=128).contains(&self.head_dim)
-    }
 }
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
@@ -478,7 +467,6 @@ impl fmt::Display for Op {
                     key_mask,
                     bias,
                     causal,
-                    float8,
                     ..
                 } = spec;
                 write!(f, " {heads}×{head_dim}")?;
@@ -492,8 +480,7 @@ impl fmt::Display for Op {
                     AttentionOperands::PackedKv => " packed-kv",
                 })?;
                 f.write_str(if *bias { " +bias" } else { "" })?;
-                f.write_str(if *key_mask { " +key-mask" } else { "" })?;
-                f.write_str(if float8.is_some() { " fp8" } else { "" })
+                f.write_str(if *key_mask { " +key-mask" } else { "" })
             }
             Self::AllReduce(AllReduce {
                 ranks,

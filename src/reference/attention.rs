@@ -1,13 +1,11 @@
 //! Scaled dot-product attention.
 
-use std::borrow::Cow;
-
 use rayon::prelude::*;
 
 use super::array::{dot, extents};
 use super::softmax::softmax;
 use super::{Array, result_of};
-use crate::ops::{Attention, AttentionOperands, Op, float8};
+use crate::ops::{Attention, AttentionOperands, Op};
 
 /// One of Q, K and V inside a packed operand.
 struct Packed<'a> {
@@ -83,30 +81,15 @@ struct Scores<'a> {
     key_mask: Option<&'a [f64]>,
 }
 
-/// Queries, keys and values as attention multiplies them: rounded to FP8, if it says so. Other operands are as they are.
-fn multiplied<'a>(spec: &Attention, operands: &[&'a Array]) -> Vec<Cow<'a, Array>> {
-    let rounds = |index| spec.float8.filter(|_| index < spec.operands.count());
-    let operand = |(index, &array): (usize, &&'a Array)| match rounds(index) {
-        Some(step) => {
-            let mut rounded = array.clone();
-            let values = rounded.values_mut().iter_mut();
-            values.for_each(|x| *x = f64::from(float8::round(*x as f32, step)));
-            Cow::Owned(rounded)
-        }
-        None => Cow::Borrowed(array),
-    };
-    operands.iter().enumerate().map(operand).collect()
-}
-
 impl<'a> Scores<'a> {
-    fn new(spec: &'a Attention, operands: &'a [Cow<'_, Array>]) -> Self {
+    fn new(spec: &'a Attention, operands: &[&'a Array]) -> Self {
         let c = spec.heads * spec.head_dim;
         let [q, k, v] = match spec.operands {
             AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
             AttentionOperands::PackedQkv => [(0, 0), (0, c), (0, 2 * c)],
             AttentionOperands::PackedKv => [(0, 0), (1, 0), (1, c)],
         }
-        .map(|(operand, offset)| Packed::new(&operands[operand], offset));
+        .map(|(operand, offset)| Packed::new(operands[operand], offset));
         let bias = spec.bias.then(|| operands[spec.operands.count()].values());
         let key_mask = spec.key_mask.then(|| operands[operands.len() - 1].values());
         Self {
@@ -149,8 +132,7 @@ pub(super) fn attention(
     y: &mut Array,
     visible: impl Fn(usize, usize, usize) -> bool + Sync,
 ) {
-    let operands = multiplied(spec, operands);
-    let scores = Scores::new(spec, &operands);
+    let scores = Scores::new(spec, operands);
     let queries = scores.q.tokens;
     let c = spec.heads * spec.head_dim;
     y.values_mut().par_chunks_mut(c).enumerate().for_each(|(row, y)| {
@@ -175,8 +157,7 @@ pub(super) fn statistics(
     y: &mut Array,
     visible: impl Fn(usize, usize, usize) -> bool + Sync,
 ) {
-    let operands = multiplied(spec, operands);
-    let scores = Scores::new(spec, &operands);
+    let scores = Scores::new(spec, operands);
     let queries = scores.q.tokens;
     y.values_mut().par_chunks_mut(3).enumerate().for_each(|(row, y)| {
         let (b, head, query) = (

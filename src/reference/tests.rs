@@ -278,7 +278,6 @@ fn causal_attention_sees_no_later_key() {
         key_mask: false,
         bias: false,
         causal: true,
-        float8: None,
     };
     let zeros = array(&[1, 3, 1], &[0.0; 3]);
     let v = array(&[1, 3, 1], &[6.0, 2.0, 1.0]);

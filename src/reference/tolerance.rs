@@ -113,13 +113,8 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         // The scores' error, which grows with head_dim, is an error of the exponential too.
         Op::Attention(spec) => {
             let keys = extents(spec.operands.keys()).get(1).copied().unwrap_or(1);
-            // P may be E4M3, whose unit roundoff is 2^-4: an error of that times Σ p·|v|.
-            let weights = match spec.float8 {
-                Some(_) if dtype.size() == 2 => 0.0625,
-                _ => 0.0,
-            };
             // What adds a bias rounds the scores once more.
-            weights + (2.0 + f64::from(spec.bias)) * tolerance(dtype, keys + spec.head_dim)
+            (2.0 + f64::from(spec.bias)) * tolerance(dtype, keys + spec.head_dim)
         }
         // The scores are not rounded to the dtype. An error of a score is one of ln Σ e^s; of the entropy up to Σ p·|ln p + H| ≤
         // 2·H ≤ 2·ln(keys) times as large.

@@ -10,7 +10,7 @@ use crate::ops::gemm::Products;
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
-use crate::ops::{Attention, AttentionOperands, Float8Scale, Linear, Op, PixelLayout, Rounding};
+use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout, Rounding};
 use crate::ops::{
     activation, add, attention, float8, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
     patch_extract, pool, rope, swiglu, tokens, transpose,
@@ -153,18 +153,13 @@ impl<'a> Memory<'a> {
     }
 
     /// Queries, keys or values: the channels from `offset` on of each token of the operand.
-    fn tokens<'b>(
-        &self,
-        values: &'b [Cow<'_, [f32]>],
-        index: usize,
-        offset: usize,
-    ) -> Result<Tokens<'b>, String> {
+    fn tokens(&self, index: usize, offset: usize) -> Result<Tokens<'a>, String> {
         let (images, count, stride) = match *self.shape(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
         };
-        let data = values.get(index).and_then(|values| values.get(offset..));
+        let data = self.values(index)?.get(offset..);
         Ok(Tokens {
             data: data.ok_or("an operand is too short")?,
             count,
@@ -285,8 +280,7 @@ impl<'a> Memory<'a> {
                 rope::run(spec, m.source(0)?, m.values(1)?, extents, self.output);
             }
             Op::Attention(spec) => {
-                let values = attention_values(m, spec)?;
-                let operands = attention_operands(m, spec, &values)?;
+                let operands = attention_operands(m, spec)?;
                 let batch = m.plan.buffer(m.step.output).shape[0];
                 let bias = if spec.bias {
                     Some(m.values(spec.operands.count())?)
@@ -313,8 +307,7 @@ impl<'a> Memory<'a> {
                 transpose::run(*spec, m.values(0)?, gamma, y, [rows, columns], self.output);
             }
             Op::AttentionStatistics(spec) => {
-                let values = attention_values(m, spec)?;
-                let [q, k, _] = attention_operands(m, spec, &values)?;
+                let [q, k, _] = attention_operands(m, spec)?;
                 let bias = if spec.bias {
                     Some(m.values(spec.operands.count())?)
                 } else {
@@ -349,29 +342,14 @@ fn missing(index: usize) -> String {
     format!("its operand {index} is missing")
 }
 
-/// The operands that have queries, keys and values, rounded if attention says so.
-fn attention_values<'a>(m: &Memory<'a>, spec: &Attention) -> Result<Vec<Cow<'a, [f32]>>, String> {
-    let rounded = |index| {
-        let values = m.values(index)?;
-        Ok(match spec.float8 {
-            Some(step) => float8::rounded(values, values.len(), Float8Scale::Fixed(step)).into(),
-            None => values.into(),
-        })
-    };
-    (0..spec.operands.count()).map(rounded).collect()
-}
-
-fn attention_operands<'b>(
-    m: &Memory<'_>,
-    spec: &Attention,
-    values: &'b [Cow<'_, [f32]>],
-) -> Result<[Tokens<'b>; 3], String> {
+/// Queries, keys and values of attention.
+fn attention_operands<'a>(m: &Memory<'a>, spec: &Attention) -> Result<[Tokens<'a>; 3], String> {
     let c = spec.heads * spec.head_dim;
     let places = match spec.operands {
         AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
         AttentionOperands::PackedQkv => [(0, 0), (0, c), (0, 2 * c)],
         AttentionOperands::PackedKv => [(0, 0), (1, 0), (1, c)],
     };
-    let [q, k, v] = places.map(|(index, offset)| m.tokens(values, index, offset));
+    let [q, k, v] = places.map(|(index, offset)| m.tokens(index, offset));
     Ok([q?, k?, v?])
 }

@@ -42,7 +42,6 @@ impl Case {
             key_mask: false,
             bias: self.entry == Entry::Bias,
             causal: false,
-            float8: None,
         }
     }
 

@@ -73,7 +73,6 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
             key_mask: false,
             bias: false,
             causal: form == 1,
-            float8: None,
         },
         rope: Rope {
             heads,

@@ -235,7 +235,6 @@ fn attention_of_every_shape() {
                     key_mask: false,
                     bias: true,
                     causal: false,
-                    float8: None,
                 };
                 let operands = [random(&[batch, n, 3 * c], 9), random(&[heads, n, n], 10)];
                 check_op(&Op::Attention(biased), &operands, 1..2);

@@ -6,8 +6,8 @@ use crate::exec::select::AttentionShape;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
-    AddArgs, AttentionArgs, AttentionFloat8Args, KernelCall, QuantizeArgs, RopeArgs, ScoreBias, SoftmaxArgs,
-    Strided, Visibility, is_fused, visibility,
+    AddArgs, AttentionArgs, KernelCall, QuantizeArgs, RopeArgs, ScoreBias, SoftmaxArgs, Strided, Visibility,
+    is_fused, visibility,
 };
 use crate::ops::{Attention, AttentionOperands, Op};
 use crate::tensor::DType;
@@ -32,39 +32,14 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     spec.heads * queries * keys * plan.dtype().size()
 }
 
-/// The scratch memory of attention: of unfused attention scores, and where the result is FP8 the one before; of attention in FP8 the
-/// operands that it rounds.
+/// The scratch memory of unfused attention: scores, and the result in the dtype if it is stored in FP8.
 pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
-    if spec.float8.is_some() {
-        return float8_offsets(plan, step, spec).1;
-    }
     let scores = score_bytes(plan, step, spec).next_multiple_of(ALIGNMENT);
     let result = plan.buffer(step.output);
     match result.float8() {
         Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
         _ => scores,
     }
-}
-
-/// Where the operands that are to be rounded to FP8 go in the scratch memory, and its size. Those that are stored in FP8 have no place.
-fn float8_offsets(plan: &Plan, step: &Step, spec: &Attention) -> (Vec<Option<usize>>, usize) {
-    let mut end = 0;
-    let place = |&operand: &Operand| match operand {
-        Operand::Buffer(id) if plan.buffer(id).float8().is_some() => None,
-        _ => {
-            let at = end;
-            let elements: usize = shape_of(plan, operand).iter().product();
-            end += elements.next_multiple_of(ALIGNMENT);
-            Some(at)
-        }
-    };
-    let places = step
-        .inputs
-        .iter()
-        .take(spec.operands.count())
-        .map(place)
-        .collect();
-    (places, end)
 }
 
 /// Self-attention of all images: queries, keys, values and the result.
@@ -120,9 +95,6 @@ fn statistics_step<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Step> {
 
 impl Lowering<'_> {
     pub(super) fn attention(&self, spec: &Attention) -> Result<Vec<Call>, String> {
-        if let Some(step) = spec.float8 {
-            return self.attention_float8(spec, step);
-        }
         let call = self.attention_call(spec, self.out)?;
         if let Some(statistics) = statistics_step(self.plan, self.step) {
             // Whatever is in the arena during this step is so during the next, which reads the same: the buffer is free.
@@ -141,39 +113,6 @@ impl Lowering<'_> {
         } else {
             self.unfused_attention(call)
         }
-    }
-
-    /// Of queries, keys and values in FP8, which are rounded first where they are not stored so.
-    fn attention_float8(&self, spec: &Attention, step: f32) -> Result<Vec<Call>, String> {
-        if self.addresses.float8.is_none() || !spec.is_plain_of_whole_heads() {
-            return Err("is in FP8, in which the GPU does not compute it".into());
-        }
-        let (places, _) = float8_offsets(self.plan, self.step, spec);
-        let mut calls = Vec::with_capacity(places.len() + 1);
-        let mut addresses = Vec::with_capacity(places.len());
-        for (index, place) in places.into_iter().enumerate() {
-            let address = self.address(index)?;
-            addresses.push(match place {
-                None => address,
-                Some(at) => {
-                    let rounded = self.addresses.scratch + at as u64;
-                    let [outer @ .., channels] = self.shape_of(index)? else {
-                        return Err("an operand is a scalar".into());
-                    };
-                    let extents = [outer.iter().product(), *channels];
-                    calls.push(QuantizeArgs::float8([address, rounded], extents, step)?.into());
-                    rounded
-                }
-            });
-        }
-        let heads = |(index, channel): (usize, usize)| self.heads_at((index, channel), addresses[index], 1);
-        let [q, k, v] = places_of(spec);
-        let q = heads(q)?;
-        let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, 1)));
-        let out = self.result_of(spec, &q, self.out);
-        let args = AttentionFloat8Args::new(spec, self.shape[0], [q, k?, v?, out], step)?;
-        calls.push(self.float8().map_or(args, |step| args.to_float8(step)).into());
-        Ok(calls)
     }
 
     /// A result in FP8 is rounded by a kernel of its own.
@@ -209,11 +148,9 @@ impl Lowering<'_> {
     }
 
     fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, String> {
-        let element = self.element();
-        let heads = |(index, channel)| self.heads_at((index, channel), self.address(index)?, element);
-        let [q, k, v] = places_of(spec);
-        let q = heads(q)?;
-        let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, element)));
+        let [q, k, v] = places_of(spec).map(|(index, channel)| self.heads(index, channel));
+        let q = q?;
+        let [k, v] = [k, v].map(|all| from_first_key(spec, all?, self.element()));
         let out = self.result_of(spec, &q, out);
         Ok(AttentionCall {
             spec: *spec,
@@ -255,21 +192,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`, which lies at `address` in elements of so
-    /// many bytes.
-    fn heads_at(
-        &self,
-        (index, channel): (usize, usize),
-        address: u64,
-        element: usize,
-    ) -> Result<Strided, String> {
+    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`.
+    fn heads(&self, index: usize, channel: usize) -> Result<Strided, String> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
         };
         Ok(Strided {
-            address: address + (channel * element) as u64,
+            address: self.address(index)? + (channel * self.element()) as u64,
             tokens,
             image: if images == 1 { 0 } else { tokens * channels },
             token: channels,

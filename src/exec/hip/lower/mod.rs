@@ -24,7 +24,7 @@ use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, NormQuantizeArgs, QuantizeArgs,
-    SwiGluArgs, SwiGluNormArgs, Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
+    SwiGluArgs, SwiGluNormArgs, Unit, attention_unit, has_int8_gemm, is_fused,
 };
 use crate::ops::{AllReduce, Op, Rounding};
 use crate::tensor::DType;
@@ -141,12 +141,11 @@ pub(super) struct Addresses<'a> {
     pub(super) scratch: u64,
 }
 
-/// What linear layers in 8 bits, and attention in FP8, need beside [`unit`].
+/// What linear layers in 8 bits need beside [`unit`].
 pub(super) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
     let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
     let rounds = any(|op| match op {
         Op::Linear(spec) => spec.rounding.is_some_and(Rounding::is_to_8_bits),
-        Op::Attention(spec) => spec.float8.is_some(),
         _ => false,
     });
     let int8 = any(|op| matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))));
@@ -178,7 +177,6 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu | Op::SwiGluNorm { .. } => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
-        Op::Attention(spec) if spec.float8.is_some() => return attention_float8_unit(spec.head_dim),
         Op::Attention(spec) => {
             let variant = if spec.bias {
                 AttentionVariant::Bias

@@ -84,7 +84,6 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 key_mask: false,
                 bias: with_bias,
                 causal: false,
-                float8: None,
             };
             if with_bias {
                 let queries = if operands == AttentionOperands::PackedKv {
