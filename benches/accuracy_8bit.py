@@ -64,7 +64,6 @@ def compare(title: str, model: list, images: Path, calibration: Path, folder: Pa
         "int8": ("int8", ["--to", "int8", *calibrate]),
         "fp8-weights": ("fp8, weights alone", ["--to", "fp8"]),
         "fp8": ("fp8, weights and activations", ["--to", "fp8", *calibrate]),
-        "fp8-attention": ("fp8, attention too", ["--to", "fp8", *calibrate, "--attention", "fp8"]),
         "fp8-percentile": ("fp8, 99.99 % of the magnitudes", ["--to", "fp8", *calibrate, "--activation-range", "99.99%"]),
         "fp8-mse": ("fp8, least error of activations", ["--to", "fp8", *calibrate, "--activation-range", "mse"]),
         "fp8-dynamic": ("fp8, each token by its own scale", ["--to", "fp8-dynamic"]),
@@ -87,10 +86,7 @@ def compare(title: str, model: list, images: Path, calibration: Path, folder: Pa
             row("f32", full, "", "0", report["bytes_before"])
         result = evaluate(["--model", folder / name])
         points = 100 * (result["accuracy"] - full["accuracy"])
-        rounded = str(report["quantized"])
-        if attention := report.get("attention"):
-            rounded += f" and {attention} attentions"
-        row(precision, result, f"{points:+.2f}", rounded, report["bytes_after"])
+        row(precision, result, f"{points:+.2f}", str(report["quantized"]), report["bytes_after"])
 
 
 def main() -> None:

@@ -62,9 +62,6 @@ CASES = {
     "int8_groups_of_4": ([scheme(args(strategy="group", group_size=4), format="naive-quantized")], [], torch.float32),
     "fp8_dynamic": ([scheme(FP8, args("float", strategy="token", dynamic=True))], ["classifier"], torch.float32),
     "fp8_static": ([scheme(args("float", strategy="tensor"), args("float", strategy="tensor"))], ["classifier"], torch.float32),
-    "fp8_attention": ([scheme(args("float", strategy="tensor"), args("float", strategy="tensor"), [r"re:.*(query|key|value|[qkv]_proj)$"],
-                              output_activations=args("float", strategy="tensor")),
-                       scheme(args("float", strategy="tensor"), args("float", strategy="tensor"))], ["classifier"], torch.float32),
     "fp8_weights": ([scheme(FP8)], ["classifier"], torch.float16),
     "fp8_block": ([scheme(args("float", strategy="block", block_structure=[16, 8]),
                           args("float", strategy="group", dynamic=True, group_size=4))], ["classifier"], torch.float32),
@@ -94,11 +91,6 @@ def calibrate(model: torch.nn.Module, pixels: torch.Tensor) -> None:
             module.input_scale.copy_(scale)
             module.input_zero_point.copy_(zero)
 
-    def measure_result(module, _, result):
-        if spec := module.quantization_scheme.output_activations:
-            ends = [(0.97 * end).half().to(end.dtype) for end in torch.aminmax(result)]
-            module.output_scale.copy_(calculate_qparams(*ends, spec)[0])
-
     for module in modules:
         spec, weight = module.quantization_scheme.weights, module.weight
         rows, columns = weight.shape
@@ -119,17 +111,9 @@ def calibrate(model: torch.nn.Module, pixels: torch.Tensor) -> None:
         module.weight_zero_point.copy_(zero.to(module.weight_zero_point.dtype))
         module.quantization_enabled = False
     hooks = [module.register_forward_pre_hook(measure) for module in modules]
-    hooks += [module.register_forward_hook(measure_result) for module in modules]
     model(pixels.to(model.dtype))
     for hook in hooks:
         hook.remove()
-    # Queries, keys and values have one scale, as one layer computes them.
-    for parent in model.modules():
-        parts = [module for module in parent.children() if hasattr(module, "output_scale")]
-        if parts:
-            scale = torch.stack([module.output_scale for module in parts]).amax(0)
-            for module in parts:
-                module.output_scale.copy_(scale)
     for module in modules:
         module.quantization_enabled = True
 

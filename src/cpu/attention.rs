@@ -1,8 +1,6 @@
 //! Multi-head attention.
 
-use std::borrow::Cow;
-
-use hipvit_graph::op::{Attention, Float8Scale, OpError};
+use hipvit_graph::op::{Attention, OpError};
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis};
 use rayon::slice::ParallelSliceMut;
@@ -15,20 +13,10 @@ use super::bf16;
 use super::gemm::{self, Blocks, Epilogue, Products, ROW_TILE};
 use super::rows::with_scratch;
 use super::{CpuOp, Operands};
-use crate::float8;
 
 impl CpuOp for Attention {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let rounded = |index| {
-            let values = operands.values(index)?;
-            Ok(match self.float8 {
-                Some(step) => float8::rounded(values, values.len(), Float8Scale::Fixed(step)).into(),
-                None => Cow::Borrowed(values),
-            })
-        };
-        let values = (0..self.operands.count()).map(rounded);
-        let values = values.collect::<Result<Vec<Cow<'_, [f32]>>, OpError>>()?;
-        let tokens = |(index, channel)| Tokens::of(operands, &values, index, channel);
+        let tokens = |(index, channel)| Tokens::of(operands, index, channel);
         let [q, k, v] = self.places().map(tokens);
         let (q, k, v) = (q?, k?, v?);
         let bias = self
@@ -63,19 +51,14 @@ pub struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// The channels from `offset` on of each token of operand `index`, which has these `values`.
-    fn of(
-        operands: &Operands<'_>,
-        values: &'a [Cow<'_, [f32]>],
-        index: usize,
-        offset: usize,
-    ) -> Result<Self, OpError> {
+    /// The channels from `offset` on of each token of operand `index`.
+    fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
         let (images, count, stride) = match *operands.shape(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
         };
-        let data = values.get(index).and_then(|values| values.get(offset..));
+        let data = operands.values(index)?.get(offset..);
         Ok(Self {
             data: data.ok_or("an operand is too short")?,
             count,

@@ -201,7 +201,7 @@ pub fn is_fused(spec: &Attention) -> bool {
 
 /// What a fused kernel does beside attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
+pub(crate) enum Variant {
     Plain,
     Bias,
     Rope,
@@ -209,7 +209,7 @@ pub enum Variant {
 }
 
 /// What has to be compiled for heads of this size.
-pub fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
+pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
     let define = match variant {
         Variant::Plain => "HIPVIT_HEAD_DIM",
         Variant::Bias => "HIPVIT_BIAS_HEAD_DIM",
@@ -232,7 +232,7 @@ pub fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option
 }
 
 /// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
-pub(super) fn plan_blocks(
+fn plan_blocks(
     target: &Target,
     [images, heads, queries]: [u32; 3],
     accepts: fn(queries: u32, waves: u32) -> bool,
@@ -252,7 +252,7 @@ pub(super) fn plan_blocks(
 
 /// Queries, keys, values and the result, each by its address, the elements between images and between tokens, its tokens, and an
 /// element's bytes.
-pub(super) fn visit_operands(
+fn visit_operands(
     operands: [(u64, u64, u32, u32, usize); 4],
     [images, heads, head_dim]: [u32; 3],
     visit: &mut dyn FnMut(Access),

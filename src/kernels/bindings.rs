@@ -369,105 +369,6 @@ const _: () = {
     ["Offset of field: AttentionRopeArgs::rope"][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
 };
 
-/// There are entries for heads of multiples of so many channels, up to the largest.
-pub const ATTENTION_FLOAT8_HEAD_STEP: u32 = 32;
-
-/// There are entries for heads of multiples of so many channels, up to the largest.
-pub const ATTENTION_FLOAT8_LARGEST_HEAD: u32 = 128;
-
-/// Channels that a head has a multiple of; bytes that rows are aligned to.
-pub const ATTENTION_FLOAT8_CHANNELS: u32 = 16;
-
-/** `attention_<D>_float8`: out = softmax(scale · Q·Kᵀ) · V · value_scale of queries, keys and values in E4M3 (include/float8.hpp). Head h of
-token n of image b begins at element b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`. The code object has
-the waves and queries of a block as `attention.h` says.*/
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct AttentionFloat8Args {
-    /// Bytes, `queries` tokens per image, aligned to 16 bytes.
-    pub q: u64,
-    /// Bytes, `keys` tokens per image, aligned to 16 bytes.
-    pub k: u64,
-    /// Bytes, `keys` tokens per image, aligned to 16 bytes.
-    pub v: u64,
-    /// T, or bytes, `queries` tokens per image, aligned to 16 elements. Aliases no input.
-    pub out: u64,
-    /// Elements between images of `q`, a multiple of 16; 0: one image's serve all.
-    pub q_image: u64,
-    /// Elements between images of `k`, a multiple of 16; 0: one image's serve all.
-    pub k_image: u64,
-    /// Elements between images of `v`, a multiple of 16; 0: one image's serve all.
-    pub v_image: u64,
-    /// Elements between images of `out`, a multiple of 16.
-    pub out_image: u64,
-    /// Elements between tokens of `q`, a multiple of 16.
-    pub q_token: u32,
-    /// Elements between tokens of `k`, a multiple of 16.
-    pub k_token: u32,
-    /// Elements between tokens of `v`, a multiple of 16.
-    pub v_token: u32,
-    /// Elements between tokens of `out`, a multiple of 16.
-    pub out_token: u32,
-    /// Images in the batch.
-    pub images: u32,
-    /// Heads of an image.
-    pub heads: u32,
-    /// Queries of a head.
-    pub queries: u32,
-    /// Keys, and values, of a head.
-    pub keys: u32,
-    /// Channels of a head, at most the entry's D, a multiple of 16.
-    pub head_dim: u32,
-    /// Multiplies Q·Kᵀ of the E4M3 numbers: positive, the steps of queries and keys included.
-    pub scale: f32,
-    /// Multiplies the result: the step of values.
-    pub value_scale: f32,
-    /// 0: `out` is T. Otherwise `out` is E4M3 of the result, rounded to T, times this.
-    pub float8_factor: f32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of AttentionFloat8Args"][::core::mem::size_of::<AttentionFloat8Args>() - 112usize];
-    ["Alignment of AttentionFloat8Args"][::core::mem::align_of::<AttentionFloat8Args>() - 8usize];
-    ["Offset of field: AttentionFloat8Args::q"][::core::mem::offset_of!(AttentionFloat8Args, q) - 0usize];
-    ["Offset of field: AttentionFloat8Args::k"][::core::mem::offset_of!(AttentionFloat8Args, k) - 8usize];
-    ["Offset of field: AttentionFloat8Args::v"][::core::mem::offset_of!(AttentionFloat8Args, v) - 16usize];
-    ["Offset of field: AttentionFloat8Args::out"]
-        [::core::mem::offset_of!(AttentionFloat8Args, out) - 24usize];
-    ["Offset of field: AttentionFloat8Args::q_image"]
-        [::core::mem::offset_of!(AttentionFloat8Args, q_image) - 32usize];
-    ["Offset of field: AttentionFloat8Args::k_image"]
-        [::core::mem::offset_of!(AttentionFloat8Args, k_image) - 40usize];
-    ["Offset of field: AttentionFloat8Args::v_image"]
-        [::core::mem::offset_of!(AttentionFloat8Args, v_image) - 48usize];
-    ["Offset of field: AttentionFloat8Args::out_image"]
-        [::core::mem::offset_of!(AttentionFloat8Args, out_image) - 56usize];
-    ["Offset of field: AttentionFloat8Args::q_token"]
-        [::core::mem::offset_of!(AttentionFloat8Args, q_token) - 64usize];
-    ["Offset of field: AttentionFloat8Args::k_token"]
-        [::core::mem::offset_of!(AttentionFloat8Args, k_token) - 68usize];
-    ["Offset of field: AttentionFloat8Args::v_token"]
-        [::core::mem::offset_of!(AttentionFloat8Args, v_token) - 72usize];
-    ["Offset of field: AttentionFloat8Args::out_token"]
-        [::core::mem::offset_of!(AttentionFloat8Args, out_token) - 76usize];
-    ["Offset of field: AttentionFloat8Args::images"]
-        [::core::mem::offset_of!(AttentionFloat8Args, images) - 80usize];
-    ["Offset of field: AttentionFloat8Args::heads"]
-        [::core::mem::offset_of!(AttentionFloat8Args, heads) - 84usize];
-    ["Offset of field: AttentionFloat8Args::queries"]
-        [::core::mem::offset_of!(AttentionFloat8Args, queries) - 88usize];
-    ["Offset of field: AttentionFloat8Args::keys"]
-        [::core::mem::offset_of!(AttentionFloat8Args, keys) - 92usize];
-    ["Offset of field: AttentionFloat8Args::head_dim"]
-        [::core::mem::offset_of!(AttentionFloat8Args, head_dim) - 96usize];
-    ["Offset of field: AttentionFloat8Args::scale"]
-        [::core::mem::offset_of!(AttentionFloat8Args, scale) - 100usize];
-    ["Offset of field: AttentionFloat8Args::value_scale"]
-        [::core::mem::offset_of!(AttentionFloat8Args, value_scale) - 104usize];
-    ["Offset of field: AttentionFloat8Args::float8_factor"]
-        [::core::mem::offset_of!(AttentionFloat8Args, float8_factor) - 108usize];
-};
-
 #[repr(u32)]
 /// `activation` of the kernels' arguments.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1403,9 +1304,6 @@ macro_rules! kernel_list {
                     AttentionBias(AttentionBiasArgs),
                     AttentionRope(AttentionRopeArgs),
                     AttentionStatistics(AttentionStatisticsArgs),
-                }
-                attention_float8 {
-                    AttentionFloat8(AttentionFloat8Args),
                 }
                 bias_activation {
                     BiasActivation(BiasActivationArgs),

@@ -181,7 +181,6 @@ pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
     let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
     let rounds = any(|op| match op {
         Op::Linear(spec) => spec.rounding.is_some_and(Rounding::is_to_8_bits),
-        Op::Attention(spec) => spec.float8.is_some(),
         _ => false,
     });
     let int8 = any(|op| matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))));

@@ -404,7 +404,6 @@ fn what_a_device_cannot_do_is_an_error() {
 fn every_entry_is_in_its_source() {
     for kernel in [
         "add",
-        "attention_float8",
         "bias_activation",
         "grid_mask",
         "grid_positions",
@@ -425,11 +424,11 @@ fn every_entry_is_in_its_source() {
         assert!(source.contains(kernel), "{kernel}");
     }
     for head_dim in [1, 32, 33, 80, 128] {
-        let unit = attention_unit(head_dim, AttentionVariant::Plain).unwrap();
+        let unit = super::attention::unit(head_dim, super::attention::Variant::Plain).unwrap();
         assert_eq!(attention(1, 1, 1, head_dim).unit(), Ok(unit));
     }
-    use AttentionVariant::{Bias, Plain, Rope};
-    assert_eq!(attention_unit(129, Plain), None);
-    let names = [Plain, Bias, Rope].map(|variant| attention_unit(64, variant).unwrap().to_string());
+    use super::attention::Variant::{Bias, Plain, Rope};
+    assert_eq!(super::attention::unit(129, Plain), None);
+    let names = [Plain, Bias, Rope].map(|variant| super::attention::unit(64, variant).unwrap().to_string());
     assert_eq!(names, ["attention_64", "attention_64_bias", "attention_64_rope"]);
 }

@@ -47,13 +47,12 @@ pub enum Replacement {
     Int8 { values: Vec<i8>, scales: Vec<f32> },
     /// The shape stays, and the layer is computed in bf16.
     Bf16(Vec<bf16>),
-    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the scales of what the layer multiplies, and of
-    /// its result, if these are in FP8 as well, the second only with a fixed one of the first.
+    /// A matrix of 8-bit floating-point numbers, E4M3, and a scale for each of its rows or one for all; and the scale of what the layer
+    /// multiplies, if that is in FP8 as well.
     Float8 {
         values: Vec<u8>,
         scales: Vec<f32>,
         input: Option<Float8Scale>,
-        output: Option<f32>,
     },
 }
 
@@ -298,22 +297,17 @@ impl Checkpoint {
                 };
                 tensors.push((compressed_tensors::scale_name(name), scale));
             }
-            if let Some(Replacement::Float8 { input, output, .. }) = replaced.get(name) {
-                let names = compressed_tensors::activation_scale_names(name);
-                let input = match input {
-                    Some(Float8Scale::Fixed(step)) => Some(step),
-                    Some(Float8Scale::Row) | None => None,
+            if let Some(Replacement::Float8 {
+                input: Some(Float8Scale::Fixed(step)),
+                ..
+            }) = replaced.get(name)
+            {
+                let scale = Written {
+                    dtype: Dtype::F32,
+                    shape: vec![1],
+                    bytes: little_endian(&[*step]).into(),
                 };
-                for (name, step) in names.into_iter().zip([input, output.as_ref()]) {
-                    if let Some(step) = step {
-                        let scale = Written {
-                            dtype: Dtype::F32,
-                            shape: vec![1],
-                            bytes: little_endian(&[*step]).into(),
-                        };
-                        tensors.push((name, scale));
-                    }
-                }
+                tensors.push((compressed_tensors::input_scale_name(name), scale));
             }
         }
         tensors
@@ -333,7 +327,6 @@ fn formats(replaced: &BTreeMap<String, Replacement>) -> BTreeMap<Format, Vec<Str
             Replacement::F32(_) | Replacement::Bf16(_) => continue,
             Replacement::Int8 { .. } => Format::Int8,
             Replacement::Float8 { input: None, .. } => Format::Float8,
-            Replacement::Float8 { output: Some(_), .. } => Format::Float8Outputs,
             Replacement::Float8 {
                 input: Some(Float8Scale::Row),
                 ..

@@ -4,8 +4,7 @@
 //!
 //! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is symmetric and
 //! has a scale for each output channel or one for all; others are dequantised when the model is loaded. What linear layers
-//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range. Results are in FP8 where
-//! they are queries, keys and values, by a scale of the layer: attention is then computed in FP8. `config` is what is
+//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range; `config` is what is
 //! written. Of sparse formats `sparse-24-bitmask` is read ([`sparse`]), of weights in 8 bits or not.
 
 mod sparse;
@@ -41,10 +40,10 @@ pub(super) fn scale_name(weight: &str) -> String {
     format!("{weight}_scale")
 }
 
-/// The names of the scales of what the layer of the weight `weight` multiplies, and of its result.
-pub(super) fn activation_scale_names(weight: &str) -> [String; 2] {
+/// The name of the scale of what the layer of the weight `weight` multiplies.
+pub(super) fn input_scale_name(weight: &str) -> String {
     let layer = weight.strip_suffix(".weight").unwrap_or(weight);
-    ["input", "output"].map(|activations| format!("{layer}.{activations}_scale"))
+    format!("{layer}.input_scale")
 }
 
 /// How the weights of a quantised model were stored, and what became of them.
@@ -114,8 +113,6 @@ struct Group {
     kind: Kind,
     scales: Scales,
     inputs: Inputs,
-    /// Whether results are in FP8, by the layer's scale.
-    outputs: bool,
 }
 
 /// The type of the stored weights.
@@ -259,6 +256,12 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
 
 fn group(fields: Fields<'_>) -> Result<Group> {
     expect(&fields, "format", &["", INT, FLOAT, NAIVE])?;
+    if fields.get("output_activations").is_some() {
+        return Err(fields.error(
+            "output_activations",
+            "asks for results of linear layers in 8 bits, in which attention is not computed: quantise the model again without it",
+        ));
+    }
     let weights = fields.object_or_empty("weights")?;
     let float = eight_bits(&weights)?;
     let symmetric = weights.flag("symmetric")?.unwrap_or(true);
@@ -277,16 +280,6 @@ fn group(fields: Fields<'_>) -> Result<Group> {
         None => Inputs::Full,
         Some(inputs) => input_activations(&inputs, float)?,
     };
-    let outputs = match fields.object("output_activations")? {
-        None => false,
-        Some(outputs) => match (input_activations(&outputs, float), inputs) {
-            (Ok(Inputs::StaticFloat8), Inputs::StaticFloat8) => true,
-            _ => {
-                let key = "output_activations";
-                return Err(unsupported(&fields, key, fields.get(key)));
-            }
-        },
-    };
     Ok(Group {
         targets: target::list(&fields, "targets")?,
         kind: if float {
@@ -296,7 +289,6 @@ fn group(fields: Fields<'_>) -> Result<Group> {
         },
         scales,
         inputs,
-        outputs,
     })
 }
 
@@ -350,8 +342,6 @@ pub enum Format {
     Float8Dynamic,
     /// Weights with one scale each, and activations in FP8 by a scale for each layer.
     Float8Activations,
-    /// The same, and results in FP8 by a scale for each layer: those that attention multiplies.
-    Float8Outputs,
     /// Not quantised.
     Full,
 }
@@ -415,20 +405,16 @@ fn group_config(format: Format) -> Option<(&'static str, Value)> {
             (FLOAT, "float", "channel", activations)
         }
         Format::Full => return None,
-        Format::Float8Activations | Format::Float8Outputs => {
+        Format::Float8Activations => {
             let activations = json!({
                 "num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false,
             });
             (FLOAT, "float", "tensor", activations)
         }
     };
-    let outputs = match format {
-        Format::Float8Outputs => activations.clone(),
-        _ => Value::Null,
-    };
     let scheme = json!({
         "targets": ["Linear"],
-        "output_activations": outputs,
+        "output_activations": null,
         "weights": {
             "num_bits": 8, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
         },

@@ -39,8 +39,6 @@ pub(super) struct Weights {
     pub(super) bf16_layers: Bf16Layers,
     /// Of taken weights whose layers round what they multiply.
     rounding: BTreeMap<String, Rounding>,
-    /// Likewise the steps of results in FP8.
-    outputs: BTreeMap<String, f32>,
     quantization: Quantization,
     sparsity: Sparsity,
     files: Vec<WeightFile>,
@@ -126,7 +124,6 @@ impl Weights {
             scheme: None,
             bf16_layers: Bf16Layers::default(),
             rounding: BTreeMap::new(),
-            outputs: BTreeMap::new(),
             quantization: Quantization::default(),
             sparsity: Sparsity::default(),
             files: Vec::new(),
@@ -172,14 +169,6 @@ impl Weights {
                 "are computed as one layer, but their activations are rounded differently",
             ))
         }
-    }
-
-    /// The step of a linear layer's result in FP8, if attention is to multiply it so; `name` is its weight's, as for
-    /// [`rounding`](Self::rounding). Of several tensors it is the largest, if each has one.
-    pub(super) fn output_step(&self, name: &str) -> Option<f32> {
-        let of = |part: &str| self.outputs.get(part.split('[').next().unwrap_or(part)).copied();
-        let steps = name.split(" + ").map(of).collect::<Option<Vec<f32>>>()?;
-        steps.into_iter().reduce(f32::max)
     }
 
     /// Unpacks the weights that the scheme says are packed.
@@ -346,8 +335,6 @@ impl Weights {
         };
         let weight = compressed_tensors::load(name, stored, scheme, &mut self.tensors)?;
         self.quantization.format.clone_from(&scheme.format);
-        self.outputs
-            .extend(weight.output.map(|step| (name.to_owned(), step)));
         let count = match (weight.tensor.dtype(), weight.rounding) {
             (_, Some(rounding)) => {
                 self.rounding.insert(name.to_owned(), rounding);

@@ -32,8 +32,8 @@ pub struct Args {
     /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
     /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
     /// token by its own largest magnitude, without images. bf16: and of what they multiply on the CPU, without images; GPUs compute
-    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8, and attention in fp8
-    /// where the GPU computes it faster so: as many in fewer bits as --budget allows, those first that save most time for their error.
+    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8: as many in
+    /// fewer bits as --budget allows, those first that save most time for their error.
     /// full: their own, for --sparse [default: int8, with --sparse full]
     #[arg(long, value_name = "DTYPE")]
     to: Option<To>,
@@ -42,10 +42,6 @@ pub struct Args {
     /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
     #[arg(long, value_name = "PATTERN")]
     sparse: Option<Sparse>,
-    /// Attention in FP8 too, with --to fp8 --calibrate (--to auto chooses it itself): queries, keys and values by the largest magnitudes on these images. For GPUs that
-    /// multiply FP8, and heads of a multiple of 16 channels up to 128 without rotation
-    #[arg(long, value_name = "DTYPE")]
-    attention: Option<Attention>,
     /// Images to measure activations on: files, directories, or a safetensors file as `eval` takes it. With int8, channels of large
     /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
     #[arg(long, value_name = "IMAGES", num_args = 1..)]
@@ -68,7 +64,7 @@ pub struct Args {
     /// The scale of each output channel: by its largest weight, or by the least mean square error
     #[arg(long, value_name = "RULE", default_value = "amax")]
     scales: Rule,
-    /// Up to which magnitude activations in fp8 with --calibrate are represented, also those of attention: the largest on the images (amax), a
+    /// Up to which magnitude activations in fp8 with --calibrate are represented: the largest on the images (amax), a
     /// percentile of the magnitudes, as 99.99%, or that of the least mean square error (mse). Larger ones are clipped
     #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range)]
     activation_range: ActivationRange,
@@ -93,11 +89,6 @@ enum To {
 enum Sparse {
     #[value(name = "2:4")]
     TwoOfFour,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Attention {
-    Fp8,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -141,9 +132,6 @@ impl Args {
                 "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
             return Err(Usage(reason).into());
         }
-        if self.attention.is_some() && (precision != Precision::Fp8 || self.calibrate.is_empty()) {
-            return Err(Usage("--attention fp8 is for --to fp8 with --calibrate").into());
-        }
         let in_fp8_by_images = match to {
             To::Fp8 => !self.calibrate.is_empty(),
             To::Auto => self.device != Device::Cpu,
@@ -171,7 +159,6 @@ impl Args {
                 scales,
                 budget: matches!(to, To::Auto).then_some(self.budget),
                 activation_range: self.activation_range,
-                attention: self.attention.is_some(),
                 target: self.target(to)?,
                 sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
             },
@@ -179,11 +166,6 @@ impl Args {
         )?;
         if let Some(decision) = &report.decision {
             warn_beyond_budget(decision);
-        }
-        if self.attention.is_some() && report.attention == 0 {
-            output::warning(
-                "no attention is in fp8: that takes heads of a multiple of 16 channels up to 128, without bias, mask, norm or rotation",
-            );
         }
         let mut out = output::stdout();
         if self.json {
@@ -254,13 +236,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     let what = match precision {
         Precision::Full => "weights as they are".to_owned(),
         _ => match &report.decision {
-            Some(decision) => {
-                let weights = weights_by_precision(decision);
-                match report.attention {
-                    0 => weights,
-                    count => format!("{weights}, {count} attentions in fp8"),
-                }
-            }
+            Some(decision) => weights_by_precision(decision),
             None if precision == Precision::Fp8Dynamic => format!("{quantized} weights in fp8"),
             None => format!("{quantized} weights in {}", precision.name()),
         },
@@ -314,10 +290,6 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
                 _ => "by their largest magnitudes".to_owned(),
             };
             writeln!(out, "activations in fp8, {rule} on {images} images")?;
-            if report.attention > 0 {
-                let count = report.attention;
-                writeln!(out, "{count} attentions in fp8 on GPUs that multiply it")?;
-            }
         }
         0 => writeln!(
             out,
@@ -367,11 +339,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         columns.push(Column::right(format!("{name}: error alone")));
         columns.push(Column::right(format!("{name}: time")).rank(1));
     }
-    if !decision.attention.is_empty() {
-        columns.push(Column::right("MiB read").rank(1));
-    }
     let mut table = Table::new(columns);
-    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let time = |us: f64| format!("{us:.0} µs");
     let [mut before, mut after] = [0.0; 2];
     for choice in &decision.choices {
@@ -389,50 +357,12 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         }
         before += choice.full_us;
         after += taken;
-        let attention = decision.attention.iter();
-        let attention = attention.filter(|of| of.layers == choice.layers);
-        if !decision.attention.is_empty() {
-            row.push(String::new());
-        }
         table.row(row);
-        for of in attention {
-            let mut row = vec![
-                super::one_line(&of.attention.join(", ")).to_string(),
-                of.precision.name().to_owned(),
-                time(of.full_us),
-            ];
-            for name in &others {
-                row.extend(if *name == Precision::Fp8.name() {
-                    [percent(of.error), time(of.us)]
-                } else {
-                    [String::new(), String::new()]
-                });
-            }
-            let [full, float8] = [of.full_bytes, of.bytes].map(mib);
-            row.push(format!("{full:.2} → {float8:.2}"));
-            before += of.full_us;
-            after += match of.precision {
-                Precision::Fp8 => of.layers_us - taken + of.us,
-                _ => of.full_us,
-            };
-            table.row(row);
-        }
     }
     writeln!(out, "{}", table.text(output::width()))?;
-    if !decision.attention.is_empty() {
-        writeln!(
-            out,
-            "attention: errors are with the layers in fp8 that compute queries, keys and values, of which it reads these MiB"
-        )?;
-    }
     writeln!(
         out,
-        "{}: {} in full precision, {} as chosen, on {}",
-        if decision.attention.is_empty() {
-            "these layers"
-        } else {
-            "these layers and attention"
-        },
+        "these layers: {} in full precision, {} as chosen, on {}",
         time(before),
         time(after),
         super::one_line(&decision.measured_on)

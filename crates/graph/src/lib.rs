@@ -9,6 +9,7 @@ extern crate self as hipvit_graph;
 
 mod arena;
 mod array;
+pub mod cases;
 mod dtype;
 mod error;
 pub mod float8;
@@ -255,10 +256,9 @@ impl Graph {
         nodes.filter_map(|node| Some(self.value(*node.inputs.get(1)?).shape.as_slice()))
     }
 
-    /// Whether a linear layer [rounds to FP8](op::Rounding::Float8), or attention does.
+    /// Whether a linear layer [rounds to FP8](op::Rounding::Float8).
     pub fn has_float8(&self) -> bool {
-        let attends = |node: &Node| matches!(&node.op, Op::Attention(spec) if spec.float8.is_some());
-        self.float8_weights().next().is_some() || self.nodes.iter().any(attends)
+        self.float8_weights().next().is_some()
     }
 
     /// Whether a linear layer [rounds row by row](op::Rounding::is_of_rows).

@@ -15,6 +15,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::array::{Array, Real};
+use crate::cases::Cases;
 use crate::dtype::DType;
 
 pub use attention::AttentionOperands;
@@ -187,6 +188,11 @@ macro_rules! declare {
                 match self {
                     $(Self::$Op(op) => op.eval_ranks(ranks),)*
                 }
+            }
+
+            /// Adds the cases of all ops.
+            pub(crate) fn add_cases(cases: &mut Cases) {
+                $($Op::cases(cases);)*
             }
 
             /// Tolerance of result `index` on these operands, which are numbers of `dtype` (pixels excepted).

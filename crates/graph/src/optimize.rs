@@ -209,10 +209,7 @@ const PASSES: [Pass; 15] = [
         name: "float8",
         purpose: "activations in FP8 where only FP8 layers read them",
         enabled: |passes| passes.float8 != Float8::Rounded,
-        run: |graph, passes| {
-            let stored = passes.float8 == Float8::Stored;
-            float8::run(graph, stored, passes.optimizations.fused_attention)
-        },
+        run: |graph, passes| float8::run(graph, passes.float8 == Float8::Stored),
     },
     Pass {
         name: "round_rows",

@@ -163,7 +163,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The new value for the old value `id`.
-    pub fn map(&mut self, id: ValueId) -> ValueId {
+    pub(crate) fn map(&mut self, id: ValueId) -> ValueId {
         if let Some(&new) = self.map.get(&id) {
             return new;
         }

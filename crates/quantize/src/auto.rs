@@ -6,10 +6,6 @@
 //! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
 //! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
 //!
-//! Where a GPU computes attention in FP8, that is one more choice for the layers whose results are its queries, keys and values: FP8
-//! with attention in FP8, too, if its kernel there takes less time than that of 16 bits. The CPU, whose errors count, rounds queries, keys
-//! and values, not the probabilities, which kernels may round as well: that is in the error on the GPU alone.
-//!
 //! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
 //! one, until it is within.
 
@@ -20,9 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::activations::Attended;
 use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
-use super::times::{GpuTarget, StepTimes};
 use super::{Group, Layers, Precision, stored_names};
 use hipvit::error::Result;
 use hipvit::graph::{Graph, ValueId};
@@ -58,30 +52,6 @@ pub struct Candidate {
     pub us: f64,
 }
 
-/// The attention that reads the results of some layers, which have to be in FP8 for it to be so, and what was decided about it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct AttentionChoice {
-    /// The attention's name; more than one if the same layers compute the operands of several.
-    pub attention: Vec<String>,
-    /// These layers.
-    pub layers: Vec<String>,
-    /// FP8, or full: in the activations' dtype.
-    pub precision: Precision,
-    /// The error of the outputs if it and these layers alone are in FP8.
-    pub error: f64,
-    /// Microseconds of these layers in FP8, whose results are, too.
-    pub layers_us: f64,
-    /// Microseconds of the attention in the activations' dtype, between layers in FP8.
-    pub full_us: f64,
-    /// Microseconds of it in FP8.
-    pub us: f64,
-    /// The bytes of its queries, keys and values in the activations' dtype, of the batch that was measured.
-    pub full_bytes: usize,
-    /// And in FP8.
-    pub bytes: usize,
-}
-
 /// What `auto` decided, and what was measured.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -100,9 +70,6 @@ pub struct Decision {
     pub measured_on: String,
     /// The choices, in the order of the layers.
     pub choices: Vec<Choice>,
-    /// And about attention, where the GPU computes it in FP8.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub attention: Vec<AttentionChoice>,
 }
 
 /// Choices within the budget on the calibration images, but not on the held-out ones.
@@ -111,7 +78,7 @@ pub struct Decision {
 pub struct Reverted {
     /// The error on the held-out images with them.
     pub error: f64,
-    /// The layers, which are now in full precision, or in another one that was chosen before; and attentions, no longer in FP8.
+    /// The layers, which are now in full precision, or in another one that was chosen before.
     pub layers: Vec<String>,
 }
 
@@ -122,14 +89,6 @@ impl Decision {
             .iter()
             .filter(move |choice| choice.precision == precision)
             .flat_map(|choice| &choice.layers)
-    }
-
-    /// The attentions in FP8.
-    pub fn attention_in_float8(&self) -> impl Iterator<Item = &String> {
-        let chosen = self.attention.iter();
-        chosen
-            .filter(|choice| choice.precision == Precision::Fp8)
-            .flat_map(|choice| &choice.attention)
     }
 }
 
@@ -146,76 +105,12 @@ pub(super) struct Quantized {
     pub(super) precision: Precision,
     pub(super) replaced: BTreeMap<String, Replacement>,
     pub(super) times: Vec<Duration>,
-    /// If attention is in FP8, too: that of each unit. Of one that has none, this is no option.
-    pub(super) attention: Option<Vec<Option<Attention>>>,
-}
-
-/// The attention that reads the results of a unit.
-#[derive(Clone, Debug)]
-pub(super) struct Attention {
-    pub(super) names: Vec<String>,
-    /// Its time in the activations' dtype, and in FP8.
-    pub(super) times: [Duration; 2],
-    /// The bytes of what it reads.
-    pub(super) bytes: [usize; 2],
-}
-
-impl Attention {
-    /// That of a unit: `None` unless the unit computes all that it reads, and the GPU computes it in FP8. `times` are those with it in the
-    /// activations' dtype and in FP8.
-    pub(super) fn of(
-        unit: &Unit,
-        attentions: &[Attended],
-        graph: &Graph,
-        times: [&StepTimes; 2],
-        target: &GpuTarget,
-    ) -> Option<Self> {
-        let mut found = Self {
-            names: Vec::new(),
-            times: [Duration::ZERO; 2],
-            bytes: [0; 2],
-        };
-        let of_unit = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
-        for of in attentions.iter().filter(of_unit) {
-            let [full, float8] = times;
-            found.times[0] += full.attention(&of.name, false)?;
-            found.times[1] += float8.attention(&of.name, true)?;
-            let elements = target.batch * of.elements(graph);
-            found.bytes[0] += elements * target.dtype.size();
-            found.bytes[1] += elements;
-            found.names.push(of.name.clone());
-        }
-        (!found.names.is_empty()).then_some(found)
-    }
 }
 
 impl Quantized {
-    /// Linear layers alone.
-    pub(super) fn new(
-        precision: Precision,
-        replaced: BTreeMap<String, Replacement>,
-        times: Vec<Duration>,
-    ) -> Self {
-        Self {
-            precision,
-            replaced,
-            times,
-            attention: None,
-        }
-    }
-
-    fn is_for(&self, unit: usize) -> bool {
-        self.attention.is_none() || self.attention(unit).is_some()
-    }
-
-    fn attention(&self, unit: usize) -> Option<&Attention> {
-        self.attention.as_ref()?.get(unit)?.as_ref()
-    }
-
-    /// The microseconds by which a unit, with what is attention's, is faster than in full precision.
+    /// The microseconds by which a unit is faster than in full precision.
     fn saved(&self, unit: usize, full: Duration) -> f64 {
-        let [before, after] = self.attention(unit).map_or([Duration::ZERO; 2], |of| of.times);
-        us(full + before) - us(self.times[unit] + after)
+        us(full) - us(self.times[unit])
     }
 }
 
@@ -256,33 +151,19 @@ pub(super) fn decide(
         on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
     };
     let mut choices = Vec::with_capacity(units.len());
-    let mut attention = Vec::new();
     let mut errors: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for (index, unit) in units.iter().enumerate() {
         let layers: Vec<String> = unit.layers.iter().cloned().collect();
         let mut candidates = Vec::with_capacity(options.len());
-        for (number, option) in options.iter().enumerate().filter(|(_, of)| of.is_for(index)) {
+        for (number, option) in options.iter().enumerate() {
             let alone = session(&Taken::from([(index, number)]))?;
             let error = images.calibration.fidelity(&alone)?.error;
             errors.insert((index, number), error);
-            match option.attention(index) {
-                None => candidates.push(Candidate {
-                    precision: option.precision,
-                    error,
-                    us: us(option.times[index]),
-                }),
-                Some(of) => attention.push(AttentionChoice {
-                    attention: of.names.clone(),
-                    layers: layers.clone(),
-                    precision: Precision::Full,
-                    error,
-                    layers_us: us(option.times[index]),
-                    full_us: us(of.times[0]),
-                    us: us(of.times[1]),
-                    full_bytes: of.bytes[0],
-                    bytes: of.bytes[1],
-                }),
-            }
+            candidates.push(Candidate {
+                precision: option.precision,
+                error,
+                us: us(option.times[index]),
+            });
         }
         choices.push(Choice {
             layers,
@@ -292,15 +173,7 @@ pub(super) fn decide(
         });
     }
     let saved = |unit: usize, option: usize| options[option].saved(unit, full[unit]);
-    // Attention in FP8 must be faster itself, and than the same layers without it.
-    let is_faster = |&(unit, option): &(usize, usize)| {
-        let without = (0..options.len()).filter(|&other| options[other].attention.is_none());
-        let mut without = without.filter(|&other| options[other].precision == options[option].precision);
-        let gains = options[option].attention(unit).is_none_or(|of| {
-            of.times[1] < of.times[0] && without.all(|other| saved(unit, option) > saved(unit, other))
-        });
-        gains && saved(unit, option) > 0.0
-    };
+    let is_faster = |&(unit, option): &(usize, usize)| saved(unit, option) > 0.0;
     let mut order: Vec<(usize, usize)> = errors.keys().copied().filter(is_faster).collect();
     let worth = |of: &(usize, usize)| saved(of.0, of.1) / errors[of].powi(2).max(f64::MIN_POSITIVE);
     order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
@@ -349,28 +222,11 @@ pub(super) fn decide(
     };
     for (&unit, &option) in &taken {
         choices[unit].precision = options[option].precision;
-        let of_unit = attention
-            .iter_mut()
-            .filter(|of| of.layers == choices[unit].layers);
-        for of in of_unit.filter(|_| options[option].attention.is_some()) {
-            of.precision = Precision::Fp8;
-        }
     }
     let changed = chosen
         .iter()
         .filter(|(unit, option)| taken.get(unit) != Some(option));
-    // Of layers that stay in FP8, attention alone was reverted.
-    let reverted = |(&unit, &before): (&usize, &usize)| -> Vec<String> {
-        let precision = |option: usize| options[option].precision;
-        match (options[before].attention(unit), taken.get(&unit)) {
-            (Some(of), Some(&now)) if precision(now) == precision(before) => of.names.clone(),
-            (attention, _) => {
-                let names = attention.map_or(&[][..], |of| &of.names);
-                units[unit].layers.iter().chain(names).cloned().collect()
-            }
-        }
-    };
-    let changed = changed.flat_map(reverted);
+    let changed = changed.flat_map(|(&unit, _)| units[unit].layers.iter().cloned());
     let decision = Decision {
         budget,
         calibration,
@@ -382,7 +238,6 @@ pub(super) fn decide(
         on_gpu: None,
         measured_on,
         choices,
-        attention,
     };
     Ok((decision, replaced(&taken)))
 }

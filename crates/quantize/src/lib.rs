@@ -35,8 +35,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use self::activations::Attended;
-pub use self::auto::{AttentionChoice, Candidate, Choice, Decision, Reverted};
+pub use self::auto::{Candidate, Choice, Decision, Reverted};
 pub use self::fidelity::{Fidelity, OnGpu};
 pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
@@ -110,13 +109,11 @@ pub struct Options {
     pub scales: Scales,
     /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
     /// each layer gets a precision by its error and its time: its own, `precision`, which is int8 then, or bf16; where there is a
-    /// `target`, FP8 instead of bf16, with attention in FP8 where that is faster. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
+    /// `target`, FP8 instead of bf16. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
     /// and the error must be within the budget on them, too.
     pub budget: Option<f64>,
     /// Up to which magnitude activations are represented, where they are in FP8 by images.
     pub activation_range: ActivationRange,
-    /// Whether attention is in FP8 too, for precision FP8 with images: the end of the range of queries, keys and values becomes 448.
-    pub attention: bool,
     /// With a budget, the GPU that the model is to run on; the CPU if there is none. Errors are bounded as the CPU computes them in
     /// f32; that on the GPU is measured in the end, [`Decision::on_gpu`], and may be larger.
     pub target: Option<GpuTarget>,
@@ -133,8 +130,6 @@ pub struct Report {
     pub precision: Precision,
     /// Weights that were quantised.
     pub quantized: usize,
-    /// Attentions that are in FP8.
-    pub attention: usize,
     /// Linear layers that were not.
     pub unquantized: Vec<String>,
     /// Norms whose channels were balanced with the layers that follow.
@@ -195,10 +190,6 @@ pub fn quantize(
         let reason = "is an error on images, which only int8 is chosen by";
         return Err(Error::argument("budget", reason));
     }
-    if options.attention && (images.is_empty() || precision != Precision::Fp8) {
-        let reason = "is in FP8 where linear layers are, by images";
-        return Err(Error::argument("attention", reason));
-    }
     if budget.is_some() {
         (images, held_out) = fidelity::hold_out(images);
     }
@@ -222,12 +213,6 @@ pub fn quantize(
     } else {
         balanced(&checkpoint, &model, &groups, &layers, &images, &options)?
     };
-    let mut attention = 0;
-    if options.attention {
-        let attentions = Attended::of(&model.graph, &replaced);
-        activations::attend(&model, &attentions, &images, range, &mut replaced)?;
-        attention = attentions.len();
-    }
     let mut unquantized = match precision {
         Precision::Full => Vec::new(),
         _ => layers.others.clone(),
@@ -245,7 +230,6 @@ pub fn quantize(
         };
         let (decided, chosen) = search.run(budget, replaced)?;
         replaced = chosen;
-        attention = decided.attention_in_float8().count();
         unquantized.extend(decided.layers(Precision::Full).cloned());
         decision = Some(decided);
     }
@@ -262,7 +246,6 @@ pub fn quantize(
     Ok(Report {
         precision,
         quantized,
-        attention,
         unquantized,
         balanced,
         images: images.len(),

@@ -36,22 +36,11 @@ impl ActivationRange {
         }
     }
 
-    /// For each group of values the step of FP8 by which the end of their common range on the images becomes the largest number of E4M3.
-    pub(super) fn steps(
-        self,
-        model: &Model,
-        groups: &[Vec<ValueId>],
-        images: &[Vec<u8>],
-    ) -> Result<Vec<f32>> {
-        let values: Vec<ValueId> = groups.concat();
-        let group_of: Vec<usize> = groups
-            .iter()
-            .enumerate()
-            .flat_map(|(group, values)| values.iter().map(move |_| group))
-            .collect();
-        let mut largest = vec![0f32; groups.len()];
-        observe(model, &values, images, |value, activations| {
-            let largest = &mut largest[group_of[value]];
+    /// The step of FP8 of each value, by which the end of its range on the images becomes the largest number of E4M3.
+    pub(super) fn steps(self, model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<f32>> {
+        let mut largest = vec![0f32; values.len()];
+        observe(model, values, images, |value, activations| {
+            let largest = &mut largest[value];
             *largest = activations
                 .iter()
                 .fold(*largest, |largest, value| largest.max(value.abs()));
@@ -60,8 +49,8 @@ impl ActivationRange {
             return Ok(largest.into_iter().map(step).collect());
         }
         let mut histograms: Vec<Histogram> = largest.into_iter().map(Histogram::new).collect();
-        observe(model, &values, images, |value, activations| {
-            let histogram = &mut histograms[group_of[value]];
+        observe(model, values, images, |value, activations| {
+            let histogram = &mut histograms[value];
             activations.iter().for_each(|value| histogram.add(value.abs()));
         })?;
         let end = |histogram: &Histogram| match self {

@@ -76,7 +76,6 @@ pub(super) fn round(
                 values,
                 scales,
                 input: (precision == Precision::Fp8Dynamic).then_some(Float8Scale::Row),
-                output: None,
             }
         }
     })

@@ -52,14 +52,8 @@ pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Dura
     Ok(times)
 }
 
-/// The times of a model's steps on a GPU, by node.
-pub(super) struct StepTimes {
-    graph: Arc<Graph>,
-    shortest: HashMap<usize, Duration>,
-}
-
-/// The times of the steps of `model` on a GPU.
-pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
+/// The time of each unit of `model` on a GPU: of its GEMMs, and of what rounds their operands and finishes their results.
+pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Result<Vec<Duration>> {
     let GpuTarget { device, dtype, batch } = target;
     let passes = Passes {
         fold_normalize: *dtype == DType::F32,
@@ -82,30 +76,11 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
             *shortest = time.min(*shortest);
         }
     }
-    Ok(StepTimes {
-        graph: plan.graph().clone(),
-        shortest,
-    })
-}
-
-impl StepTimes {
-    /// The time of each unit: of its GEMMs, and of what rounds their operands and finishes their results.
-    pub(super) fn units(&self, units: &[Unit]) -> Vec<Duration> {
-        let of_unit = |unit: &Unit| {
-            let nodes = nodes_of(&self.graph, unit);
-            nodes.filter_map(|node| self.shortest.get(&node)).sum()
-        };
-        units.iter().map(of_unit).collect()
-    }
-
-    /// The time of the attention of this name, with what rounds its operands; `None` if there is none that is computed in FP8, or in
-    /// the dtype, as is asked for.
-    pub(super) fn attention(&self, name: &str, float8: bool) -> Option<Duration> {
-        let index = self.graph.nodes().iter().position(|node| {
-            node.name == name && matches!(&node.op, Op::Attention(spec) if spec.float8.is_some() == float8)
-        })?;
-        self.shortest.get(&index).copied()
-    }
+    let of_unit = |unit: &Unit| {
+        let nodes = nodes_of(plan.graph(), unit);
+        nodes.filter_map(|node| shortest.get(&node)).sum()
+    };
+    Ok(units.iter().map(of_unit).collect())
 }
 
 /// The nodes that compute a unit's layers, also where passes have packed, divided, scaled or padded their weights.

@@ -106,7 +106,6 @@ impl HostConstants {
                 rounding: Some(rounding),
                 ..
             }) => rounding.fixed_float8(),
-            Op::Attention(spec) => spec.float8,
             _ => None,
         });
         let steps: BTreeSet<u32> = of_nodes.map(f32::to_bits).collect();

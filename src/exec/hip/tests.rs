@@ -248,5 +248,5 @@ fn what_is_not_optimised_is_refused() {
         scratch: 1,
     };
     let error = lower(&plan, &plan.steps()[0], addresses).unwrap_err();
-    assert!(error.contains("passes"), "{error}");
+    assert!(error.to_string().contains("passes"), "{error}");
 }

@@ -7,11 +7,9 @@ use super::{ScoreBias, Strided, Variant, is_fused, unit, visibility};
 use crate::dtype::to_hip;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
-use crate::kernels::bindings::{
-    AddArgs, AttentionArgs, AttentionFloat8Args, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility,
-};
+use crate::kernels::bindings::{AddArgs, AttentionArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility};
 use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
-use crate::kernels::{KernelCall, Unit, attention_float8};
+use crate::kernels::{KernelCall, Unit};
 use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
@@ -32,27 +30,6 @@ pub(crate) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
         _ => 1,
     });
     spec.heads * queries * keys * plan.dtype().size()
-}
-
-/// Where the operands that are to be rounded to FP8 go in the scratch memory, and its size. Those that are stored in FP8 have no place.
-fn float8_offsets(plan: &Plan, step: &Step, spec: &Attention) -> (Vec<Option<usize>>, usize) {
-    let mut end = 0;
-    let place = |&operand: &Operand| match operand {
-        Operand::Buffer(id) if plan.buffer(id).float8().is_some() => None,
-        _ => {
-            let at = end;
-            let elements: usize = shape_of(plan, operand).iter().product();
-            end += elements.next_multiple_of(ALIGNMENT);
-            Some(at)
-        }
-    };
-    let places = step
-        .inputs
-        .iter()
-        .take(spec.operands.count())
-        .map(place)
-        .collect();
-    (places, end)
 }
 
 /// Self-attention of all images: queries, keys, values and the result.
@@ -90,9 +67,6 @@ impl Lower for Attention {
         if self.statistics {
             return unit(self.head_dim, Variant::Statistics);
         }
-        if self.float8.is_some() {
-            return attention_float8::unit(self.head_dim);
-        }
         let variant = if self.bias { Variant::Bias } else { Variant::Plain };
         Some(unit(self.head_dim, variant).unwrap_or(Unit::of("softmax")))
     }
@@ -105,11 +79,8 @@ impl Lower for Attention {
         }
     }
 
-    /// Of unfused attention scores, and where the result is FP8 the one before; of attention in FP8 the operands that it rounds.
+    /// Of unfused attention scores, and the result in the dtype if it is stored in FP8.
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
-        if self.float8.is_some() {
-            return float8_offsets(plan, step, self).1;
-        }
         let scores = score_bytes(plan, step, self).next_multiple_of(ALIGNMENT);
         let result = plan.buffer(step.output());
         match result.float8() {
@@ -121,9 +92,6 @@ impl Lower for Attention {
 
 impl Lowering<'_> {
     fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
-        if let Some(step) = spec.float8 {
-            return self.attention_float8(spec, step);
-        }
         let call = self.attention_call(spec, self.out)?;
         // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
         let queries = call.operands[0].tokens;
@@ -137,39 +105,6 @@ impl Lowering<'_> {
         } else {
             self.unfused_attention(call)
         }
-    }
-
-    /// Of queries, keys and values in FP8, which are rounded first where they are not stored so.
-    fn attention_float8(&self, spec: &Attention, step: f32) -> Result<Vec<Call>, OpError> {
-        if self.addresses.float8.is_none() || !spec.is_plain_of_whole_heads() {
-            return Err("is in FP8, in which the GPU does not compute it".into());
-        }
-        let (places, _) = float8_offsets(self.plan, self.step, spec);
-        let mut calls = Vec::with_capacity(places.len() + 1);
-        let mut addresses = Vec::with_capacity(places.len());
-        for (index, place) in places.into_iter().enumerate() {
-            let address = self.address(index)?;
-            addresses.push(match place {
-                None => address,
-                Some(at) => {
-                    let rounded = self.addresses.scratch + at as u64;
-                    let [outer @ .., channels] = self.shape_of(index)? else {
-                        return Err("an operand is a scalar".into());
-                    };
-                    let extents = [outer.iter().product(), *channels];
-                    calls.push(QuantizeArgs::float8([address, rounded], extents, step)?.into());
-                    rounded
-                }
-            });
-        }
-        let heads = |(index, channel): (usize, usize)| self.heads_at((index, channel), addresses[index], 1);
-        let [q, k, v] = spec.places();
-        let q = heads(q)?;
-        let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, 1)));
-        let out = self.result_of(spec, &q, self.out);
-        let args = AttentionFloat8Args::new(spec, self.shape[0], [q, k?, v?, out], step)?;
-        calls.push(self.float8().map_or(args, |step| args.to_float8(step)).into());
-        Ok(calls)
     }
 
     /// A result in FP8 is rounded by a kernel of its own.
@@ -194,7 +129,7 @@ impl Lowering<'_> {
             ).into());
         }
         let statistics = self.result(1)?;
-        if fused(self.plan, spec) && spec.float8.is_none() {
+        if fused(self.plan, spec) {
             return one(with_statistics(
                 &self.attention_call(spec, self.out)?,
                 statistics,
@@ -206,11 +141,9 @@ impl Lowering<'_> {
     }
 
     fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, OpError> {
-        let element = self.element();
-        let heads = |(index, channel)| self.heads_at((index, channel), self.address(index)?, element);
-        let [q, k, v] = spec.places();
-        let q = heads(q)?;
-        let [k, v] = [k, v].map(|place| heads(place).and_then(|all| from_first_key(spec, all, element)));
+        let [q, k, v] = spec.places().map(|(index, channel)| self.heads(index, channel));
+        let q = q?;
+        let [k, v] = [k, v].map(|all| from_first_key(spec, all?, self.element()));
         let out = self.result_of(spec, &q, out);
         Ok(AttentionCall {
             spec: *spec,
@@ -252,21 +185,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`, which lies at `address` in elements of so
-    /// many bytes.
-    fn heads_at(
-        &self,
-        (index, channel): (usize, usize),
-        address: u64,
-        element: usize,
-    ) -> Result<Strided, OpError> {
+    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`.
+    fn heads(&self, index: usize, channel: usize) -> Result<Strided, OpError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
         };
         Ok(Strided {
-            address: address + (channel * element) as u64,
+            address: self.address(index)? + (channel * self.element()) as u64,
             tokens,
             image: if images == 1 { 0 } else { tokens * channels },
             token: channels,

@@ -235,7 +235,6 @@ impl Builder<'_> {
         operands: AttentionOperands,
         mut inputs: Vec<ValueId>,
     ) -> Result<ValueId> {
-        let float8 = self.attention_step(&inputs);
         let bias = self.score_bias(tensors)?;
         inputs.extend(bias);
         inputs.extend(self.key_mask);
@@ -243,21 +242,9 @@ impl Builder<'_> {
             key_mask: self.key_mask.is_some(),
             bias: bias.is_some(),
             causal: self.vit.blocks.causal,
-            float8,
             ..attention_spec(self.vit.dim, self.vit.heads, operands)
         });
         Ok(self.graph.push(Role::Attention, step, op, inputs)?)
-    }
-
-    /// The step of queries, keys and values in FP8: the largest of the layers that compute them, if each has one.
-    fn attention_step(&self, operands: &[ValueId]) -> Option<f32> {
-        let step = |&operand: &ValueId| {
-            let node = (self.graph.nodes().iter()).rfind(|node| node.output() == operand)?;
-            let Op::Linear(_) = node.op else { return None };
-            self.weights.output_step(&self.graph.value(node.inputs[1]).name)
-        };
-        let steps = operands.iter().map(step).collect::<Option<Vec<f32>>>()?;
-        steps.into_iter().reduce(f32::max)
     }
 
     /// The feed-forward network of `x`, which is normed.

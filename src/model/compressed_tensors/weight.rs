@@ -16,8 +16,6 @@ pub(in crate::model) struct Loaded {
     pub(in crate::model) tensor: Tensor,
     /// How its layer rounds what it multiplies, if it does.
     pub(in crate::model) rounding: Option<Rounding>,
-    /// The step of its result in FP8, if attention multiplies that so.
-    pub(in crate::model) output: Option<f32>,
     /// Tensors of the layer that were not needed.
     pub(in crate::model) unused: Vec<String>,
 }
@@ -80,19 +78,7 @@ pub(in crate::model) fn load(
     };
     let whole_rows = matches!(group.scales, Scales::Tensor | Scales::Channel);
     let stays = whole_rows && zeros.iter().all(|&zero| zero == 0.0);
-    let (rounding, mut unused) = inputs(layer, group, tensors, stays)?;
-    let output_name = format!("{layer}.output_scale");
-    let output = match (group.outputs, tensors.remove(&output_name)) {
-        (true, Some(scale)) => Some(self::scales(&output_name, &scale, [1, 1])?[0]).filter(|_| stays),
-        (true, None) => {
-            let reason = "is missing: its layer's results are quantised by it";
-            return Err(Error::tensor(&weight.file, output_name, reason));
-        }
-        (false, scale) => {
-            unused.extend(scale.map(|_| output_name));
-            None
-        }
-    };
+    let (rounding, unused) = inputs(layer, group, tensors, stays)?;
     let tensor = if stays {
         let of_row = |row: usize| scales[(row / block[0].max(1)).min(scales.len() - 1)];
         let of_rows: Vec<f32> = (0..rows).map(of_row).collect();
@@ -123,7 +109,6 @@ pub(in crate::model) fn load(
     Ok(Loaded {
         tensor,
         rounding,
-        output,
         unused,
     })
 }

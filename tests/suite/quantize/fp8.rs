@@ -1,4 +1,4 @@
-//! FP8: of weights, of activations by images or by each token, and of attention.
+//! FP8: of weights, of activations by images or by each token.
 
 use std::ffi::OsString;
 use std::fs;
@@ -96,33 +96,17 @@ fn fp8_without_images_is_said_to_be_dequantised() {
     );
 }
 
-/// Weights and activations in FP8, and attention too.
+/// Weights and activations in FP8.
 #[test]
 fn tinyvit32_with_fp8_activations_stays_as_accurate() {
-    let error = in_fp8(Precision::Fp8, false, ActivationRange::Largest);
-    let with_attention = in_fp8(Precision::Fp8, true, ActivationRange::Largest);
-    assert_ne!(error.to_bits(), with_attention.to_bits());
-    // Not without linear layers in FP8 by images.
-    for (precision, images) in [(Precision::Int8, 1), (Precision::Fp8, 0)] {
-        let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            precision,
-            attention: true,
-            ..Options::default()
-        };
-        let images = digits().into_iter().take(images);
-        let images = images.map(|(source, _)| source.decode(Limits::default()));
-        let error = quantize(None, &dir.path().join("model"), options, images).unwrap_err();
-        assert!(error.to_string().contains("attention"), "{error}");
-        assert!(!dir.path().join("model").exists());
-    }
+    in_fp8(Precision::Fp8, ActivationRange::Largest);
 }
 
 /// Activations clipped, by a percentile and by the least error.
 #[test]
 fn tinyvit32_with_clipped_fp8_activations_stays_as_accurate() {
     let ranges = [ActivationRange::Percentile(99.9), ActivationRange::MeanSquare];
-    let [percentile, least] = ranges.map(|range| in_fp8(Precision::Fp8, true, range));
+    let [percentile, least] = ranges.map(|range| in_fp8(Precision::Fp8, range));
     assert_ne!(percentile.to_bits(), least.to_bits());
 }
 
@@ -160,7 +144,7 @@ fn clipping_other_activations_is_refused() {
 /// Each token by its own largest magnitude.
 #[test]
 fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
-    in_fp8(Precision::Fp8Dynamic, false, ActivationRange::Largest);
+    in_fp8(Precision::Fp8Dynamic, ActivationRange::Largest);
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let output = hipvit([
@@ -208,13 +192,12 @@ fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
 }
 
 /// The error of the logits.
-fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRange) -> f64 {
+fn in_fp8(precision: Precision, activation_range: ActivationRange) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let options = Options {
         precision,
         activation_range,
-        attention,
         ..Options::default()
     };
     let calibrated = if precision == Precision::Fp8 { 64 } else { 0 };
@@ -229,7 +212,6 @@ fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRan
         (report.quantized, report.images),
         (4 * full.info().depth, calibrated)
     );
-    assert_eq!(report.attention, if attention { full.info().depth } else { 0 });
     let session = on_cpu(&out);
     let quantization = session.info().quantization.as_ref().unwrap();
     assert_eq!(
@@ -238,7 +220,7 @@ fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRan
     );
     let (error, others) = difference(&outputs(&full, &images), &outputs(&session, &images));
     println!(
-        "{}, attention {attention}: logit error {:.3} %, {others} of {} differ",
+        "{}: logit error {:.3} %, {others} of {} differ",
         precision.name(),
         100.0 * error,
         images.len()
@@ -252,42 +234,4 @@ fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRan
     // 357 in full precision; at most 0.3 points fewer.
     assert!(result.correct >= 356, "{} of {}", result.correct, result.images);
     error
-}
-
-/// Heads of 8 channels.
-#[test]
-fn attention_that_stays_in_16_bits_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("model");
-    let output = hipvit(&[
-        "quantize".into(),
-        at("tests/golden/hf_vit").into(),
-        "--to".into(),
-        "fp8".into(),
-        "--attention".into(),
-        "fp8".into(),
-        "--calibrate".into(),
-        at("tests/golden/images").into(),
-        "-o".into(),
-        out.clone().into(),
-    ] as &[OsString]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("no attention is in fp8"),
-        "{}",
-        stderr(&output)
-    );
-    let output = hipvit(&[
-        "quantize".into(),
-        "-o".into(),
-        out.into(),
-        "--attention".into(),
-        "fp8".into(),
-    ] as &[OsString]);
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("--to fp8 with --calibrate"),
-        "{}",
-        stderr(&output)
-    );
 }

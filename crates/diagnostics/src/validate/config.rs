@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 
 use hipvit::error::{Error, Result};
+pub use hipvit::graph::cases::Sizes;
 
 /// A set of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,19 +27,6 @@ pub enum Config {
     Heads,
     /// `B×H×N×D` on the command line, with an `x` for each `×`: the ops of a model of this size.
     Custom(Sizes),
-}
-
-/// What most [`Config`]s stand for; all shapes follow from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sizes {
-    /// Images.
-    pub batch: usize,
-    /// Heads of attention.
-    pub heads: usize,
-    /// Tokens of an image.
-    pub tokens: usize,
-    /// Channels of a head.
-    pub head_dim: usize,
 }
 
 impl Config {
@@ -100,13 +88,6 @@ impl Config {
     }
 }
 
-impl Sizes {
-    /// Channels of a token.
-    pub fn channels(self) -> usize {
-        self.heads * self.head_dim
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,7 +102,7 @@ impl FromStr for Config {
 
     fn from_str(text: &str) -> Result<Self> {
         let named = Self::ALL.into_iter().find(|config| config.name() == text);
-        let custom = || text.parse().ok().map(Self::Custom);
+        let custom = || parse_sizes(text).ok().map(Self::Custom);
         named.or_else(custom).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
             Error::argument(
@@ -132,43 +113,27 @@ impl FromStr for Config {
     }
 }
 
-/// `8x12x197x64`.
-impl fmt::Display for Sizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            batch,
-            heads,
-            tokens,
-            head_dim,
-        } = self;
-        f.pad(&format!("{batch}x{heads}x{tokens}x{head_dim}"))
+/// Parses sizes of the form `8x12x197x64`.
+fn parse_sizes(text: &str) -> Result<Sizes> {
+    let invalid = || Error::argument("config", format!("`{text}` is not of the form BxHxNxD"));
+    let numbers: Vec<usize> = text
+        .split('x')
+        .map(|n| n.parse().ok().filter(|&n| (1..=1 << 20).contains(&n)))
+        .collect::<Option<_>>()
+        .ok_or_else(invalid)?;
+    let [batch, heads, tokens, head_dim] = numbers[..] else {
+        return Err(invalid());
+    };
+    // Far from overflow, also of a weight.
+    if heads * head_dim > 1 << 16 || batch * tokens > 1 << 26 {
+        return Err(invalid());
     }
-}
-
-impl FromStr for Sizes {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let invalid = || Error::argument("config", format!("`{text}` is not of the form BxHxNxD"));
-        let numbers: Vec<usize> = text
-            .split('x')
-            .map(|n| n.parse().ok().filter(|&n| (1..=1 << 20).contains(&n)))
-            .collect::<Option<_>>()
-            .ok_or_else(invalid)?;
-        let [batch, heads, tokens, head_dim] = numbers[..] else {
-            return Err(invalid());
-        };
-        // Far from overflow, also of a weight.
-        if heads * head_dim > 1 << 16 || batch * tokens > 1 << 26 {
-            return Err(invalid());
-        }
-        Ok(Self {
-            batch,
-            heads,
-            tokens,
-            head_dim,
-        })
-    }
+    Ok(Sizes {
+        batch,
+        heads,
+        tokens,
+        head_dim,
+    })
 }
 
 impl Serialize for Config {

@@ -66,14 +66,6 @@ impl Backend for Hip {
                 ..
             })) => self.lacks_bytes(case, rounding, dtype),
             Work::Op(_) if case.sparse_weight().is_some() => self.lacks_sparse(case.sparse_weight()?, dtype),
-            Work::Op(Op::Attention(Attention { float8: Some(_), .. })) => {
-                let multiplies = self.device.properties().float8().is_some();
-                match dtype.size() {
-                    _ if !multiplies => Some("the GPU does not multiply FP8"),
-                    2 => None,
-                    _ => Some("attention in FP8 is of graphs in 16 bits"),
-                }
-            }
             Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
                 Some("GPU plans compute key masks; the kernels' masks are validated as such")
             }

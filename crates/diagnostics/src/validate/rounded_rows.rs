@@ -1,13 +1,14 @@
 //! Norms that write rows in 8 bits, which plans have where linear layers round what they multiply row by row: each leaves the bytes and
 //! the scales that the kernel which rounds rows makes of the norm's result.
 
-use super::cases::{Case, LEVELS};
+use super::cases::Case;
 use super::check::{FILL, MARGIN};
 use super::config::Config;
 use super::operands::{Operands, stored};
 use hipvit::error::{Error, Result};
 use hipvit::hip::Device;
 use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
+use hipvit::ops::linear::LEVELS;
 use hipvit::ops::{LayerNorm, Op, RmsNorm};
 use hipvit::tensor::DType;
 

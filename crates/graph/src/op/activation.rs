@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, one};
 use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{ACTIVATIONS, Cases, Operand, Scale, activation};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -113,7 +114,37 @@ impl Definition for Activation {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        let (every, shape_of): (bool, fn([usize; 3]) -> [usize; 3]) = match cases.scale() {
+            Scale::Model { every_form, .. } => (every_form, |[batch, tokens, channels]| {
+                [batch, tokens, 4 * channels]
+            }),
+            _ => (true, |shape| shape),
+        };
+        let activations = if every {
+            &ACTIVATIONS[..]
+        } else {
+            &ACTIVATIONS[..1]
+        };
+        cases.for_each_shape(|cases, shape, every_form| {
+            for &activation in activations {
+                cases.push(activation, vec![wide(&shape_of(shape))]);
+                if every_form {
+                    cases.push_in_arena(activation, vec![wide(&shape_of(shape))]);
+                }
+            }
+        });
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}
+
+/// Beyond where activations have become linear.
+pub fn wide(shape: &[usize]) -> Operand {
+    Operand {
+        spread: 6.0,
+        ..activation(shape)
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -46,6 +47,18 @@ impl Definition for Add {
         for (i, sum) in results[0].values_mut().iter_mut().enumerate() {
             *sum = x[i] + y[i % y.len()];
         }
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, shape, every_form| {
+            let [_, tokens, channels] = shape;
+            let x = || activation(&shape);
+            cases.push_in_arena(Self, vec![x(), x()]);
+            cases.push(Self, vec![x(), activation(&[1, tokens, channels])]);
+            if every_form {
+                cases.push(Self, vec![x(), x()]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

@@ -1,6 +1,5 @@
 //! Multi-head attention.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use rayon::prelude::*;
@@ -10,7 +9,6 @@ use super::operands::{count, exactly, expect};
 use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real, dot};
 use crate::dtype::DType;
-use crate::float8;
 use crate::reference::{softmax, tolerance};
 
 /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
@@ -37,8 +35,6 @@ pub struct Attention {
     pub bias: bool,
     /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
     pub causal: bool,
-    /// The step of queries, keys and values in FP8, if they are rounded to it: as [`Float8Scale::Fixed`](super::Float8Scale::Fixed).
-    pub float8: Option<f32>,
     /// Whether the statistics of the softmax are a second result.
     pub statistics: bool,
 }
@@ -76,13 +72,6 @@ impl AttentionOperands {
 }
 
 impl Attention {
-    /// Whether GPUs that multiply FP8 have a kernel for it in FP8: nothing is added to its scores, every key is attended to, and its heads
-    /// have a multiple of 16 channels, at most 128.
-    pub fn is_plain_of_whole_heads(&self) -> bool {
-        let plain = !(self.bias || self.key_mask || self.causal) && self.scale > 0.0;
-        plain && self.head_dim.is_multiple_of(16) && (16..=128).contains(&self.head_dim)
-    }
-
     /// Operands that queries, keys and values are in, and the channel of a token at which each begins.
     pub fn places(&self) -> [(usize, usize); 3] {
         let channels = self.heads * self.head_dim;
@@ -132,29 +121,13 @@ impl Attention {
         results: &mut [Array<T>],
         visible: impl Fn(usize, usize, usize) -> bool + Sync,
     ) {
-        let operands = self.multiplied(operands);
-        let scores = Scores::new(self, &operands);
+        let scores = Scores::new(self, operands);
         if let Some(result) = results.get_mut(0) {
             scores.attend(result, &visible);
         }
         if let Some(result) = results.get_mut(1) {
             scores.statistics(result, &visible);
         }
-    }
-
-    /// Queries, keys and values as attention multiplies them: rounded to FP8, if it says so. Other operands are as they are.
-    fn multiplied<'a, T: Real>(&self, operands: &[&'a Array<T>]) -> Vec<Cow<'a, Array<T>>> {
-        let rounds = |index| self.float8.filter(|_| index < self.operands.count());
-        let operand = |(index, &array): (usize, &&'a Array<T>)| match rounds(index) {
-            Some(step) => {
-                let mut rounded = array.clone();
-                let values = rounded.values_mut().iter_mut();
-                values.for_each(|x| *x = T::from_f32(float8::round(x.to_f32(), step)));
-                Cow::Owned(rounded)
-            }
-            None => Cow::Borrowed(array),
-        };
-        operands.iter().enumerate().map(operand).collect()
     }
 
     /// Shape of the first result, causal or not.
@@ -280,10 +253,10 @@ struct Scores<'a, T> {
 }
 
 impl<'a, T: Real> Scores<'a, T> {
-    fn new(spec: &'a Attention, operands: &'a [Cow<'_, Array<T>>]) -> Self {
+    fn new(spec: &'a Attention, operands: &[&'a Array<T>]) -> Self {
         let [q, k, v] = spec
             .places()
-            .map(|(operand, offset)| Packed::new(&*operands[operand], offset));
+            .map(|(operand, offset)| Packed::new(operands[operand], offset));
         Self {
             spec,
             q,
@@ -369,7 +342,6 @@ impl Definition for Attention {
         })?;
         f.write_str(if self.bias { " +bias" } else { "" })?;
         f.write_str(if self.key_mask { " +key-mask" } else { "" })?;
-        f.write_str(if self.float8.is_some() { " fp8" } else { "" })?;
         f.write_str(if self.statistics { " +statistics" } else { "" })
     }
 
@@ -464,12 +436,7 @@ impl Definition for Attention {
             // Σ p·|ln p + H| ≤ 2·H ≤ 2·ln(keys) times as large.
             return (2.0 + 2.0 * (keys as f64).ln()) * tolerance(DType::F32, keys + self.head_dim);
         }
-        // P may be E4M3, whose unit roundoff is 2^-4: an error of that times Σ p·|v|.
-        let weights = match self.float8 {
-            Some(_) if dtype.size() == 2 => 0.0625,
-            _ => 0.0,
-        };
         // The scores' error, which grows with head_dim, is an error of the exponential too. What adds a bias rounds the scores once more.
-        weights + (2.0 + f64::from(self.bias)) * tolerance(dtype, keys + self.head_dim)
+        (2.0 + f64::from(self.bias)) * tolerance(dtype, keys + self.head_dim)
     }
 }

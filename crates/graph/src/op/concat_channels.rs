@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 
 /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
@@ -37,6 +38,15 @@ impl Definition for ConcatChannels {
             row[..m].copy_from_slice(&x[b * m..(b + 1) * m]);
             row[m..].copy_from_slice(&y[b * n..(b + 1) * n]);
         }
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, [batch, _, channels], _| {
+            cases.push(
+                Self,
+                vec![activation(&[batch, channels]), activation(&[batch, 7])],
+            );
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
+use crate::cases::Cases;
 use crate::dtype::DType;
 
 /// Everything that is true of an op, whatever computes it. Implemented by the struct of the op's attributes.
@@ -103,6 +104,9 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
         ranks.iter().map(|operands| self.eval(operands)).collect()
     }
+
+    /// Adds the cases that `hipvit validate` checks the op by.
+    fn cases(_cases: &mut Cases) {}
 
     /// Tolerance of result `index` on these operands, which are numbers of `dtype` (pixels excepted), relative to the largest magnitude of the
     /// result. 0 if the op moves elements and computes nothing.

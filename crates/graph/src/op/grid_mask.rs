@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Operand, Scale, image};
 use crate::dtype::DType;
 use crate::patch_grid;
 
@@ -69,7 +70,28 @@ impl Definition for GridMask {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => add(cases, sizes.batch, sizes.tokens),
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, a.batch + 2, a.tokens);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
     }
+}
+
+fn add(cases: &mut Cases, batch: usize, tokens: usize) {
+    cases.push(GridMask, vec![flexible(batch, tokens)]);
+}
+
+/// Images of up to so many patches, as [`patch_grid`] has them.
+pub(super) fn flexible(batch: usize, patches: usize) -> Operand {
+    image(&[batch, patches * 2 + 1, 2, 3], DType::U8)
 }

@@ -6,6 +6,7 @@ use super::grid_mask::{self, grid};
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -74,9 +75,31 @@ impl Definition for GridPositions {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => add(cases, [sizes.tokens, sizes.channels()], 16),
+            Scale::Awkward => {
+                for (a, side) in AWKWARD.iter().zip([1, 3, 16, 2, 7, 5]) {
+                    add(cases, [a.tokens, a.channels], side);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     /// Weights are quotients of sums over as many cells of each axis as the table has at most.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let side = operands[1].shape().first().copied().unwrap_or(1);
         narrow(dtype) + 4.0 * tolerance(DType::F32, 2 * side)
     }
+}
+
+/// Of one image: the graph of an op alone takes no tokens of a batch beside images.
+fn add(cases: &mut Cases, [tokens, channels]: [usize; 2], side: usize) {
+    let operands = vec![
+        activation(&[1, tokens, channels]),
+        parameter(&[side, side, channels]),
+        grid_mask::flexible(1, tokens),
+    ];
+    cases.push(GridPositions, operands);
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, expect};
 use super::{Definition, Locality, OpError, Shape, rms_norm};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, parameter, with};
 use crate::dtype::DType;
 use crate::reference::{cancellation, narrow, tolerance};
 
@@ -79,10 +80,67 @@ impl Definition for LayerNorm {
         padded(self.epsilon, 0, operands, &mut results[0]);
     }
 
+    fn cases(cases: &mut Cases) {
+        for (outer, channels, weight) in norms(cases) {
+            let operands = || {
+                vec![
+                    normed(&outer, channels, weight),
+                    parameter(&[weight]),
+                    parameter(&[weight]),
+                ]
+            };
+            let op = Self { epsilon: EPSILON };
+            cases.push(op, operands());
+            if weight == channels {
+                cases.push_in_arena(op, operands());
+            }
+        }
+    }
+
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
         // x is exact; what is amplified are errors of f32.
         let amplified = (cancellation(operands[0], d, self.epsilon) - 1.0) * tolerance(DType::F32, d);
         narrow(dtype) + tolerance(DType::F32, d) + amplified
+    }
+}
+
+pub(super) const EPSILON: f32 = 1e-6;
+
+/// Rows, channels of a row and channels that are normed together: all of a row, or each head's, as queries and keys are normed.
+pub(super) fn norms(cases: &Cases) -> Vec<(Vec<usize>, usize, usize)> {
+    let mut all = Vec::new();
+    match cases.scale() {
+        Scale::Model { sizes, .. } => {
+            let outer = vec![sizes.batch, sizes.tokens];
+            all.push((outer.clone(), sizes.channels(), sizes.channels()));
+            all.push((outer, sizes.channels(), sizes.head_dim));
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                let outer = vec![a.batch, a.tokens];
+                all.push((outer.clone(), a.channels, a.channels));
+                for &(heads, head_dim) in a.heads {
+                    all.push((outer.clone(), heads * head_dim, head_dim));
+                }
+            }
+            // The entry for wide rows, the waves of more than a block.
+            for channels in [1025, 1032, 2048] {
+                all.push((vec![3, 3], channels, channels));
+            }
+            // Rows that one wave does not hold.
+            all.push((vec![2, 1], 4100, 4100));
+            all.push((vec![1, 3], 8192, 8192));
+        }
+        Scale::Heads => {}
+    }
+    all
+}
+
+/// An operand of a norm. Whole rows have a mean far from zero, as residual streams have.
+pub(super) fn normed(outer: &[usize], channels: usize, weight: usize) -> Operand {
+    Operand {
+        mean: if weight == channels { 3.0 } else { 0.0 },
+        ..activation(&with(outer, channels))
     }
 }

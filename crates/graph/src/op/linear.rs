@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::operands::{Rest, count, expect, one};
 use super::{Activation, Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real, dot};
+use crate::cases::{
+    ACTIVATIONS, AWKWARD, Cases, Operand, Role, Scale, activation, byte_weight, parameter, sparse_weight,
+    with,
+};
 use crate::dtype::DType;
 use crate::float8;
 use crate::reference::tolerance;
@@ -250,6 +254,83 @@ impl Definition for Linear {
         });
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, every_form } => {
+                let (outer, c) = ([sizes.batch, sizes.tokens], sizes.channels());
+                let mut add =
+                    |spec, [k, n]: [usize; 2], in_arena| linear(cases, &outer, [k, n], spec, in_arena);
+                add(PLAIN, [c, c], false);
+                add(BIAS, [c, 3 * c], false);
+                add(RESIDUAL, [c, c], true);
+                add(GELU, [c, 4 * c], false);
+                add(RESIDUAL, [4 * c, c], true);
+                for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
+                    for rounding in [Rounding::Int8(Levels::Range)]
+                        .into_iter()
+                        .chain(FLOAT8)
+                        .chain([Rounding::Bf16])
+                        .map(Some)
+                    {
+                        add(Linear { rounding, ..spec }, size, spec.residual);
+                    }
+                }
+                if every_form {
+                    add(RESIDUAL, [c, c], false);
+                    let both = Linear {
+                        residual: true,
+                        ..GELU
+                    };
+                    add(both, [c, c], true);
+                }
+                linear(cases, &[sizes.batch], [c, 1000], BIAS, false);
+                for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
+                    for role in SPARSE {
+                        sparse(cases, &outer, size, spec, spec.residual, role);
+                    }
+                }
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    for (form, activation) in ACTIVATIONS.into_iter().map(Some).chain([None]).enumerate() {
+                        let spec = Linear {
+                            bias: form % 2 == 0,
+                            activation,
+                            residual: form % 3 != 1,
+                            rounding: None,
+                        };
+                        linear(cases, &[a.batch, a.tokens], [a.k, a.n], spec, false);
+                        let roundings = LEVELS.map(Rounding::Int8).into_iter().chain(FLOAT8);
+                        for rounding in roundings.chain([Rounding::Bf16]).map(Some) {
+                            let spec = Linear { rounding, ..spec };
+                            linear(cases, &[a.batch, a.tokens], [a.k, a.n], spec, false);
+                        }
+                        // As far as the kernel and the library take them.
+                        for (multiple, role) in [4, 8].into_iter().zip(SPARSE) {
+                            let k = a.k.next_multiple_of(multiple);
+                            let n = if multiple == 8 {
+                                a.n.next_multiple_of(8)
+                            } else {
+                                a.n
+                            };
+                            sparse(cases, &[a.batch, a.tokens], [k, n], spec, spec.residual, role);
+                        }
+                        // As far as a GPU's FP8 takes them.
+                        let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
+                        for rounding in FLOAT8.map(Some) {
+                            let spec = Linear { rounding, ..spec };
+                            linear(cases, &[a.batch, a.tokens], [k, n], spec, spec.residual);
+                        }
+                        if spec.residual {
+                            linear(cases, &[a.batch, a.tokens], [a.k, a.n], spec, true);
+                        }
+                    }
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let channels = operands[1].shape().iter().skip(1).product();
         let accumulation = match self.rounding {
@@ -257,5 +338,81 @@ impl Definition for Linear {
             _ => 0.0,
         };
         tolerance(dtype, channels) + accumulation
+    }
+}
+
+const PLAIN: Linear = Linear {
+    bias: false,
+    activation: None,
+    residual: false,
+    rounding: None,
+};
+const BIAS: Linear = Linear { bias: true, ..PLAIN };
+const RESIDUAL: Linear = Linear {
+    residual: true,
+    ..BIAS
+};
+const GELU: Linear = Linear {
+    activation: Some(Activation::GeluErf),
+    ..BIAS
+};
+/// Levels of activations. They are uniform in ±1, and norms about that, some of which are beyond the fixed ones.
+pub const LEVELS: [Levels; 3] = [
+    Levels::Range,
+    Levels::Magnitude,
+    Levels::Fixed {
+        scale: 0.007,
+        zero: 120,
+    },
+];
+
+/// Likewise: 448 steps are 0.9.
+const FLOAT8: [Rounding; 2] = [
+    Rounding::Float8(Float8Scale::Fixed(0.002)),
+    Rounding::Float8(Float8Scale::Row),
+];
+
+/// Of activations `[outer.., k]` and a weight `[n, k]`.
+fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
+    let [k, n] = extents;
+    let weight = match spec.rounding {
+        None | Some(Rounding::Bf16) => parameter(&[n, k]),
+        Some(Rounding::Int8(_)) => byte_weight(&[n, k], DType::I8),
+        Some(Rounding::Float8(_)) => byte_weight(&[n, k], DType::F8E4M3),
+    };
+    of_weight(cases, outer, extents, spec, in_arena, weight);
+}
+
+/// Of a weight that is 2:4 sparse.
+fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
+    let [k, n] = extents;
+    of_weight(
+        cases,
+        outer,
+        extents,
+        spec,
+        in_arena,
+        sparse_weight(&[n, k], role),
+    );
+}
+
+/// How a 2:4 sparse weight is kept on a GPU.
+const SPARSE: [Role; 2] = [Role::SparseWeight, Role::CompressedWeight];
+
+fn of_weight(
+    cases: &mut Cases,
+    outer: &[usize],
+    [k, n]: [usize; 2],
+    spec: Linear,
+    in_arena: bool,
+    weight: Operand,
+) {
+    let mut operands = vec![activation(&with(outer, k)), weight];
+    operands.extend(spec.bias.then(|| parameter(&[n])));
+    operands.extend(spec.residual.then(|| activation(&with(outer, n))));
+    if in_arena {
+        cases.push_in_arena(spec, operands);
+    } else {
+        cases.push(spec, operands);
     }
 }

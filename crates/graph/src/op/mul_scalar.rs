@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, one};
 use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -51,6 +52,15 @@ impl Definition for MulScalar {
         for (y, &x) in results[0].values_mut().iter_mut().zip(operands[0].values()) {
             *y = factor * x;
         }
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, shape, every_form| {
+            cases.push(Self(-0.3), vec![activation(&shape)]);
+            if every_form {
+                cases.push_in_arena(Self(-0.3), vec![activation(&shape)]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, NORMALIZE, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -59,7 +60,23 @@ impl Definition for Normalize {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => add(cases, sizes.batch, image_size(sizes.tokens, [16, 16], 0)),
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, a.batch, image_size(a.tokens, a.patch, 1));
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
     }
+}
+
+fn add(cases: &mut Cases, batch: usize, [h, w]: [usize; 2]) {
+    cases.push(NORMALIZE, vec![image(&[batch, h, w, 3], DType::U8)]);
 }

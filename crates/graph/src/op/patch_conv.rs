@@ -9,6 +9,7 @@ use super::operands::{Rest, expect, one};
 use super::patch_extract::patches;
 use super::{Definition, Locality, OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, image, image_size, parameter};
 use crate::dtype::DType;
 use crate::reference::tolerance;
 
@@ -88,7 +89,29 @@ impl Definition for PatchConv {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                add(cases, sizes.batch, sizes.tokens, [16, 16], 0, sizes.channels())
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, a.batch, a.tokens, a.patch, 1, a.channels);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         tolerance(dtype, operands[1].shape().iter().skip(1).product())
     }
+}
+
+fn add(cases: &mut Cases, batch: usize, tokens: usize, patch: [usize; 2], rest: usize, channels: usize) {
+    let [h, w] = image_size(tokens, patch, rest);
+    let x = image(&[batch, 3, h, w], DType::F32);
+    let weight = parameter(&[channels, 3, patch[0], patch[1]]);
+    let conv = PatchConv { patch, bias: true };
+    cases.push(conv, vec![x, weight, parameter(&[channels])]);
 }

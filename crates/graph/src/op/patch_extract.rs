@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, Normalize, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, NORMALIZE, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -110,7 +111,41 @@ impl Definition for PatchExtract {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                add(cases, sizes.batch, sizes.tokens, [16, 16], 0);
+                if cases.is_micro() {
+                    // Patches of an odd width, and pixels beyond the last patch in both directions.
+                    add(cases, 1, 12, [14, 7], 3);
+                }
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, a.batch, a.tokens, a.patch, 1);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}
+
+fn add(cases: &mut Cases, batch: usize, tokens: usize, patch: [usize; 2], rest: usize) {
+    let [h, w] = image_size(tokens, patch, rest);
+    let pixels = || image(&[batch, h, w, 3], DType::U8);
+    let values = || image(&[batch, 3, h, w], DType::F32);
+    for normalize in [Some(NORMALIZE), None] {
+        for (layout, x) in [(PixelLayout::Hwc, pixels()), (PixelLayout::Chw, values())] {
+            let spec = PatchExtract {
+                patch,
+                layout,
+                normalize,
+            };
+            cases.push(spec, vec![x]);
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -92,6 +93,25 @@ impl Definition for Pool {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                let skip = usize::from(sizes.tokens > 1);
+                add(cases, [sizes.batch, sizes.tokens, sizes.channels()], skip);
+                if cases.is_micro() {
+                    add(cases, [3, 1, 65], 0);
+                }
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, [a.batch, a.tokens, a.channels], a.tokens / 2);
+                }
+                add(cases, [3, 1, 256], 0);
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let Self::Mean { skip } = *self else {
             return 0.0;
@@ -100,5 +120,12 @@ impl Definition for Pool {
             1 => 0.0,
             tokens => narrow(dtype) + tolerance(DType::F32, tokens),
         }
+    }
+}
+
+fn add(cases: &mut Cases, shape: [usize; 3], skip: usize) {
+    let pools = [Pool::Token(shape[1] - 1), Pool::Mean { skip }, Pool::Max { skip }];
+    for pool in pools {
+        cases.push(pool, vec![activation(&shape)]);
     }
 }

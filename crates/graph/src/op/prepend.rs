@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::one;
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 
 /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: the prefix tokens, the same for every image, before x's.
@@ -57,6 +58,14 @@ impl Definition for Prepend {
         if let Some((x, prefixes)) = operands.split_last() {
             join(prefixes, x, &mut results[0]);
         }
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, [batch, tokens, channels], _| {
+            let prefix = |count| parameter(&[1, count, channels]);
+            let x = activation(&[batch, tokens, channels]);
+            cases.push(Self, vec![prefix(1), prefix(4), x]);
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {

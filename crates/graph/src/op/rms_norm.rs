@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::layer_norm::{EPSILON, normed, norms};
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -73,6 +75,17 @@ impl Definition for RmsNorm {
             let root = (mean_square + T::from_f32(self.epsilon)).sqrt();
             for i in 0..d {
                 y[i] = x[i] / root * weight[i];
+            }
+        }
+    }
+
+    fn cases(cases: &mut Cases) {
+        for (outer, channels, weight) in norms(cases) {
+            let operands = || vec![normed(&outer, channels, weight), parameter(&[weight])];
+            let op = Self { epsilon: EPSILON };
+            cases.push(op, operands());
+            if weight == channels {
+                cases.push_in_arena(op, operands());
             }
         }
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -154,7 +155,56 @@ impl Definition for Rope {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, every_form } => {
+                let extents = [sizes.batch, sizes.tokens, sizes.heads, sizes.head_dim & !1];
+                let prefix = usize::from(sizes.tokens > 1);
+                forms(cases, extents, prefix, every_form);
+                if cases.is_micro() {
+                    // Heads whose halves are no whole vectors, beside one that is shorter than a vector.
+                    forms(cases, [2, 3, 2, 22], 2, true);
+                    forms(cases, [1, 2, 3, 2], 0, true);
+                }
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    for &(heads, head_dim) in a.heads {
+                        let prefix = [0, 1, 5][(a.tokens + heads) % 3].min(a.tokens - 1);
+                        let even = head_dim.next_multiple_of(2);
+                        forms(cases, [a.batch, a.tokens, heads, even], prefix, true);
+                    }
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 2)
+    }
+}
+
+/// Packed queries, keys and values in place; with `every_form` also queries alone, and results beside the operand.
+fn forms(cases: &mut Cases, [batch, tokens, heads, head_dim]: [usize; 4], prefix: usize, every_form: bool) {
+    let width = heads * head_dim;
+    for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
+        for (groups, rotated, table) in [(3, 2, head_dim), (2, 1, width), (1, 1, head_dim)] {
+            if groups < 3 && !every_form {
+                continue;
+            }
+            let op = Rope {
+                heads,
+                head_dim,
+                rotated,
+                pairs,
+            };
+            let table = parameter(&[1, tokens - prefix, table]);
+            let operands = vec![activation(&[batch, tokens, groups * width]), table];
+            if every_form {
+                cases.push(op, operands.clone());
+            }
+            cases.push_in_arena(op, operands);
+        }
     }
 }

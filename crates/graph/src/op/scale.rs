@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -45,6 +46,16 @@ impl Definition for Scale {
         for (i, y) in results[0].values_mut().iter_mut().enumerate() {
             *y = x[i] * gamma[i % gamma.len()];
         }
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, shape, every_form| {
+            let operands = || vec![activation(&shape), parameter(&shape[2..])];
+            cases.push(Self, operands());
+            if every_form {
+                cases.push_in_arena(Self, operands());
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

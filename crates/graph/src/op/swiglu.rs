@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::activation::wide;
 use super::operands::{count, exactly, one};
 use super::{Activation, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, Scale};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -61,6 +63,18 @@ impl Definition for SwiGlu {
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         gate(operands[0], &mut results[0]);
+    }
+
+    fn cases(cases: &mut Cases) {
+        let factor = if let Scale::Model { .. } = cases.scale() {
+            4
+        } else {
+            1
+        };
+        cases.for_each_shape(|cases, [batch, tokens, channels], _| {
+            let channels = (factor * channels).next_multiple_of(2);
+            cases.push(Self, vec![wide(&[batch, tokens, channels])]);
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

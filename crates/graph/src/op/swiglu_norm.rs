@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::activation::wide;
 use super::operands::{count, exactly};
 use super::{Definition, LayerNorm, Locality, OpError, Shape, SwiGlu, layer_norm, swiglu};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, parameter, with};
 use crate::dtype::DType;
 use crate::reference::{cancellation, narrow, tolerance};
 
@@ -64,6 +66,34 @@ impl Definition for SwiGluNorm {
         layer_norm::padded(self.epsilon, self.padding, operands, &mut results[0]);
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                normed(cases, [sizes.batch, sizes.tokens], 2 * sizes.channels(), 0);
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    normed(cases, [a.batch, a.tokens], a.channels, 0);
+                }
+                // The longest rows that a wave and a block of either wave size keep in registers, and longer ones; the waves of more
+                // than a block.
+                for channels in [2048, 2056, 4096, 4104, 8192, 8195, 8200] {
+                    normed(cases, [1, 2], channels, 0);
+                }
+                normed(cases, [3, 3], 2048, 0);
+                // Rows that are filled up, of which one is not kept in registers.
+                for (channels, padding) in [(16, 7), (72, 1), (264, 7), (2736, 6), (8200, 3), (65, 2)] {
+                    normed(cases, [2, 3], channels, padding);
+                }
+            }
+            Scale::Heads => {}
+        }
+        if cases.is_micro() {
+            normed(cases, [1, 3], 65, 0);
+            normed(cases, [1, 3], 64, 5);
+        }
+    }
+
     /// The norm's, of what is not exact: its errors of f32 are amplified as well.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
@@ -73,4 +103,14 @@ impl Definition for SwiGluNorm {
             .map_or(1.0, |gated| cancellation(gated, d, self.epsilon));
         narrow(dtype) + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d)
     }
+}
+
+fn normed(cases: &mut Cases, outer: [usize; 2], channels: usize, padding: usize) {
+    let x = wide(&with(&outer, 2 * channels));
+    let operands = vec![x, parameter(&[channels]), parameter(&[channels])];
+    let op = SwiGluNorm {
+        epsilon: 1e-6,
+        padding,
+    };
+    cases.push(op, operands);
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{Rest, count, expect, one};
 use super::{Add, Definition, Locality, OpError, Shape, prepend};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -65,6 +66,22 @@ impl Definition for Tokens {
         }
         let prefixes = if self.prefix { &operands[1..2] } else { &[] };
         prepend::join(prefixes, &x, &mut results[0]);
+    }
+
+    fn cases(cases: &mut Cases) {
+        cases.for_each_shape(|cases, [batch, tokens, channels], _| {
+            for (with_prefix, with_position) in [(true, true), (true, false), (false, true)] {
+                let op = Self {
+                    prefix: with_prefix,
+                    position: with_position,
+                };
+                let x = activation(&[batch, tokens, channels]);
+                let prefix = with_prefix.then(|| parameter(&[1, 5, channels]));
+                let position = with_position.then(|| parameter(&[1, tokens, channels]));
+                let operands = [Some(x), prefix, position];
+                cases.push(op, operands.into_iter().flatten().collect());
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{Rest, count, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
@@ -105,11 +106,72 @@ impl Definition for Transpose {
         }
     }
 
+    fn cases(cases: &mut Cases) {
+        match cases.scale() {
+            Scale::Model { sizes, every_form } => {
+                forms(cases, [sizes.batch, sizes.tokens, sizes.channels()], every_form);
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    forms(cases, [a.batch, a.tokens, a.channels], true);
+                    forms(cases, [a.batch, a.channels, a.tokens], true);
+                }
+            }
+            Scale::Heads => {}
+        }
+        if cases.is_micro() {
+            // Whole tiles, and rows that begin at no multiple of a vector.
+            forms(cases, [2, 64, 128], true);
+            forms(cases, [3, 67, 3], true);
+            forms(cases, [2, 5, 130], true);
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         if self.scale || self.combine.is_some() {
             narrow(dtype) + tolerance(DType::F32, 2)
         } else {
             0.0
+        }
+    }
+}
+
+/// From `[batch, tokens, channels]`, and to and from rows that are padded to whole vectors; with `every_form` each combination of
+/// operands, beside and in the arena.
+fn forms(cases: &mut Cases, [batch, tokens, channels]: [usize; 3], every_form: bool) {
+    let padded = tokens.next_multiple_of(8);
+    sized(cases, [batch, tokens, channels], [0, 0], every_form);
+    if padded != tokens {
+        sized(cases, [batch, tokens, channels], [padded - tokens, 0], every_form);
+        sized(cases, [batch, channels, padded], [0, padded - tokens], every_form);
+    }
+}
+
+fn sized(
+    cases: &mut Cases,
+    [batch, tokens, channels]: [usize; 3],
+    [pad, crop]: [usize; 2],
+    every_form: bool,
+) {
+    for scale in [false, true] {
+        for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
+            if scale && !every_form {
+                continue;
+            }
+            let gamma = scale.then(|| parameter(&[tokens]));
+            let y = combine.map(|_| activation(&[batch, channels - crop, tokens + pad]));
+            let operands = [Some(activation(&[batch, tokens, channels])), gamma, y];
+            let operands: Vec<_> = operands.into_iter().flatten().collect();
+            let op = Transpose {
+                scale,
+                combine,
+                pad,
+                crop,
+            };
+            if every_form && combine.is_some() {
+                cases.push_in_arena(op, operands.clone());
+            }
+            cases.push(op, operands);
         }
     }
 }

@@ -2,44 +2,26 @@
 //!
 //! FP8 is left to the weights, too, where a layer does not have a multiple of 16 channels, as the libraries' GEMMs take them.
 //!
-//! A value is stored in FP8 if nothing but linear layers and attention multiplies it, all with the same step, and if its node can write it so.
+//! A value is stored in FP8 if nothing but linear layers multiplies it, all with the same step, and if its node can write it so.
 //! Then the node before a GEMM writes half of the bytes, and no kernel of its own rounds.
 
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::op::{Attention, Float8Scale, Linear, Op, Rounding, SwiGlu};
+use crate::op::{Float8Scale, Linear, Op, Rounding};
 use crate::rewrite::Rewritten;
-use crate::{Graph, Node, ValueId};
+use crate::{Graph, ValueId};
 
-/// Counts the values in FP8, or the layers that no longer round. `fused`: attention is one kernel, which has a form in FP8.
-pub(crate) fn run(graph: &Graph, stored: bool, fused: bool) -> Result<Rewritten> {
+/// Counts the values in FP8, or the layers that no longer round.
+pub(crate) fn run(graph: &Graph, stored: bool) -> Result<Rewritten> {
     let mut new = graph.clone();
-    let mut changes = keep_attention(&mut new, |spec| {
-        !(stored && fused && spec.is_plain_of_whole_heads())
-    });
-    changes += if stored {
+    let changes = if stored {
         let left = keep_weights(&mut new, |shape| !shape.iter().all(|n| n.is_multiple_of(16)));
         left + store(&mut new)
     } else {
         keep_weights(&mut new, |_| true)
     };
     Ok(Rewritten { graph: new, changes })
-}
-
-/// Leaves such attention in the dtype.
-fn keep_attention(graph: &mut Graph, which: impl Fn(&Attention) -> bool) -> usize {
-    let mut changes = 0;
-    for node in &mut graph.nodes {
-        if let Op::Attention(spec) = &mut node.op
-            && spec.float8.is_some()
-            && which(spec)
-        {
-            spec.float8 = None;
-            changes += 1;
-        }
-    }
-    changes
 }
 
 /// Leaves FP8 to the weights of layers whose weight has such a shape.
@@ -61,34 +43,13 @@ fn keep_weights(graph: &mut Graph, of_shape: impl Fn(&[usize]) -> bool) -> usize
     changes
 }
 
-/// Marks the values that plans store in FP8, whatever their channels, and returns their number. Attention that reads another value is left in
-/// the dtype.
+/// Marks the values that plans store in FP8, whatever their channels, and returns their number.
 pub fn store(graph: &mut Graph) -> usize {
-    loop {
-        let marked = stored(graph);
-        let reads_another = |node: &Node| match &node.op {
-            Op::Attention(spec) if spec.float8.is_some() => {
-                let operands = &node.inputs[..spec.operands.count()];
-                operands
-                    .iter()
-                    .any(|operand| !marked.iter().any(|(id, _)| id == operand))
-            }
-            _ => false,
-        };
-        match graph.nodes.iter().position(reads_another) {
-            Some(index) => {
-                if let Op::Attention(spec) = &mut graph.nodes[index].op {
-                    spec.float8 = None;
-                }
-            }
-            None => {
-                for &(id, step) in &marked {
-                    graph.values[id.index()].rounding = Some(Rounding::Float8(Float8Scale::Fixed(step)));
-                }
-                return marked.len();
-            }
-        }
+    let marked = stored(graph);
+    for &(id, step) in &marked {
+        graph.values[id.index()].rounding = Some(Rounding::Float8(Float8Scale::Fixed(step)));
     }
+    marked.len()
 }
 
 /// The values that are stored in FP8, with their steps.
@@ -99,7 +60,6 @@ fn stored(graph: &Graph) -> Vec<(ValueId, f32)> {
         for (position, &id) in node.inputs.iter().enumerate() {
             let step = match &node.op {
                 Op::Linear(spec) if position == 0 => step(spec),
-                Op::Attention(spec) if position < spec.operands.count() => spec.float8,
                 _ => None,
             };
             let known = steps.entry(id).or_insert(step);
@@ -124,7 +84,7 @@ fn step(spec: &Linear) -> Option<f32> {
 /// Whether a GPU's kernel or GEMM for the op can write FP8.
 fn writes_float8(op: &Op) -> bool {
     match op {
-        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_) | Op::Attention(_) => true,
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::SwiGlu(_) | Op::SwiGluNorm(_) | Op::Attention(_) => true,
         // A GEMM of FP8 can; a residual would be in FP8 as well.
         Op::Linear(spec) => step(spec).is_some() && !spec.residual,
         _ => false,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Attention, Decision, Quantized, References, Unit, decide, units};
-use crate::activations::{self, Attended};
+use super::{Decision, Quantized, References, Unit, decide, units};
+use crate::activations;
 use crate::fidelity::{self, OnGpu, Reference};
 use crate::times::{self, GpuTarget};
 use crate::{Group, Layers, Options, Precision, rounding};
@@ -70,13 +70,21 @@ impl Search<'_> {
         let (weights, scales) = (&self.layers.quantized, self.options.scales);
         let bf16 = rounding::round_all(self.checkpoint, weights, Precision::Bf16, scales)?;
         let candidates = vec![
-            Quantized::new(Precision::Int8, int8, int8_times),
-            Quantized::new(Precision::Bf16, bf16, bf16_times),
+            Quantized {
+                precision: Precision::Int8,
+                replaced: int8,
+                times: int8_times,
+            },
+            Quantized {
+                precision: Precision::Bf16,
+                replaced: bf16,
+                times: bf16_times,
+            },
         ];
         Ok((full, candidates, "the CPU, one image".to_owned()))
     }
 
-    /// Each unit's time in full precision, int8 and FP8, also with attention in FP8, and where they were measured.
+    /// Each unit's time in full precision, int8 and FP8, and where they were measured.
     fn on_gpu(
         &self,
         units: &[Unit],
@@ -86,28 +94,24 @@ impl Search<'_> {
         let (checkpoint, model, images) = (self.checkpoint, self.model, self.calibration);
         let time = |replaced: &BTreeMap<String, Replacement>| {
             let changed = checkpoint.changed(Format::Full, replaced, &self.layers.others)?;
-            times::on_gpu(&changed, target)
+            times::on_gpu(&changed, target, units)
         };
         let range = self.options.activation_range;
         let float8 = activations::round(checkpoint, model, self.layers, images, range)?;
-        let attentions = Attended::of(&model.graph, &float8);
-        let mut attending = float8.clone();
-        activations::attend(model, &attentions, images, range, &mut attending)?;
-        let int8_times = time(&int8)?.units(units);
-        let before = time(&float8)?;
-        let mut candidates = vec![
-            Quantized::new(Precision::Int8, int8, int8_times),
-            Quantized::new(Precision::Fp8, float8, before.units(units)),
+        let (int8_times, float8_times) = (time(&int8)?, time(&float8)?);
+        let candidates = vec![
+            Quantized {
+                precision: Precision::Int8,
+                replaced: int8,
+                times: int8_times,
+            },
+            Quantized {
+                precision: Precision::Fp8,
+                replaced: float8,
+                times: float8_times,
+            },
         ];
-        if !attentions.is_empty() {
-            let after = time(&attending)?;
-            let of_unit = |unit| Attention::of(unit, &attentions, &model.graph, [&before, &after], target);
-            candidates.push(Quantized {
-                attention: Some(units.iter().map(of_unit).collect()),
-                ..Quantized::new(Precision::Fp8, attending, after.units(units))
-            });
-        }
-        let full = times::on_gpu(model, target)?.units(units);
+        let full = times::on_gpu(model, target, units)?;
         let GpuTarget { device, dtype, batch } = target;
         let measured_on = format!("{}, {dtype}, batch {batch}", device.name());
         Ok((full, candidates, measured_on))

@@ -12,13 +12,13 @@ type GemmTimes = fn([usize; 3]) -> [u64; 3];
 
 /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
 fn decided(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
-    decided_by(budget, (times, None), 0..6, 6..8)
+    decided_by(budget, times, 0..6, 6..8)
 }
 
-/// And an attention in 16 bits and in FP8, if that is an option; and these of the images, of which some are held out.
+/// The decision as of [`decided`], by these of the images, of which some are held out.
 fn decided_by(
     budget: f64,
-    (times, attention): (GemmTimes, Option<[u64; 2]>),
+    times: GemmTimes,
     calibration: Range<usize>,
     held_out: Range<usize>,
 ) -> (Decision, BTreeMap<String, Replacement>) {
@@ -47,46 +47,18 @@ fn decided_by(
             .collect()
     };
     let float8 = activations::round(&checkpoint, &model, &layers, &images, ActivationRange::Largest).unwrap();
-    let mut options = vec![
+    let options = [
         Quantized {
             precision: Precision::Int8,
             replaced: layers.quantized.iter().map(round).collect(),
             times: of(1),
-            attention: None,
         },
         Quantized {
             precision: Precision::Fp8,
-            replaced: float8.clone(),
+            replaced: float8,
             times: of(2),
-            attention: None,
         },
     ];
-    if let Some(us) = attention {
-        let attentions = Attended::of(&model.graph, &float8);
-        let mut attending = float8;
-        activations::attend(
-            &model,
-            &attentions,
-            &images,
-            ActivationRange::Largest,
-            &mut attending,
-        )
-        .unwrap();
-        let of_unit = |unit: &Unit| {
-            let reads = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
-            attentions.iter().find(reads).map(|of| Attention {
-                names: vec![of.name.clone()],
-                times: us.map(Duration::from_micros),
-                bytes: [2, 1].map(|bytes| bytes * of.elements(&model.graph)),
-            })
-        };
-        options.push(Quantized {
-            precision: Precision::Fp8,
-            replaced: attending,
-            times: of(2),
-            attention: Some(units.iter().map(of_unit).collect()),
-        });
-    }
     let full = on_cpu(model).unwrap();
     let images = References {
         calibration: Reference::new(&full, &images).unwrap(),
@@ -114,7 +86,6 @@ fn decided_on_cpu(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, 
         precision,
         replaced: rounding::round_all(&checkpoint, &layers.quantized, precision, Scales::Largest).unwrap(),
         times,
-        attention: None,
     };
     let mut options = [option(Precision::Int8, of(1)), option(Precision::Bf16, of(2))];
     for name in groups.iter().flat_map(|group| &group.norm) {
@@ -178,16 +149,16 @@ fn the_budget_bounds_the_error_on_held_out_images() {
         let held_out = decision.held_out.as_ref().unwrap();
         (decision.calibration.error, held_out.error)
     };
-    let (mut small, mut large) = errors(&decided_by(1.0, (faster, None), 0..3, 3..6).0);
+    let (mut small, mut large) = errors(&decided_by(1.0, faster, 0..3, 3..6).0);
     if small > large {
         (small, large) = (large, small);
         (calibration, held_out) = (held_out, calibration);
     }
     let budget = f64::midpoint(small, large);
-    let (alone, all) = decided_by(budget, (faster, None), calibration.clone(), 0..0);
+    let (alone, all) = decided_by(budget, faster, calibration.clone(), 0..0);
     assert!(alone.held_out.is_none() && alone.reverted.is_none());
     assert_eq!(alone.calibration.error, small);
-    let (both, some) = decided_by(budget, (faster, None), calibration, held_out);
+    let (both, some) = decided_by(budget, faster, calibration, held_out);
     let (calibration, held_out) = errors(&both);
     assert!(
         calibration <= budget && held_out <= budget,
@@ -252,94 +223,6 @@ fn precisions_are_mixed() {
     let (some, _) = decided(all.calibration.error * 0.7, times);
     assert!(some.calibration.within(all.calibration.error * 0.7));
     assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
-}
-
-/// The weights that say by which step attention rounds what they give.
-fn with_steps(replaced: &BTreeMap<String, Replacement>) -> Vec<&String> {
-    let has_step = |of: &Replacement| matches!(of, Replacement::Float8 { output: Some(_), .. });
-    replaced
-        .iter()
-        .filter(|(_, of)| has_step(of))
-        .map(|(name, _)| name)
-        .collect()
-}
-
-#[test]
-fn attention_is_in_float8_where_that_is_faster() {
-    let float8 = |_| [9, 8, 4];
-    let decided = |budget, times, attention| decided_by(budget, (times, Some(attention)), 0..6, 6..8);
-    let (all, replaced) = decided(1.0, float8, [5, 3]);
-    assert_eq!((all.attention.len(), all.attention_in_float8().count()), (4, 4));
-    assert_eq!(with_steps(&replaced).len(), 4);
-    assert_eq!(count(&all, Precision::Fp8), replaced.len());
-    for choice in &all.attention {
-        let [layer] = &choice.layers[..] else {
-            panic!("{choice:?}")
-        };
-        assert!(
-            layer.ends_with("attn.qkv") && choice.attention[0].starts_with("blocks."),
-            "{choice:?}"
-        );
-        assert_eq!((choice.full_us, choice.us), (5.0, 3.0));
-        assert_eq!(choice.full_bytes, 2 * choice.bytes);
-        // It rounds something else than the layer alone.
-        let alone = all.choices.iter().find(|of| of.layers == choice.layers).unwrap();
-        assert!(
-            (choice.error - alone.candidates[1].error).abs() > 0.0,
-            "{choice:?}, {alone:?}"
-        );
-    }
-    // Files tell it to the builder of the graph.
-    let directory = tempfile::tempdir().unwrap();
-    let checkpoint = Checkpoint::open(None).unwrap();
-    checkpoint
-        .write(directory.path(), Format::Full, &replaced, &["head".to_owned()])
-        .unwrap();
-    let read = load(directory.path(), &LoadOptions::default()).unwrap();
-    let in_float8 = |op: &Op| matches!(op, Op::Attention(spec) if spec.float8.is_some());
-    assert_eq!(
-        read.graph
-            .nodes()
-            .iter()
-            .filter(|node| in_float8(&node.op))
-            .count(),
-        4
-    );
-
-    // Slower, or no faster, it stays as it is; and where its layers are better off in int8.
-    let int8: fn([usize; 3]) -> [u64; 3] = |_| [9, 1, 8];
-    for (times, attention) in [(float8 as fn(_) -> _, [3, 5]), (float8, [3, 3]), (int8, [5, 3])] {
-        let (none, replaced) = decided(1.0, times, attention);
-        assert_eq!((none.attention.len(), none.attention_in_float8().count()), (4, 0));
-        assert!(with_steps(&replaced).is_empty());
-    }
-    // It can be why FP8 is the best of what a layer can be in.
-    let (all, _) = decided(1.0, int8, [50, 3]);
-    assert_eq!(all.attention_in_float8().count(), 4);
-    assert_eq!(all.layers(Precision::Fp8).count(), 4);
-}
-
-#[test]
-fn the_budget_bounds_the_error_of_attention_too() {
-    let times: fn([usize; 3]) -> [u64; 3] = |_| [9, 8, 4];
-    let decided = |budget| decided_by(budget, (times, Some([5, 3])), 0..6, 6..8);
-    let (all, _) = decided(1.0);
-    let (none, replaced) = decided(0.0);
-    assert!(replaced.is_empty() && none.attention_in_float8().count() == 0);
-    let budget = 0.8 * all.calibration.error;
-    let (some, replaced) = decided(budget);
-    let held_out = some.held_out.as_ref().unwrap();
-    assert!(some.calibration.within(budget) && held_out.within(budget));
-    let attending = some.attention_in_float8().count();
-    assert!(
-        attending < 4 && with_steps(&replaced).len() == attending,
-        "{some:?}"
-    );
-    // Nor is attention in FP8 where its layers are not.
-    for choice in some.attention.iter().filter(|of| of.precision == Precision::Fp8) {
-        let layers = some.choices.iter().find(|of| of.layers == choice.layers).unwrap();
-        assert_eq!(layers.precision, Precision::Fp8);
-    }
 }
 
 #[test]

@@ -1,53 +1,22 @@
-//! Activations: the op, and the kernel `bias_activation` with and without bias and residual.
+//! The kernel `bias_activation` with and without bias and residual.
 
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::{ACTIVATIONS, AWKWARD, Addresses, KernelForm, List, Operand, Scale, flops, parameter};
+use super::{ACTIVATIONS, Addresses, KernelForm, List, Scale, flops, parameter};
 use hipvit::kernels::{BiasActivationArgs, KernelCall};
+use hipvit::ops::activation::wide;
 use hipvit::ops::{Activation, Add, Op};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
 pub(super) fn cases(list: &mut List) {
-    match list.scale() {
-        Scale::Model { sizes, every_form } => {
-            let activations = if every_form {
-                &ACTIVATIONS[..]
-            } else {
-                &ACTIVATIONS[..1]
-            };
-            let shape = [sizes.batch, sizes.tokens, 4 * sizes.channels()];
-            add(list, shape, activations, every_form);
-        }
-        Scale::Awkward => {
-            for a in &AWKWARD {
-                add(list, [a.batch, a.tokens, a.channels], &ACTIVATIONS, true);
-            }
-            forms(list, 5, 197);
-            forms(list, 3, 64);
-        }
-        Scale::Heads => {}
+    if let Scale::Awkward = list.scale() {
+        forms(list, 5, 197);
+        forms(list, 3, 64);
     }
     if list.is_micro() {
         forms(list, 5, 33);
-    }
-}
-
-/// Beyond where activations have become linear.
-pub(super) fn wide(shape: &[usize]) -> Operand {
-    Operand {
-        spread: 6.0,
-        ..super::activation(shape)
-    }
-}
-
-fn add(list: &mut List, shape: [usize; 3], activations: &[Activation], every_form: bool) {
-    for &activation in activations {
-        list.push(Op::Activation(activation), vec![wide(&shape)]);
-        if every_form {
-            list.push_in_arena(Op::Activation(activation), vec![wide(&shape)]);
-        }
     }
 }
 

@@ -1,48 +1,22 @@
-//! Sums, LayerScale, affine maps of the channels and scalar factors: the ops, and the kernel `add` with all of its operands at once.
+//! The kernel `add` with all of its operands at once.
 
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, parameter};
+use super::{Addresses, KernelForm, List, Scale, activation, parameter};
 use hipvit::kernels::{AddArgs, KernelCall};
-use hipvit::ops::{self, Add, Affine, MulScalar, Op};
+use hipvit::ops::{self, Add, MulScalar, Op};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
 pub(super) fn cases(list: &mut List) {
-    match list.scale() {
-        Scale::Model { sizes, every_form } => {
-            add(list, [sizes.batch, sizes.tokens, sizes.channels()], every_form);
+    if let Scale::Awkward = list.scale() {
+        for [rows, channels, y_rows] in [[6, 65, 3], [4, 64, 4], [7, 197, 1]] {
+            forms(list, rows, channels, y_rows);
         }
-        Scale::Awkward => {
-            for a in &AWKWARD {
-                add(list, [a.batch, a.tokens, a.channels], true);
-            }
-            for [rows, channels, y_rows] in [[6, 65, 3], [4, 64, 4], [7, 197, 1]] {
-                forms(list, rows, channels, y_rows);
-            }
-        }
-        Scale::Heads => {}
     }
     if list.is_micro() {
         forms(list, 6, 33, 3);
-    }
-}
-
-fn add(list: &mut List, shape: [usize; 3], every_form: bool) {
-    let [_, tokens, channels] = shape;
-    let x = || activation(&shape);
-    list.push_in_arena(Op::Add(Add), vec![x(), x()]);
-    list.push(Op::Add(Add), vec![x(), activation(&[1, tokens, channels])]);
-    list.push(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
-    let affine = || vec![x(), parameter(&[channels]), parameter(&[channels])];
-    list.push(Op::Affine(Affine), affine());
-    list.push(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
-    if every_form {
-        list.push(Op::Add(Add), vec![x(), x()]);
-        list.push_in_arena(Op::Scale(ops::Scale), vec![x(), parameter(&[channels])]);
-        list.push_in_arena(Op::Affine(Affine), affine());
-        list.push_in_arena(Op::MulScalar(MulScalar(-0.3)), vec![x()]);
     }
 }
 

@@ -153,7 +153,6 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
         ..spec(heads, AttentionOperands::PackedQkv)
     };
     list.push(Op::Attention(causal), vec![packed(3)]);
-    in_float8(list, batch, tokens, heads);
     // One query for all images, as where attention pools.
     let shared = activation(&[1, 1, c]);
     list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
@@ -165,30 +164,6 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
         };
         list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
     }
-}
-
-/// Of queries, keys and values that are rounded to FP8: activations are uniform in ±1, and 448 steps are 0.9.
-fn in_float8(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let of = |operands| Attention {
-        float8: Some(0.002),
-        ..spec(heads, operands)
-    };
-    if !of(AttentionOperands::PackedQkv).is_plain_of_whole_heads() {
-        return;
-    }
-    let c = heads.0 * heads.1;
-    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
-    let mut add = |spec, operands| list.push(Op::Attention(spec), operands);
-    add(of(AttentionOperands::PackedQkv), vec![packed(3)]);
-    add(
-        of(AttentionOperands::Separate),
-        vec![packed(1), packed(1), packed(1)],
-    );
-    let of_patches = Attention {
-        first_key: tokens / 9,
-        ..of(AttentionOperands::PackedKv)
-    };
-    add(of_patches, vec![activation(&[1, 1, c]), packed(2)]);
 }
 
 /// With keys that are padding: of all queries, with a bias and without, and of one for all images.
@@ -510,7 +485,7 @@ pub(in crate::validate) fn attention_parts(
                 present && mask.is_none_or(|mask| mask.keys(wanted[query], queries, keys).contains(&key))
             };
             let result = separate.eval_masked(&arrays, visible)?.swap_remove(0);
-            let tolerance = if is_fused(spec) && spec.float8.is_none() {
+            let tolerance = if is_fused(spec) {
                 // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
                 let largest = arrays.get(3).map_or(0.0, |bias| {
                     bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))

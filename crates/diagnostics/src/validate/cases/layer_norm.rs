@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, flops, parameter, with};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, flops, parameter};
 use hipvit::kernels::{FEW_ROWS, KernelCall, LayerNormArgs};
-use hipvit::ops::{Add, LayerNorm, Op, RmsNorm};
+use hipvit::ops::{Add, LayerNorm, Op};
 use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -16,24 +16,19 @@ const LONGEST_KEPT: usize = 8192;
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
         Scale::Model { sizes, .. } => {
-            let outer = [sizes.batch, sizes.tokens];
-            add(list, &outer, sizes.channels());
-            heads(list, &outer, [sizes.heads, sizes.head_dim]);
+            form(list, sizes.batch * sizes.tokens, sizes.channels(), 0.0, true);
         }
         Scale::Awkward => {
             for a in &AWKWARD {
-                add(list, &[a.batch, a.tokens], a.channels);
-                for &of in a.heads {
-                    heads(list, &[a.batch, a.tokens], of.into());
-                }
+                form(list, a.batch * a.tokens, a.channels, 0.0, true);
             }
             // The entry for wide rows, the waves of more than a block.
             for channels in [1025, 1032, 2048] {
-                add(list, &[3, 3], channels);
+                form(list, 9, channels, 0.0, true);
             }
             // Rows that one wave does not hold.
-            add(list, &[2, 1], 4100);
-            add(list, &[1, 3], 8192);
+            form(list, 2, 4100, 0.0, true);
+            form(list, 3, 8192, 0.0, true);
             for [rows, channels] in [[3, 63], [5, 64], [9, 768], [2, 2049], [1, 8209]] {
                 form(list, rows, channels, 0.0, false);
                 form(list, rows, channels, 0.0, true);
@@ -55,34 +50,6 @@ pub(super) fn cases(list: &mut List) {
         form(list, 1, 9001, 0.0, true);
         form(list, 3, 256, 50.0, false);
     }
-}
-
-fn add(list: &mut List, outer: &[usize], channels: usize) {
-    let shape = with(outer, channels);
-    // A mean far from zero, as residual streams have.
-    let x = Operand {
-        mean: 3.0,
-        ..activation(&shape)
-    };
-    let [weight, bias] = [parameter(&[channels]), parameter(&[channels])];
-    let op = || Op::LayerNorm(LayerNorm { epsilon: EPSILON });
-    list.push(op(), vec![x.clone(), weight.clone(), bias.clone()]);
-    list.push_in_arena(op(), vec![x.clone(), weight.clone(), bias]);
-    let op = || Op::RmsNorm(RmsNorm { epsilon: EPSILON });
-    list.push(op(), vec![x.clone(), weight.clone()]);
-    list.push_in_arena(op(), vec![x, weight]);
-    form(list, outer.iter().product(), channels, 0.0, true);
-}
-
-/// Of each head, as queries and keys are normed.
-fn heads(list: &mut List, outer: &[usize], [heads, head_dim]: [usize; 2]) {
-    let x = activation(&with(outer, heads * head_dim));
-    let [weight, bias] = [parameter(&[head_dim]), parameter(&[head_dim])];
-    list.push(
-        Op::LayerNorm(LayerNorm { epsilon: EPSILON }),
-        vec![x.clone(), weight.clone(), bias],
-    );
-    list.push(Op::RmsNorm(RmsNorm { epsilon: EPSILON }), vec![x, weight]);
 }
 
 fn form(list: &mut List, rows: usize, channels: usize, mean: f32, residual: bool) {

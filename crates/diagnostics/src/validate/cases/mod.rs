@@ -5,57 +5,41 @@ mod add;
 mod attention;
 mod attention_rope;
 mod attention_statistics;
-mod grid_mask;
-mod grid_positions;
 mod layer_norm;
-mod linear;
-mod patch_conv;
 mod patch_extract;
 pub(super) mod pillow;
-mod pool;
 mod resize;
-mod rope;
 mod softmax;
 mod swiglu;
-mod tokens;
-mod transpose;
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::config::{Config, Sizes};
+use super::config::Config;
 use super::expected::Part;
 use hipvit::error::Result;
+use hipvit::graph::cases::{ACTIVATIONS, AWKWARD, Cases, Scale, activation, parameter};
+pub(super) use hipvit::graph::cases::{Operand, Role};
 use hipvit::kernels::KernelCall;
-use hipvit::ops::{Activation, Normalize, Op};
+use hipvit::ops::Op;
 use hipvit::tensor::{DType, Tensor};
 
 #[cfg(test)]
 pub(super) use attention::Mask;
 pub(super) use attention::attention_parts;
-pub(super) use linear::LEVELS;
 pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 18] = [
-    patch_conv::cases,
-    patch_extract::cases,
-    tokens::cases,
-    grid_positions::cases,
-    grid_mask::cases,
+const CASES: [fn(&mut List); 9] = [
     add::cases,
     activation::cases,
     swiglu::cases,
     layer_norm::cases,
-    linear::cases,
-    rope::cases,
     attention::cases,
     attention_rope::cases,
     attention_statistics::cases,
     softmax::cases,
-    transpose::cases,
-    pool::cases,
     resize::cases,
 ];
 
@@ -127,32 +111,6 @@ impl Addresses {
             .and_then(|index| self.operands.get(index).copied())
             .unwrap_or(0)
     }
-}
-
-/// An operand's shape and what its elements are.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Operand {
-    pub(super) shape: Vec<usize>,
-    pub(super) role: Role,
-    /// Elements are uniform in `mean` ± `spread`.
-    pub(super) mean: f32,
-    pub(super) spread: f32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// The graph's input, u8 `[B,H,W,3]` or f32 `[B,3,H,W]`.
-    Image(DType),
-    Activation,
-    Parameter,
-    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
-    ByteWeight(DType),
-    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
-    SparseWeight,
-    /// The same, but on a GPU hipSPARSELt compresses it.
-    CompressedWeight,
-    /// u8, 0 for an absent key.
-    KeyMask,
 }
 
 impl Case {
@@ -259,75 +217,18 @@ pub(super) fn cases(config: Config) -> Vec<Case> {
         config,
         cases: Vec::new(),
     };
+    let of_ops = Cases::of_all_ops(list.scale(), list.is_micro());
+    list.cases.extend(of_ops.into_iter().map(|case| Case {
+        config,
+        work: Work::Op(case.op),
+        operands: case.operands,
+        in_arena: case.in_arena,
+        result: case.result,
+    }));
     for add in CASES {
         add(&mut list);
     }
     list.cases
-}
-
-const ACTIVATIONS: [Activation; 6] = [
-    Activation::GeluErf,
-    Activation::GeluTanh,
-    Activation::QuickGelu,
-    Activation::Silu,
-    Activation::Relu,
-    Activation::Tanh,
-];
-
-const NORMALIZE: Normalize = Normalize {
-    scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
-    shift: [-2.1, -2.0, -1.8],
-};
-
-/// Sizes around those of tiles and waves, with channels that are no multiple of a vector.
-struct Awkward {
-    batch: usize,
-    tokens: usize,
-    channels: usize,
-    patch: [usize; 2],
-    /// K and N of a GEMM.
-    k: usize,
-    n: usize,
-    /// Heads and their channels.
-    heads: &'static [(usize, usize)],
-}
-
-const AWKWARD: [Awkward; 6] = [
-    awkward(1, 1, 1, [8, 8], [1, 33], &[(1, 32), (3, 1)]),
-    awkward(2, 63, 33, [4, 3], [300, 1], &[(2, 33), (1, 16)]),
-    awkward(3, 64, 65, [16, 4], [16, 10], &[(3, 48)]),
-    awkward(1, 65, 130, [7, 14], [257, 32], &[(1, 72), (2, 80)]),
-    awkward(2, 197, 48, [4, 4], [64, 100], &[(3, 64)]),
-    awkward(3, 257, 197, [2, 5], [512, 65], &[(1, 96), (2, 127), (1, 128)]),
-];
-
-const fn awkward(
-    batch: usize,
-    tokens: usize,
-    channels: usize,
-    patch: [usize; 2],
-    [k, n]: [usize; 2],
-    heads: &'static [(usize, usize)],
-) -> Awkward {
-    Awkward {
-        batch,
-        tokens,
-        channels,
-        patch,
-        k,
-        n,
-        heads,
-    }
-}
-
-/// The sizes that a [`Config`] names.
-enum Scale {
-    /// Those of one model; every form of every op where `every_form`.
-    Model { sizes: Sizes, every_form: bool },
-    /// [`AWKWARD`].
-    Awkward,
-    /// One of each head size.
-    Heads,
 }
 
 struct List {
@@ -354,10 +255,6 @@ impl List {
 
     fn push(&mut self, op: Op, operands: Vec<Operand>) {
         self.push_work(Work::Op(op), operands, false);
-    }
-
-    fn push_in_arena(&mut self, op: Op, operands: Vec<Operand>) {
-        self.push_work(Work::Op(op), operands, true);
     }
 
     fn push_kernel(&mut self, form: impl KernelForm + 'static, operands: Vec<Operand>) {
@@ -389,56 +286,4 @@ const STATISTICS: &str = "attention_statistics";
 /// Floating-point operations of an op with one result.
 fn flops(op: &Op, operands: &[&[usize]], result: &[usize]) -> u64 {
     op.flops(operands, &[result.to_vec()])
-}
-
-fn with(outer: &[usize], channels: usize) -> Vec<usize> {
-    outer.iter().copied().chain([channels]).collect()
-}
-
-fn image(shape: &[usize], dtype: DType) -> Operand {
-    Operand {
-        role: Role::Image(dtype),
-        ..activation(shape)
-    }
-}
-
-fn activation(shape: &[usize]) -> Operand {
-    Operand {
-        shape: shape.to_vec(),
-        role: Role::Activation,
-        mean: 0.0,
-        spread: 1.0,
-    }
-}
-
-/// Weights are small, so that sums stay within half precision.
-fn parameter(shape: &[usize]) -> Operand {
-    Operand {
-        role: Role::Parameter,
-        spread: if shape.len() == 1 { 1.0 } else { 0.2 },
-        ..activation(shape)
-    }
-}
-
-/// A weight that is 2:4 sparse, with one of the roles for such.
-fn sparse_weight(shape: &[usize], role: Role) -> Operand {
-    Operand {
-        role,
-        ..parameter(shape)
-    }
-}
-
-/// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
-fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
-    Operand {
-        role: Role::ByteWeight(dtype),
-        ..parameter(shape)
-    }
-}
-
-/// Whole images of this many patches, with `rest` more pixels at the right and the bottom: height and width.
-fn image_size(tokens: usize, patch: [usize; 2], rest: usize) -> [usize; 2] {
-    let down = (1..=tokens).rfind(|&d| d * d <= tokens && tokens.is_multiple_of(d));
-    let down = down.unwrap_or(1);
-    [down * patch[0] + rest, tokens / down * patch[1] + rest]
 }

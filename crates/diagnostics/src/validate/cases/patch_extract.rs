@@ -1,44 +1,9 @@
-//! Patch extraction: both layouts, normalised or not.
+//! What is expected of patches.
 
 use super::super::expected::Part;
-use super::{AWKWARD, List, NORMALIZE, Scale, image, image_size};
-use hipvit::ops::{Op, PatchExtract, PixelLayout};
+use hipvit::ops::{Op, PixelLayout};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
-
-pub(super) fn cases(list: &mut List) {
-    match list.scale() {
-        Scale::Model { sizes, .. } => {
-            add(list, sizes.batch, sizes.tokens, [16, 16], 0);
-            if list.is_micro() {
-                // Patches of an odd width, and pixels beyond the last patch in both directions.
-                add(list, 1, 12, [14, 7], 3);
-            }
-        }
-        Scale::Awkward => {
-            for a in &AWKWARD {
-                add(list, a.batch, a.tokens, a.patch, 1);
-            }
-        }
-        Scale::Heads => {}
-    }
-}
-
-fn add(list: &mut List, batch: usize, tokens: usize, patch: [usize; 2], rest: usize) {
-    let [h, w] = image_size(tokens, patch, rest);
-    let pixels = || image(&[batch, h, w, 3], DType::U8);
-    let values = || image(&[batch, 3, h, w], DType::F32);
-    for normalize in [Some(NORMALIZE), None] {
-        for (layout, x) in [(PixelLayout::Hwc, pixels()), (PixelLayout::Chw, values())] {
-            let spec = PatchExtract {
-                patch,
-                layout,
-                normalize,
-            };
-            list.push(Op::PatchExtract(spec), vec![x]);
-        }
-    }
-}
 
 /// The patches of these rows, one below the other in an image of their own.
 pub(in crate::validate) fn patch_part(

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{List, Scale, Work, image};
+use super::{List, Scale, Work};
+use hipvit::graph::cases::image;
 use hipvit::image::Filter;
 use hipvit::tensor::DType;
 

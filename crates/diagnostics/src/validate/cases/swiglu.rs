@@ -3,56 +3,21 @@
 use std::fmt;
 
 use super::super::expected::{Part, gather};
-use super::activation::wide;
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, flops, parameter, with};
+use super::{Addresses, KernelForm, List, Scale, flops, parameter};
 use hipvit::kernels::{KernelCall, SwiGluArgs};
-use hipvit::ops::{Add, Op, SwiGlu, SwiGluNorm};
+use hipvit::ops::activation::wide;
+use hipvit::ops::{Add, Op, SwiGlu};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
 pub(super) fn cases(list: &mut List) {
-    match list.scale() {
-        Scale::Model { sizes, .. } => {
-            let x = wide(&[sizes.batch, sizes.tokens, 4 * sizes.channels()]);
-            list.push(Op::SwiGlu(SwiGlu), vec![x]);
-            normed(list, [sizes.batch, sizes.tokens], 2 * sizes.channels(), 0);
-        }
-        Scale::Awkward => {
-            for a in &AWKWARD {
-                let x = wide(&[a.batch, a.tokens, a.channels.next_multiple_of(2)]);
-                list.push(Op::SwiGlu(SwiGlu), vec![x]);
-                normed(list, [a.batch, a.tokens], a.channels, 0);
-            }
-            // The longest rows that a wave and a block of either wave size keep in registers, and longer ones; the waves of more
-            // than a block.
-            for channels in [2048, 2056, 4096, 4104, 8192, 8195, 8200] {
-                normed(list, [1, 2], channels, 0);
-            }
-            normed(list, [3, 3], 2048, 0);
-            // Rows that are filled up, of which one is not kept in registers.
-            for (channels, padding) in [(16, 7), (72, 1), (264, 7), (2736, 6), (8200, 3), (65, 2)] {
-                normed(list, [2, 3], channels, padding);
-            }
-            biased(list, 3, 64);
-            biased(list, 5, 63);
-        }
-        Scale::Heads => {}
+    if let Scale::Awkward = list.scale() {
+        biased(list, 3, 64);
+        biased(list, 5, 63);
     }
     if list.is_micro() {
         biased(list, 5, 33);
-        normed(list, [1, 3], 65, 0);
-        normed(list, [1, 3], 64, 5);
     }
-}
-
-fn normed(list: &mut List, outer: [usize; 2], channels: usize, padding: usize) {
-    let x = wide(&with(&outer, 2 * channels));
-    let operands = vec![x, parameter(&[channels]), parameter(&[channels])];
-    let op = Op::SwiGluNorm(SwiGluNorm {
-        epsilon: 1e-6,
-        padding,
-    });
-    list.push(op, operands);
 }
 
 fn biased(list: &mut List, rows: usize, channels: usize) {
