@@ -19,7 +19,7 @@ use hipvit_graph::for_each_op;
 use hipvit_graph::op::{Op, OpError};
 
 pub use self::constants::constant_bytes;
-pub(crate) use self::constants::{Constants, Form};
+pub(crate) use self::constants::{Constants, Form, States, initial_states};
 pub(crate) use self::operands::{Memory, Operands, range};
 use crate::tensor::DType;
 

@@ -63,6 +63,15 @@ impl Constants {
     }
 }
 
+/// The elements of parameters and states, which survive runs.
+pub(crate) type States = HashMap<ValueId, Vec<f32>>;
+
+/// Returns the elements of a graph's parameters and states before the first run.
+pub(crate) fn initial_states(graph: &Graph) -> States {
+    let initial = |id| Some((id, graph.value(id).initial.as_ref()?.to_f32().into_owned()));
+    graph.ids().filter_map(initial).collect()
+}
+
 /// How a constant is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
@@ -76,7 +85,7 @@ pub(crate) enum Form {
 fn forms(graph: &Graph, dtype: DType) -> impl Iterator<Item = (ValueId, &Node, Form)> {
     graph.nodes().iter().flat_map(move |node| {
         let constants = node.inputs.iter().enumerate();
-        let constants = constants.filter(move |&(_, &id)| graph.value(id).is_constant);
+        let constants = constants.filter(move |&(_, &id)| graph.value(id).is_constant());
         constants.map(move |(position, &id)| {
             let form = node.op.constant_form(position, dtype);
             (id, node, form)

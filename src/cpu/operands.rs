@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hipvit_graph::op::OpError;
 
-use super::constants::Constants;
+use super::constants::{Constants, States};
 use super::int8::Int8Weight;
 use super::linear::PrepackedWeight;
 use super::rows::Source;
@@ -38,6 +38,7 @@ impl<'a> Memory<'a> {
         step: &'a Step,
         input: Input<'a>,
         constants: &'a Constants,
+        states: &'a States,
         arena: &'a mut [f32],
     ) -> Result<Self, OpError> {
         let outside = || OpError::from("its result is outside the arena");
@@ -65,6 +66,7 @@ impl<'a> Memory<'a> {
                 step,
                 input,
                 constants,
+                states,
                 between,
             },
             results: results.into_iter().map(|(_, result)| result).collect(),
@@ -78,6 +80,7 @@ pub(crate) struct Operands<'a> {
     step: &'a Step,
     input: Input<'a>,
     constants: &'a Constants,
+    states: &'a States,
     /// The parts of the arena that are no results of this step, each with its first element's index.
     between: Vec<(usize, &'a [f32])>,
 }
@@ -103,7 +106,7 @@ impl<'a> Operands<'a> {
         let value = |id| self.plan.graph().value(id).shape.as_slice();
         match self.step.inputs.get(index) {
             Some(&Operand::Input) => Ok(value(self.plan.graph().input())),
-            Some(&Operand::Constant(id)) => Ok(value(id)),
+            Some(&(Operand::Constant(id) | Operand::State(id))) => Ok(value(id)),
             Some(&Operand::Buffer(id)) => Ok(&self.plan.buffer(id).shape),
             None => Err(missing(index)),
         }
@@ -125,6 +128,11 @@ impl<'a> Operands<'a> {
             Some(Operand::Constant(id)) => self
                 .constants
                 .values
+                .get(id)
+                .map(Vec::as_slice)
+                .ok_or_else(|| "the plan is of another graph than the executor".into()),
+            Some(Operand::State(id)) => self
+                .states
                 .get(id)
                 .map(Vec::as_slice)
                 .ok_or_else(|| "the plan is of another graph than the executor".into()),

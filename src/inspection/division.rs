@@ -92,7 +92,7 @@ fn parameters(graph: &Graph) -> usize {
     let constants = used
         .into_iter()
         .map(|id| graph.value(id))
-        .filter(|value| value.is_constant);
+        .filter(|value| value.is_constant());
     constants.map(|value| value.shape.iter().product::<usize>()).sum()
 }
 

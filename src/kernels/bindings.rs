@@ -33,13 +33,21 @@ const _: () = {
     ["Size of AddArgs"][::core::mem::size_of::<AddArgs>() - 48usize];
     ["Alignment of AddArgs"][::core::mem::align_of::<AddArgs>() - 8usize];
     ["Offset of field: AddArgs::x"][::core::mem::offset_of!(AddArgs, x) - 0usize];
-    ["Offset of field: AddArgs::gamma"][::core::mem::offset_of!(AddArgs, gamma) - 8usize];
+    [
+        "Offset of field: AddArgs::gamma",
+    ][::core::mem::offset_of!(AddArgs, gamma) - 8usize];
     ["Offset of field: AddArgs::y"][::core::mem::offset_of!(AddArgs, y) - 16usize];
     ["Offset of field: AddArgs::out"][::core::mem::offset_of!(AddArgs, out) - 24usize];
     ["Offset of field: AddArgs::rows"][::core::mem::offset_of!(AddArgs, rows) - 32usize];
-    ["Offset of field: AddArgs::channels"][::core::mem::offset_of!(AddArgs, channels) - 36usize];
-    ["Offset of field: AddArgs::y_rows"][::core::mem::offset_of!(AddArgs, y_rows) - 40usize];
-    ["Offset of field: AddArgs::factor"][::core::mem::offset_of!(AddArgs, factor) - 44usize];
+    [
+        "Offset of field: AddArgs::channels",
+    ][::core::mem::offset_of!(AddArgs, channels) - 36usize];
+    [
+        "Offset of field: AddArgs::y_rows",
+    ][::core::mem::offset_of!(AddArgs, y_rows) - 40usize];
+    [
+        "Offset of field: AddArgs::factor",
+    ][::core::mem::offset_of!(AddArgs, factor) - 44usize];
 };
 
 /// Threads per block of `all_reduce`.
@@ -69,16 +77,21 @@ pub struct AllReduceControl {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of AllReduceControl"][::core::mem::size_of::<AllReduceControl>() - 8usize];
-    ["Alignment of AllReduceControl"][::core::mem::align_of::<AllReduceControl>() - 4usize];
-    ["Offset of field: AllReduceControl::missing"]
-        [::core::mem::offset_of!(AllReduceControl, missing) - 0usize];
-    ["Offset of field: AllReduceControl::abort"][::core::mem::offset_of!(AllReduceControl, abort) - 4usize];
+    [
+        "Alignment of AllReduceControl",
+    ][::core::mem::align_of::<AllReduceControl>() - 4usize];
+    [
+        "Offset of field: AllReduceControl::missing",
+    ][::core::mem::offset_of!(AllReduceControl, missing) - 0usize];
+    [
+        "Offset of field: AllReduceControl::abort",
+    ][::core::mem::offset_of!(AllReduceControl, abort) - 4usize];
 };
 
 /** `all_reduce`: out = sum of all ranks' x + bias + residual.
 
-`all_reduce_norm` also: norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with the biased
-variance; without norm_bias out / √(mean(out²) + epsilon) · norm_weight.*/
+ `all_reduce_norm` also: norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with the biased
+ variance; without norm_bias out / √(mean(out²) + epsilon) · norm_weight.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AllReduceArgs {
@@ -123,26 +136,60 @@ pub struct AllReduceArgs {
 const _: () = {
     ["Size of AllReduceArgs"][::core::mem::size_of::<AllReduceArgs>() - 136usize];
     ["Alignment of AllReduceArgs"][::core::mem::align_of::<AllReduceArgs>() - 8usize];
-    ["Offset of field: AllReduceArgs::x"][::core::mem::offset_of!(AllReduceArgs, x) - 0usize];
-    ["Offset of field: AllReduceArgs::bias"][::core::mem::offset_of!(AllReduceArgs, bias) - 8usize];
-    ["Offset of field: AllReduceArgs::residual"][::core::mem::offset_of!(AllReduceArgs, residual) - 16usize];
-    ["Offset of field: AllReduceArgs::out"][::core::mem::offset_of!(AllReduceArgs, out) - 24usize];
-    ["Offset of field: AllReduceArgs::own"][::core::mem::offset_of!(AllReduceArgs, own) - 32usize];
-    ["Offset of field: AllReduceArgs::peers"][::core::mem::offset_of!(AllReduceArgs, peers) - 40usize];
-    ["Offset of field: AllReduceArgs::control"][::core::mem::offset_of!(AllReduceArgs, control) - 72usize];
-    ["Offset of field: AllReduceArgs::norm_weight"]
-        [::core::mem::offset_of!(AllReduceArgs, norm_weight) - 80usize];
-    ["Offset of field: AllReduceArgs::norm_bias"]
-        [::core::mem::offset_of!(AllReduceArgs, norm_bias) - 88usize];
-    ["Offset of field: AllReduceArgs::norm_out"][::core::mem::offset_of!(AllReduceArgs, norm_out) - 96usize];
-    ["Offset of field: AllReduceArgs::rows"][::core::mem::offset_of!(AllReduceArgs, rows) - 104usize];
-    ["Offset of field: AllReduceArgs::channels"][::core::mem::offset_of!(AllReduceArgs, channels) - 108usize];
-    ["Offset of field: AllReduceArgs::rank"][::core::mem::offset_of!(AllReduceArgs, rank) - 112usize];
-    ["Offset of field: AllReduceArgs::ranks"][::core::mem::offset_of!(AllReduceArgs, ranks) - 116usize];
-    ["Offset of field: AllReduceArgs::blocks"][::core::mem::offset_of!(AllReduceArgs, blocks) - 120usize];
-    ["Offset of field: AllReduceArgs::rounds"][::core::mem::offset_of!(AllReduceArgs, rounds) - 124usize];
-    ["Offset of field: AllReduceArgs::timeout"][::core::mem::offset_of!(AllReduceArgs, timeout) - 128usize];
-    ["Offset of field: AllReduceArgs::epsilon"][::core::mem::offset_of!(AllReduceArgs, epsilon) - 132usize];
+    [
+        "Offset of field: AllReduceArgs::x",
+    ][::core::mem::offset_of!(AllReduceArgs, x) - 0usize];
+    [
+        "Offset of field: AllReduceArgs::bias",
+    ][::core::mem::offset_of!(AllReduceArgs, bias) - 8usize];
+    [
+        "Offset of field: AllReduceArgs::residual",
+    ][::core::mem::offset_of!(AllReduceArgs, residual) - 16usize];
+    [
+        "Offset of field: AllReduceArgs::out",
+    ][::core::mem::offset_of!(AllReduceArgs, out) - 24usize];
+    [
+        "Offset of field: AllReduceArgs::own",
+    ][::core::mem::offset_of!(AllReduceArgs, own) - 32usize];
+    [
+        "Offset of field: AllReduceArgs::peers",
+    ][::core::mem::offset_of!(AllReduceArgs, peers) - 40usize];
+    [
+        "Offset of field: AllReduceArgs::control",
+    ][::core::mem::offset_of!(AllReduceArgs, control) - 72usize];
+    [
+        "Offset of field: AllReduceArgs::norm_weight",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_weight) - 80usize];
+    [
+        "Offset of field: AllReduceArgs::norm_bias",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_bias) - 88usize];
+    [
+        "Offset of field: AllReduceArgs::norm_out",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_out) - 96usize];
+    [
+        "Offset of field: AllReduceArgs::rows",
+    ][::core::mem::offset_of!(AllReduceArgs, rows) - 104usize];
+    [
+        "Offset of field: AllReduceArgs::channels",
+    ][::core::mem::offset_of!(AllReduceArgs, channels) - 108usize];
+    [
+        "Offset of field: AllReduceArgs::rank",
+    ][::core::mem::offset_of!(AllReduceArgs, rank) - 112usize];
+    [
+        "Offset of field: AllReduceArgs::ranks",
+    ][::core::mem::offset_of!(AllReduceArgs, ranks) - 116usize];
+    [
+        "Offset of field: AllReduceArgs::blocks",
+    ][::core::mem::offset_of!(AllReduceArgs, blocks) - 120usize];
+    [
+        "Offset of field: AllReduceArgs::rounds",
+    ][::core::mem::offset_of!(AllReduceArgs, rounds) - 124usize];
+    [
+        "Offset of field: AllReduceArgs::timeout",
+    ][::core::mem::offset_of!(AllReduceArgs, timeout) - 128usize];
+    [
+        "Offset of field: AllReduceArgs::epsilon",
+    ][::core::mem::offset_of!(AllReduceArgs, epsilon) - 132usize];
 };
 
 /// `rope`: rotates pairs of channels, in place.
@@ -175,22 +222,40 @@ const _: () = {
     ["Size of RopeArgs"][::core::mem::size_of::<RopeArgs>() - 48usize];
     ["Alignment of RopeArgs"][::core::mem::align_of::<RopeArgs>() - 8usize];
     ["Offset of field: RopeArgs::x"][::core::mem::offset_of!(RopeArgs, x) - 0usize];
-    ["Offset of field: RopeArgs::table"][::core::mem::offset_of!(RopeArgs, table) - 8usize];
-    ["Offset of field: RopeArgs::images"][::core::mem::offset_of!(RopeArgs, images) - 16usize];
-    ["Offset of field: RopeArgs::tokens"][::core::mem::offset_of!(RopeArgs, tokens) - 20usize];
-    ["Offset of field: RopeArgs::first"][::core::mem::offset_of!(RopeArgs, first) - 24usize];
-    ["Offset of field: RopeArgs::channels"][::core::mem::offset_of!(RopeArgs, channels) - 28usize];
-    ["Offset of field: RopeArgs::heads"][::core::mem::offset_of!(RopeArgs, heads) - 32usize];
-    ["Offset of field: RopeArgs::head_dim"][::core::mem::offset_of!(RopeArgs, head_dim) - 36usize];
-    ["Offset of field: RopeArgs::table_heads"][::core::mem::offset_of!(RopeArgs, table_heads) - 40usize];
-    ["Offset of field: RopeArgs::halves"][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
+    [
+        "Offset of field: RopeArgs::table",
+    ][::core::mem::offset_of!(RopeArgs, table) - 8usize];
+    [
+        "Offset of field: RopeArgs::images",
+    ][::core::mem::offset_of!(RopeArgs, images) - 16usize];
+    [
+        "Offset of field: RopeArgs::tokens",
+    ][::core::mem::offset_of!(RopeArgs, tokens) - 20usize];
+    [
+        "Offset of field: RopeArgs::first",
+    ][::core::mem::offset_of!(RopeArgs, first) - 24usize];
+    [
+        "Offset of field: RopeArgs::channels",
+    ][::core::mem::offset_of!(RopeArgs, channels) - 28usize];
+    [
+        "Offset of field: RopeArgs::heads",
+    ][::core::mem::offset_of!(RopeArgs, heads) - 32usize];
+    [
+        "Offset of field: RopeArgs::head_dim",
+    ][::core::mem::offset_of!(RopeArgs, head_dim) - 36usize];
+    [
+        "Offset of field: RopeArgs::table_heads",
+    ][::core::mem::offset_of!(RopeArgs, table_heads) - 40usize];
+    [
+        "Offset of field: RopeArgs::halves",
+    ][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
 };
 
 /// `left` or `right` of [`Visibility`] without a bound.
 pub const UNBOUNDED: i32 = 2147483647;
 
 /** Key j is visible to query i if −left ≤ j − (i + diagonal) ≤ right and `key_mask` is not 0 for it. Causal: right = 0.
-Sliding window: both finite.*/
+ Sliding window: both finite.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct Visibility {
@@ -209,24 +274,34 @@ pub struct Visibility {
 const _: () = {
     ["Size of Visibility"][::core::mem::size_of::<Visibility>() - 24usize];
     ["Alignment of Visibility"][::core::mem::align_of::<Visibility>() - 8usize];
-    ["Offset of field: Visibility::key_mask"][::core::mem::offset_of!(Visibility, key_mask) - 0usize];
-    ["Offset of field: Visibility::diagonal"][::core::mem::offset_of!(Visibility, diagonal) - 8usize];
-    ["Offset of field: Visibility::left"][::core::mem::offset_of!(Visibility, left) - 12usize];
-    ["Offset of field: Visibility::right"][::core::mem::offset_of!(Visibility, right) - 16usize];
-    ["Offset of field: Visibility::reserved"][::core::mem::offset_of!(Visibility, reserved) - 20usize];
+    [
+        "Offset of field: Visibility::key_mask",
+    ][::core::mem::offset_of!(Visibility, key_mask) - 0usize];
+    [
+        "Offset of field: Visibility::diagonal",
+    ][::core::mem::offset_of!(Visibility, diagonal) - 8usize];
+    [
+        "Offset of field: Visibility::left",
+    ][::core::mem::offset_of!(Visibility, left) - 12usize];
+    [
+        "Offset of field: Visibility::right",
+    ][::core::mem::offset_of!(Visibility, right) - 16usize];
+    [
+        "Offset of field: Visibility::reserved",
+    ][::core::mem::offset_of!(Visibility, reserved) - 20usize];
 };
 
 /** The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
-`<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
+ `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
 pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 
 /// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
 pub const ATTENTION_SPLIT_BLOCKS: u32 = 2;
 
 /** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
-`AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
-token n of image b begins at element
-b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
+ `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
+ token n of image b begins at element
+ b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionArgs {
@@ -277,34 +352,73 @@ pub struct AttentionArgs {
 const _: () = {
     ["Size of AttentionArgs"][::core::mem::size_of::<AttentionArgs>() - 136usize];
     ["Alignment of AttentionArgs"][::core::mem::align_of::<AttentionArgs>() - 8usize];
-    ["Offset of field: AttentionArgs::q"][::core::mem::offset_of!(AttentionArgs, q) - 0usize];
-    ["Offset of field: AttentionArgs::k"][::core::mem::offset_of!(AttentionArgs, k) - 8usize];
-    ["Offset of field: AttentionArgs::v"][::core::mem::offset_of!(AttentionArgs, v) - 16usize];
-    ["Offset of field: AttentionArgs::out"][::core::mem::offset_of!(AttentionArgs, out) - 24usize];
-    ["Offset of field: AttentionArgs::visible"][::core::mem::offset_of!(AttentionArgs, visible) - 32usize];
-    ["Offset of field: AttentionArgs::q_image"][::core::mem::offset_of!(AttentionArgs, q_image) - 56usize];
-    ["Offset of field: AttentionArgs::k_image"][::core::mem::offset_of!(AttentionArgs, k_image) - 64usize];
-    ["Offset of field: AttentionArgs::v_image"][::core::mem::offset_of!(AttentionArgs, v_image) - 72usize];
-    ["Offset of field: AttentionArgs::out_image"]
-        [::core::mem::offset_of!(AttentionArgs, out_image) - 80usize];
-    ["Offset of field: AttentionArgs::q_token"][::core::mem::offset_of!(AttentionArgs, q_token) - 88usize];
-    ["Offset of field: AttentionArgs::k_token"][::core::mem::offset_of!(AttentionArgs, k_token) - 92usize];
-    ["Offset of field: AttentionArgs::v_token"][::core::mem::offset_of!(AttentionArgs, v_token) - 96usize];
-    ["Offset of field: AttentionArgs::out_token"]
-        [::core::mem::offset_of!(AttentionArgs, out_token) - 100usize];
-    ["Offset of field: AttentionArgs::images"][::core::mem::offset_of!(AttentionArgs, images) - 104usize];
-    ["Offset of field: AttentionArgs::heads"][::core::mem::offset_of!(AttentionArgs, heads) - 108usize];
-    ["Offset of field: AttentionArgs::queries"][::core::mem::offset_of!(AttentionArgs, queries) - 112usize];
-    ["Offset of field: AttentionArgs::keys"][::core::mem::offset_of!(AttentionArgs, keys) - 116usize];
-    ["Offset of field: AttentionArgs::head_dim"][::core::mem::offset_of!(AttentionArgs, head_dim) - 120usize];
-    ["Offset of field: AttentionArgs::scale"][::core::mem::offset_of!(AttentionArgs, scale) - 124usize];
-    ["Offset of field: AttentionArgs::float8_factor"]
-        [::core::mem::offset_of!(AttentionArgs, float8_factor) - 128usize];
-    ["Offset of field: AttentionArgs::reserved"][::core::mem::offset_of!(AttentionArgs, reserved) - 132usize];
+    [
+        "Offset of field: AttentionArgs::q",
+    ][::core::mem::offset_of!(AttentionArgs, q) - 0usize];
+    [
+        "Offset of field: AttentionArgs::k",
+    ][::core::mem::offset_of!(AttentionArgs, k) - 8usize];
+    [
+        "Offset of field: AttentionArgs::v",
+    ][::core::mem::offset_of!(AttentionArgs, v) - 16usize];
+    [
+        "Offset of field: AttentionArgs::out",
+    ][::core::mem::offset_of!(AttentionArgs, out) - 24usize];
+    [
+        "Offset of field: AttentionArgs::visible",
+    ][::core::mem::offset_of!(AttentionArgs, visible) - 32usize];
+    [
+        "Offset of field: AttentionArgs::q_image",
+    ][::core::mem::offset_of!(AttentionArgs, q_image) - 56usize];
+    [
+        "Offset of field: AttentionArgs::k_image",
+    ][::core::mem::offset_of!(AttentionArgs, k_image) - 64usize];
+    [
+        "Offset of field: AttentionArgs::v_image",
+    ][::core::mem::offset_of!(AttentionArgs, v_image) - 72usize];
+    [
+        "Offset of field: AttentionArgs::out_image",
+    ][::core::mem::offset_of!(AttentionArgs, out_image) - 80usize];
+    [
+        "Offset of field: AttentionArgs::q_token",
+    ][::core::mem::offset_of!(AttentionArgs, q_token) - 88usize];
+    [
+        "Offset of field: AttentionArgs::k_token",
+    ][::core::mem::offset_of!(AttentionArgs, k_token) - 92usize];
+    [
+        "Offset of field: AttentionArgs::v_token",
+    ][::core::mem::offset_of!(AttentionArgs, v_token) - 96usize];
+    [
+        "Offset of field: AttentionArgs::out_token",
+    ][::core::mem::offset_of!(AttentionArgs, out_token) - 100usize];
+    [
+        "Offset of field: AttentionArgs::images",
+    ][::core::mem::offset_of!(AttentionArgs, images) - 104usize];
+    [
+        "Offset of field: AttentionArgs::heads",
+    ][::core::mem::offset_of!(AttentionArgs, heads) - 108usize];
+    [
+        "Offset of field: AttentionArgs::queries",
+    ][::core::mem::offset_of!(AttentionArgs, queries) - 112usize];
+    [
+        "Offset of field: AttentionArgs::keys",
+    ][::core::mem::offset_of!(AttentionArgs, keys) - 116usize];
+    [
+        "Offset of field: AttentionArgs::head_dim",
+    ][::core::mem::offset_of!(AttentionArgs, head_dim) - 120usize];
+    [
+        "Offset of field: AttentionArgs::scale",
+    ][::core::mem::offset_of!(AttentionArgs, scale) - 124usize];
+    [
+        "Offset of field: AttentionArgs::float8_factor",
+    ][::core::mem::offset_of!(AttentionArgs, float8_factor) - 128usize];
+    [
+        "Offset of field: AttentionArgs::reserved",
+    ][::core::mem::offset_of!(AttentionArgs, reserved) - 132usize];
 };
 
 /** `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element
-h · `head` + i · `query` + j.*/
+ h · `head` + i · `query` + j.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionBiasArgs {
@@ -319,16 +433,27 @@ pub struct AttentionBiasArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AttentionBiasArgs"][::core::mem::size_of::<AttentionBiasArgs>() - 160usize];
-    ["Alignment of AttentionBiasArgs"][::core::mem::align_of::<AttentionBiasArgs>() - 8usize];
-    ["Offset of field: AttentionBiasArgs::attention"]
-        [::core::mem::offset_of!(AttentionBiasArgs, attention) - 0usize];
-    ["Offset of field: AttentionBiasArgs::bias"][::core::mem::offset_of!(AttentionBiasArgs, bias) - 136usize];
-    ["Offset of field: AttentionBiasArgs::head"][::core::mem::offset_of!(AttentionBiasArgs, head) - 144usize];
-    ["Offset of field: AttentionBiasArgs::query"]
-        [::core::mem::offset_of!(AttentionBiasArgs, query) - 152usize];
-    ["Offset of field: AttentionBiasArgs::reserved"]
-        [::core::mem::offset_of!(AttentionBiasArgs, reserved) - 156usize];
+    [
+        "Size of AttentionBiasArgs",
+    ][::core::mem::size_of::<AttentionBiasArgs>() - 160usize];
+    [
+        "Alignment of AttentionBiasArgs",
+    ][::core::mem::align_of::<AttentionBiasArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBiasArgs::attention",
+    ][::core::mem::offset_of!(AttentionBiasArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionBiasArgs::bias",
+    ][::core::mem::offset_of!(AttentionBiasArgs, bias) - 136usize];
+    [
+        "Offset of field: AttentionBiasArgs::head",
+    ][::core::mem::offset_of!(AttentionBiasArgs, head) - 144usize];
+    [
+        "Offset of field: AttentionBiasArgs::query",
+    ][::core::mem::offset_of!(AttentionBiasArgs, query) - 152usize];
+    [
+        "Offset of field: AttentionBiasArgs::reserved",
+    ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 156usize];
 };
 
 /// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
@@ -338,21 +463,27 @@ pub struct AttentionStatisticsArgs {
     /// Its `bias` may be null. Its `out` too, if only the statistics are wanted.
     pub scores: AttentionBiasArgs,
     /** f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
-    the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.*/
+ the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.*/
     pub statistics: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AttentionStatisticsArgs"][::core::mem::size_of::<AttentionStatisticsArgs>() - 168usize];
-    ["Alignment of AttentionStatisticsArgs"][::core::mem::align_of::<AttentionStatisticsArgs>() - 8usize];
-    ["Offset of field: AttentionStatisticsArgs::scores"]
-        [::core::mem::offset_of!(AttentionStatisticsArgs, scores) - 0usize];
-    ["Offset of field: AttentionStatisticsArgs::statistics"]
-        [::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 160usize];
+    [
+        "Size of AttentionStatisticsArgs",
+    ][::core::mem::size_of::<AttentionStatisticsArgs>() - 168usize];
+    [
+        "Alignment of AttentionStatisticsArgs",
+    ][::core::mem::align_of::<AttentionStatisticsArgs>() - 8usize];
+    [
+        "Offset of field: AttentionStatisticsArgs::scores",
+    ][::core::mem::offset_of!(AttentionStatisticsArgs, scores) - 0usize];
+    [
+        "Offset of field: AttentionStatisticsArgs::statistics",
+    ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 160usize];
 };
 
 /** `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
-accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.*/
+ accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionRopeArgs {
@@ -362,11 +493,18 @@ pub struct AttentionRopeArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AttentionRopeArgs"][::core::mem::size_of::<AttentionRopeArgs>() - 184usize];
-    ["Alignment of AttentionRopeArgs"][::core::mem::align_of::<AttentionRopeArgs>() - 8usize];
-    ["Offset of field: AttentionRopeArgs::attention"]
-        [::core::mem::offset_of!(AttentionRopeArgs, attention) - 0usize];
-    ["Offset of field: AttentionRopeArgs::rope"][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
+    [
+        "Size of AttentionRopeArgs",
+    ][::core::mem::size_of::<AttentionRopeArgs>() - 184usize];
+    [
+        "Alignment of AttentionRopeArgs",
+    ][::core::mem::align_of::<AttentionRopeArgs>() - 8usize];
+    [
+        "Offset of field: AttentionRopeArgs::attention",
+    ][::core::mem::offset_of!(AttentionRopeArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionRopeArgs::rope",
+    ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
 };
 
 #[repr(u32)]
@@ -412,28 +550,43 @@ pub struct BiasActivationArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of BiasActivationArgs"][::core::mem::size_of::<BiasActivationArgs>() - 48usize];
-    ["Alignment of BiasActivationArgs"][::core::mem::align_of::<BiasActivationArgs>() - 8usize];
-    ["Offset of field: BiasActivationArgs::x"][::core::mem::offset_of!(BiasActivationArgs, x) - 0usize];
-    ["Offset of field: BiasActivationArgs::bias"][::core::mem::offset_of!(BiasActivationArgs, bias) - 8usize];
-    ["Offset of field: BiasActivationArgs::residual"]
-        [::core::mem::offset_of!(BiasActivationArgs, residual) - 16usize];
-    ["Offset of field: BiasActivationArgs::out"][::core::mem::offset_of!(BiasActivationArgs, out) - 24usize];
-    ["Offset of field: BiasActivationArgs::rows"]
-        [::core::mem::offset_of!(BiasActivationArgs, rows) - 32usize];
-    ["Offset of field: BiasActivationArgs::channels"]
-        [::core::mem::offset_of!(BiasActivationArgs, channels) - 36usize];
-    ["Offset of field: BiasActivationArgs::activation"]
-        [::core::mem::offset_of!(BiasActivationArgs, activation) - 40usize];
-    ["Offset of field: BiasActivationArgs::float8_factor"]
-        [::core::mem::offset_of!(BiasActivationArgs, float8_factor) - 44usize];
+    [
+        "Size of BiasActivationArgs",
+    ][::core::mem::size_of::<BiasActivationArgs>() - 48usize];
+    [
+        "Alignment of BiasActivationArgs",
+    ][::core::mem::align_of::<BiasActivationArgs>() - 8usize];
+    [
+        "Offset of field: BiasActivationArgs::x",
+    ][::core::mem::offset_of!(BiasActivationArgs, x) - 0usize];
+    [
+        "Offset of field: BiasActivationArgs::bias",
+    ][::core::mem::offset_of!(BiasActivationArgs, bias) - 8usize];
+    [
+        "Offset of field: BiasActivationArgs::residual",
+    ][::core::mem::offset_of!(BiasActivationArgs, residual) - 16usize];
+    [
+        "Offset of field: BiasActivationArgs::out",
+    ][::core::mem::offset_of!(BiasActivationArgs, out) - 24usize];
+    [
+        "Offset of field: BiasActivationArgs::rows",
+    ][::core::mem::offset_of!(BiasActivationArgs, rows) - 32usize];
+    [
+        "Offset of field: BiasActivationArgs::channels",
+    ][::core::mem::offset_of!(BiasActivationArgs, channels) - 36usize];
+    [
+        "Offset of field: BiasActivationArgs::activation",
+    ][::core::mem::offset_of!(BiasActivationArgs, activation) - 40usize];
+    [
+        "Offset of field: BiasActivationArgs::float8_factor",
+    ][::core::mem::offset_of!(BiasActivationArgs, float8_factor) - 44usize];
 };
 
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
 /** The grid of image b begins at byte `first` + b · `image` of `pixels`. One that is empty, or of more patches than the image
-has tokens, is cut to fit.*/
+ has tokens, is cut to fit.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct PatchGrids {
@@ -448,9 +601,15 @@ pub struct PatchGrids {
 const _: () = {
     ["Size of PatchGrids"][::core::mem::size_of::<PatchGrids>() - 24usize];
     ["Alignment of PatchGrids"][::core::mem::align_of::<PatchGrids>() - 8usize];
-    ["Offset of field: PatchGrids::pixels"][::core::mem::offset_of!(PatchGrids, pixels) - 0usize];
-    ["Offset of field: PatchGrids::image"][::core::mem::offset_of!(PatchGrids, image) - 8usize];
-    ["Offset of field: PatchGrids::first"][::core::mem::offset_of!(PatchGrids, first) - 16usize];
+    [
+        "Offset of field: PatchGrids::pixels",
+    ][::core::mem::offset_of!(PatchGrids, pixels) - 0usize];
+    [
+        "Offset of field: PatchGrids::image",
+    ][::core::mem::offset_of!(PatchGrids, image) - 8usize];
+    [
+        "Offset of field: PatchGrids::first",
+    ][::core::mem::offset_of!(PatchGrids, first) - 16usize];
 };
 
 /// `grid_mask`: which tokens are an image's own.
@@ -470,10 +629,18 @@ pub struct GridMaskArgs {
 const _: () = {
     ["Size of GridMaskArgs"][::core::mem::size_of::<GridMaskArgs>() - 40usize];
     ["Alignment of GridMaskArgs"][::core::mem::align_of::<GridMaskArgs>() - 8usize];
-    ["Offset of field: GridMaskArgs::out"][::core::mem::offset_of!(GridMaskArgs, out) - 0usize];
-    ["Offset of field: GridMaskArgs::grids"][::core::mem::offset_of!(GridMaskArgs, grids) - 8usize];
-    ["Offset of field: GridMaskArgs::images"][::core::mem::offset_of!(GridMaskArgs, images) - 32usize];
-    ["Offset of field: GridMaskArgs::tokens"][::core::mem::offset_of!(GridMaskArgs, tokens) - 36usize];
+    [
+        "Offset of field: GridMaskArgs::out",
+    ][::core::mem::offset_of!(GridMaskArgs, out) - 0usize];
+    [
+        "Offset of field: GridMaskArgs::grids",
+    ][::core::mem::offset_of!(GridMaskArgs, grids) - 8usize];
+    [
+        "Offset of field: GridMaskArgs::images",
+    ][::core::mem::offset_of!(GridMaskArgs, images) - 32usize];
+    [
+        "Offset of field: GridMaskArgs::tokens",
+    ][::core::mem::offset_of!(GridMaskArgs, tokens) - 36usize];
 };
 
 /// `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
@@ -500,19 +667,33 @@ pub struct GridPositionsArgs {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of GridPositionsArgs"][::core::mem::size_of::<GridPositionsArgs>() - 64usize];
-    ["Alignment of GridPositionsArgs"][::core::mem::align_of::<GridPositionsArgs>() - 8usize];
-    ["Offset of field: GridPositionsArgs::x"][::core::mem::offset_of!(GridPositionsArgs, x) - 0usize];
-    ["Offset of field: GridPositionsArgs::table"][::core::mem::offset_of!(GridPositionsArgs, table) - 8usize];
-    ["Offset of field: GridPositionsArgs::out"][::core::mem::offset_of!(GridPositionsArgs, out) - 16usize];
-    ["Offset of field: GridPositionsArgs::grids"]
-        [::core::mem::offset_of!(GridPositionsArgs, grids) - 24usize];
-    ["Offset of field: GridPositionsArgs::images"]
-        [::core::mem::offset_of!(GridPositionsArgs, images) - 48usize];
-    ["Offset of field: GridPositionsArgs::tokens"]
-        [::core::mem::offset_of!(GridPositionsArgs, tokens) - 52usize];
-    ["Offset of field: GridPositionsArgs::side"][::core::mem::offset_of!(GridPositionsArgs, side) - 56usize];
-    ["Offset of field: GridPositionsArgs::channels"]
-        [::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
+    [
+        "Alignment of GridPositionsArgs",
+    ][::core::mem::align_of::<GridPositionsArgs>() - 8usize];
+    [
+        "Offset of field: GridPositionsArgs::x",
+    ][::core::mem::offset_of!(GridPositionsArgs, x) - 0usize];
+    [
+        "Offset of field: GridPositionsArgs::table",
+    ][::core::mem::offset_of!(GridPositionsArgs, table) - 8usize];
+    [
+        "Offset of field: GridPositionsArgs::out",
+    ][::core::mem::offset_of!(GridPositionsArgs, out) - 16usize];
+    [
+        "Offset of field: GridPositionsArgs::grids",
+    ][::core::mem::offset_of!(GridPositionsArgs, grids) - 24usize];
+    [
+        "Offset of field: GridPositionsArgs::images",
+    ][::core::mem::offset_of!(GridPositionsArgs, images) - 48usize];
+    [
+        "Offset of field: GridPositionsArgs::tokens",
+    ][::core::mem::offset_of!(GridPositionsArgs, tokens) - 52usize];
+    [
+        "Offset of field: GridPositionsArgs::side",
+    ][::core::mem::offset_of!(GridPositionsArgs, side) - 56usize];
+    [
+        "Offset of field: GridPositionsArgs::channels",
+    ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
 };
 
 /// Rows and channels of a block's tile.
@@ -522,7 +703,7 @@ pub const INT8_GEMM_TILE: u32 = 128;
 pub const INT8_GEMM_THREADS: u32 = 256;
 
 /** `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with
-the scale and the zero point of each row of x.*/
+ the scale and the zero point of each row of x.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct Int8GemmArgs {
@@ -555,46 +736,68 @@ pub struct Int8GemmArgs {
 const _: () = {
     ["Size of Int8GemmArgs"][::core::mem::size_of::<Int8GemmArgs>() - 80usize];
     ["Alignment of Int8GemmArgs"][::core::mem::align_of::<Int8GemmArgs>() - 8usize];
-    ["Offset of field: Int8GemmArgs::x"][::core::mem::offset_of!(Int8GemmArgs, x) - 0usize];
-    ["Offset of field: Int8GemmArgs::weight"][::core::mem::offset_of!(Int8GemmArgs, weight) - 8usize];
-    ["Offset of field: Int8GemmArgs::ranges"][::core::mem::offset_of!(Int8GemmArgs, ranges) - 16usize];
-    ["Offset of field: Int8GemmArgs::scales"][::core::mem::offset_of!(Int8GemmArgs, scales) - 24usize];
-    ["Offset of field: Int8GemmArgs::column_sums"]
-        [::core::mem::offset_of!(Int8GemmArgs, column_sums) - 32usize];
-    ["Offset of field: Int8GemmArgs::bias"][::core::mem::offset_of!(Int8GemmArgs, bias) - 40usize];
-    ["Offset of field: Int8GemmArgs::residual"][::core::mem::offset_of!(Int8GemmArgs, residual) - 48usize];
-    ["Offset of field: Int8GemmArgs::out"][::core::mem::offset_of!(Int8GemmArgs, out) - 56usize];
-    ["Offset of field: Int8GemmArgs::rows"][::core::mem::offset_of!(Int8GemmArgs, rows) - 64usize];
-    ["Offset of field: Int8GemmArgs::channels"][::core::mem::offset_of!(Int8GemmArgs, channels) - 68usize];
-    ["Offset of field: Int8GemmArgs::inner"][::core::mem::offset_of!(Int8GemmArgs, inner) - 72usize];
-    ["Offset of field: Int8GemmArgs::activation"]
-        [::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
+    [
+        "Offset of field: Int8GemmArgs::x",
+    ][::core::mem::offset_of!(Int8GemmArgs, x) - 0usize];
+    [
+        "Offset of field: Int8GemmArgs::weight",
+    ][::core::mem::offset_of!(Int8GemmArgs, weight) - 8usize];
+    [
+        "Offset of field: Int8GemmArgs::ranges",
+    ][::core::mem::offset_of!(Int8GemmArgs, ranges) - 16usize];
+    [
+        "Offset of field: Int8GemmArgs::scales",
+    ][::core::mem::offset_of!(Int8GemmArgs, scales) - 24usize];
+    [
+        "Offset of field: Int8GemmArgs::column_sums",
+    ][::core::mem::offset_of!(Int8GemmArgs, column_sums) - 32usize];
+    [
+        "Offset of field: Int8GemmArgs::bias",
+    ][::core::mem::offset_of!(Int8GemmArgs, bias) - 40usize];
+    [
+        "Offset of field: Int8GemmArgs::residual",
+    ][::core::mem::offset_of!(Int8GemmArgs, residual) - 48usize];
+    [
+        "Offset of field: Int8GemmArgs::out",
+    ][::core::mem::offset_of!(Int8GemmArgs, out) - 56usize];
+    [
+        "Offset of field: Int8GemmArgs::rows",
+    ][::core::mem::offset_of!(Int8GemmArgs, rows) - 64usize];
+    [
+        "Offset of field: Int8GemmArgs::channels",
+    ][::core::mem::offset_of!(Int8GemmArgs, channels) - 68usize];
+    [
+        "Offset of field: Int8GemmArgs::inner",
+    ][::core::mem::offset_of!(Int8GemmArgs, inner) - 72usize];
+    [
+        "Offset of field: Int8GemmArgs::activation",
+    ][::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
 };
 
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 
 /** Elements of a row that a thread keeps in registers where the kernel does not say otherwise; longer rows are loaded again in each pass
-over them.*/
+ over them.*/
 pub const ROW_REGISTERS: u32 = 32;
 
 /// Threads per block of `layer_norm_few` and `rms_norm_few`.
 pub const FEW_ROWS_THREADS: u32 = 64;
 
 /** The most rows that `layer_norm_few` and `rms_norm_few` take: small blocks that load weight and bias early have the lower latency for few
-rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
-2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
+ rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
+ 2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
 pub const FEW_ROWS: u32 = 4096;
 
 /// Threads per block of `layer_norm_wide` and `rms_norm_wide`.
 pub const WIDE_ROW_THREADS: u32 = 128;
 
 /** The most channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another; of longer rows
-a block does.*/
+ a block does.*/
 pub const WIDE_ROW: u32 = 2048;
 
 /** `layer_norm`, `layer_norm_few`, `layer_norm_wide`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
-`rms_norm`, `rms_norm_few`, `rms_norm_wide`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.*/
+ `rms_norm`, `rms_norm_few`, `rms_norm_wide`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct LayerNormArgs {
@@ -627,20 +830,42 @@ pub struct LayerNormArgs {
 const _: () = {
     ["Size of LayerNormArgs"][::core::mem::size_of::<LayerNormArgs>() - 72usize];
     ["Alignment of LayerNormArgs"][::core::mem::align_of::<LayerNormArgs>() - 8usize];
-    ["Offset of field: LayerNormArgs::x"][::core::mem::offset_of!(LayerNormArgs, x) - 0usize];
-    ["Offset of field: LayerNormArgs::residual"][::core::mem::offset_of!(LayerNormArgs, residual) - 8usize];
-    ["Offset of field: LayerNormArgs::weight"][::core::mem::offset_of!(LayerNormArgs, weight) - 16usize];
-    ["Offset of field: LayerNormArgs::bias"][::core::mem::offset_of!(LayerNormArgs, bias) - 24usize];
-    ["Offset of field: LayerNormArgs::sum"][::core::mem::offset_of!(LayerNormArgs, sum) - 32usize];
-    ["Offset of field: LayerNormArgs::out"][::core::mem::offset_of!(LayerNormArgs, out) - 40usize];
-    ["Offset of field: LayerNormArgs::rows"][::core::mem::offset_of!(LayerNormArgs, rows) - 48usize];
-    ["Offset of field: LayerNormArgs::channels"][::core::mem::offset_of!(LayerNormArgs, channels) - 52usize];
-    ["Offset of field: LayerNormArgs::epsilon"][::core::mem::offset_of!(LayerNormArgs, epsilon) - 56usize];
-    ["Offset of field: LayerNormArgs::whole_block"]
-        [::core::mem::offset_of!(LayerNormArgs, whole_block) - 60usize];
-    ["Offset of field: LayerNormArgs::float8_factor"]
-        [::core::mem::offset_of!(LayerNormArgs, float8_factor) - 64usize];
-    ["Offset of field: LayerNormArgs::reserved"][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
+    [
+        "Offset of field: LayerNormArgs::x",
+    ][::core::mem::offset_of!(LayerNormArgs, x) - 0usize];
+    [
+        "Offset of field: LayerNormArgs::residual",
+    ][::core::mem::offset_of!(LayerNormArgs, residual) - 8usize];
+    [
+        "Offset of field: LayerNormArgs::weight",
+    ][::core::mem::offset_of!(LayerNormArgs, weight) - 16usize];
+    [
+        "Offset of field: LayerNormArgs::bias",
+    ][::core::mem::offset_of!(LayerNormArgs, bias) - 24usize];
+    [
+        "Offset of field: LayerNormArgs::sum",
+    ][::core::mem::offset_of!(LayerNormArgs, sum) - 32usize];
+    [
+        "Offset of field: LayerNormArgs::out",
+    ][::core::mem::offset_of!(LayerNormArgs, out) - 40usize];
+    [
+        "Offset of field: LayerNormArgs::rows",
+    ][::core::mem::offset_of!(LayerNormArgs, rows) - 48usize];
+    [
+        "Offset of field: LayerNormArgs::channels",
+    ][::core::mem::offset_of!(LayerNormArgs, channels) - 52usize];
+    [
+        "Offset of field: LayerNormArgs::epsilon",
+    ][::core::mem::offset_of!(LayerNormArgs, epsilon) - 56usize];
+    [
+        "Offset of field: LayerNormArgs::whole_block",
+    ][::core::mem::offset_of!(LayerNormArgs, whole_block) - 60usize];
+    [
+        "Offset of field: LayerNormArgs::float8_factor",
+    ][::core::mem::offset_of!(LayerNormArgs, float8_factor) - 64usize];
+    [
+        "Offset of field: LayerNormArgs::reserved",
+    ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
 };
 
 #[repr(u32)]
@@ -660,8 +885,8 @@ pub enum QuantizeCode {
 }
 
 /** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
-`quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.
-`quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.*/
+ `quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.
+ `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct QuantizeArgs {
@@ -670,7 +895,7 @@ pub struct QuantizeArgs {
     /// Bytes `[rows, channels]`. Aliases no input.
     pub out: u64,
     /** f32 `[rows, 2]`: scale and zero − 128 of each row; for `quantize_float8_rows` f32 `[rows]`: what the bytes of each row are
-    multiplied by. Null for `quantize_float8`, and for it alone.*/
+ multiplied by. Null for `quantize_float8`, and for it alone.*/
     pub ranges: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -689,20 +914,37 @@ pub struct QuantizeArgs {
 const _: () = {
     ["Size of QuantizeArgs"][::core::mem::size_of::<QuantizeArgs>() - 48usize];
     ["Alignment of QuantizeArgs"][::core::mem::align_of::<QuantizeArgs>() - 8usize];
-    ["Offset of field: QuantizeArgs::x"][::core::mem::offset_of!(QuantizeArgs, x) - 0usize];
-    ["Offset of field: QuantizeArgs::out"][::core::mem::offset_of!(QuantizeArgs, out) - 8usize];
-    ["Offset of field: QuantizeArgs::ranges"][::core::mem::offset_of!(QuantizeArgs, ranges) - 16usize];
-    ["Offset of field: QuantizeArgs::rows"][::core::mem::offset_of!(QuantizeArgs, rows) - 24usize];
-    ["Offset of field: QuantizeArgs::channels"][::core::mem::offset_of!(QuantizeArgs, channels) - 28usize];
-    ["Offset of field: QuantizeArgs::code"][::core::mem::offset_of!(QuantizeArgs, code) - 32usize];
-    ["Offset of field: QuantizeArgs::factor"][::core::mem::offset_of!(QuantizeArgs, factor) - 36usize];
-    ["Offset of field: QuantizeArgs::zero"][::core::mem::offset_of!(QuantizeArgs, zero) - 40usize];
-    ["Offset of field: QuantizeArgs::whole_block"]
-        [::core::mem::offset_of!(QuantizeArgs, whole_block) - 44usize];
+    [
+        "Offset of field: QuantizeArgs::x",
+    ][::core::mem::offset_of!(QuantizeArgs, x) - 0usize];
+    [
+        "Offset of field: QuantizeArgs::out",
+    ][::core::mem::offset_of!(QuantizeArgs, out) - 8usize];
+    [
+        "Offset of field: QuantizeArgs::ranges",
+    ][::core::mem::offset_of!(QuantizeArgs, ranges) - 16usize];
+    [
+        "Offset of field: QuantizeArgs::rows",
+    ][::core::mem::offset_of!(QuantizeArgs, rows) - 24usize];
+    [
+        "Offset of field: QuantizeArgs::channels",
+    ][::core::mem::offset_of!(QuantizeArgs, channels) - 28usize];
+    [
+        "Offset of field: QuantizeArgs::code",
+    ][::core::mem::offset_of!(QuantizeArgs, code) - 32usize];
+    [
+        "Offset of field: QuantizeArgs::factor",
+    ][::core::mem::offset_of!(QuantizeArgs, factor) - 36usize];
+    [
+        "Offset of field: QuantizeArgs::zero",
+    ][::core::mem::offset_of!(QuantizeArgs, zero) - 40usize];
+    [
+        "Offset of field: QuantizeArgs::whole_block",
+    ][::core::mem::offset_of!(QuantizeArgs, whole_block) - 44usize];
 };
 
 /** `dequantize`: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual.
-`dequantize_float8`: out = activation(sums · column_scale · scale + bias) + residual.*/
+ `dequantize_float8`: out = activation(sums · column_scale · scale + bias) + residual.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct DequantizeArgs {
@@ -733,26 +975,43 @@ pub struct DequantizeArgs {
 const _: () = {
     ["Size of DequantizeArgs"][::core::mem::size_of::<DequantizeArgs>() - 72usize];
     ["Alignment of DequantizeArgs"][::core::mem::align_of::<DequantizeArgs>() - 8usize];
-    ["Offset of field: DequantizeArgs::sums"][::core::mem::offset_of!(DequantizeArgs, sums) - 0usize];
-    ["Offset of field: DequantizeArgs::ranges"][::core::mem::offset_of!(DequantizeArgs, ranges) - 8usize];
-    ["Offset of field: DequantizeArgs::scales"][::core::mem::offset_of!(DequantizeArgs, scales) - 16usize];
-    ["Offset of field: DequantizeArgs::column_sums"]
-        [::core::mem::offset_of!(DequantizeArgs, column_sums) - 24usize];
-    ["Offset of field: DequantizeArgs::bias"][::core::mem::offset_of!(DequantizeArgs, bias) - 32usize];
-    ["Offset of field: DequantizeArgs::residual"]
-        [::core::mem::offset_of!(DequantizeArgs, residual) - 40usize];
-    ["Offset of field: DequantizeArgs::out"][::core::mem::offset_of!(DequantizeArgs, out) - 48usize];
-    ["Offset of field: DequantizeArgs::rows"][::core::mem::offset_of!(DequantizeArgs, rows) - 56usize];
-    ["Offset of field: DequantizeArgs::channels"]
-        [::core::mem::offset_of!(DequantizeArgs, channels) - 60usize];
-    ["Offset of field: DequantizeArgs::activation"]
-        [::core::mem::offset_of!(DequantizeArgs, activation) - 64usize];
-    ["Offset of field: DequantizeArgs::reserved"]
-        [::core::mem::offset_of!(DequantizeArgs, reserved) - 68usize];
+    [
+        "Offset of field: DequantizeArgs::sums",
+    ][::core::mem::offset_of!(DequantizeArgs, sums) - 0usize];
+    [
+        "Offset of field: DequantizeArgs::ranges",
+    ][::core::mem::offset_of!(DequantizeArgs, ranges) - 8usize];
+    [
+        "Offset of field: DequantizeArgs::scales",
+    ][::core::mem::offset_of!(DequantizeArgs, scales) - 16usize];
+    [
+        "Offset of field: DequantizeArgs::column_sums",
+    ][::core::mem::offset_of!(DequantizeArgs, column_sums) - 24usize];
+    [
+        "Offset of field: DequantizeArgs::bias",
+    ][::core::mem::offset_of!(DequantizeArgs, bias) - 32usize];
+    [
+        "Offset of field: DequantizeArgs::residual",
+    ][::core::mem::offset_of!(DequantizeArgs, residual) - 40usize];
+    [
+        "Offset of field: DequantizeArgs::out",
+    ][::core::mem::offset_of!(DequantizeArgs, out) - 48usize];
+    [
+        "Offset of field: DequantizeArgs::rows",
+    ][::core::mem::offset_of!(DequantizeArgs, rows) - 56usize];
+    [
+        "Offset of field: DequantizeArgs::channels",
+    ][::core::mem::offset_of!(DequantizeArgs, channels) - 60usize];
+    [
+        "Offset of field: DequantizeArgs::activation",
+    ][::core::mem::offset_of!(DequantizeArgs, activation) - 64usize];
+    [
+        "Offset of field: DequantizeArgs::reserved",
+    ][::core::mem::offset_of!(DequantizeArgs, reserved) - 68usize];
 };
 
 /** `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, and the same with `_wide`: what `quantize_…` makes
-of the result of `layer_norm` or `rms_norm`, to the bit, without the result in between.*/
+ of the result of `layer_norm` or `rms_norm`, to the bit, without the result in between.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct NormQuantizeArgs {
@@ -764,10 +1023,15 @@ pub struct NormQuantizeArgs {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of NormQuantizeArgs"][::core::mem::size_of::<NormQuantizeArgs>() - 120usize];
-    ["Alignment of NormQuantizeArgs"][::core::mem::align_of::<NormQuantizeArgs>() - 8usize];
-    ["Offset of field: NormQuantizeArgs::norm"][::core::mem::offset_of!(NormQuantizeArgs, norm) - 0usize];
-    ["Offset of field: NormQuantizeArgs::quantize"]
-        [::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
+    [
+        "Alignment of NormQuantizeArgs",
+    ][::core::mem::align_of::<NormQuantizeArgs>() - 8usize];
+    [
+        "Offset of field: NormQuantizeArgs::norm",
+    ][::core::mem::offset_of!(NormQuantizeArgs, norm) - 0usize];
+    [
+        "Offset of field: NormQuantizeArgs::quantize",
+    ][::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
 };
 
 /// `patch_extract` and `patch_extract_chw`: images to normalised rows of the patch matrix.
@@ -777,7 +1041,7 @@ pub struct PatchExtractArgs {
     /// `patch_extract`: u8 `[images, height, width, 3]`. `patch_extract_chw`: f32 `[images, 3, height, width]`.
     pub pixels: u64,
     /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
-    `patch_width`⌋.*/
+ `patch_width`⌋.*/
     pub out: u64,
     /// Multiplies each channel.
     pub scale: [f32; 3usize],
@@ -799,22 +1063,39 @@ pub struct PatchExtractArgs {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PatchExtractArgs"][::core::mem::size_of::<PatchExtractArgs>() - 64usize];
-    ["Alignment of PatchExtractArgs"][::core::mem::align_of::<PatchExtractArgs>() - 8usize];
-    ["Offset of field: PatchExtractArgs::pixels"][::core::mem::offset_of!(PatchExtractArgs, pixels) - 0usize];
-    ["Offset of field: PatchExtractArgs::out"][::core::mem::offset_of!(PatchExtractArgs, out) - 8usize];
-    ["Offset of field: PatchExtractArgs::scale"][::core::mem::offset_of!(PatchExtractArgs, scale) - 16usize];
-    ["Offset of field: PatchExtractArgs::shift"][::core::mem::offset_of!(PatchExtractArgs, shift) - 28usize];
-    ["Offset of field: PatchExtractArgs::images"]
-        [::core::mem::offset_of!(PatchExtractArgs, images) - 40usize];
-    ["Offset of field: PatchExtractArgs::height"]
-        [::core::mem::offset_of!(PatchExtractArgs, height) - 44usize];
-    ["Offset of field: PatchExtractArgs::width"][::core::mem::offset_of!(PatchExtractArgs, width) - 48usize];
-    ["Offset of field: PatchExtractArgs::patch_height"]
-        [::core::mem::offset_of!(PatchExtractArgs, patch_height) - 52usize];
-    ["Offset of field: PatchExtractArgs::patch_width"]
-        [::core::mem::offset_of!(PatchExtractArgs, patch_width) - 56usize];
-    ["Offset of field: PatchExtractArgs::reserved"]
-        [::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
+    [
+        "Alignment of PatchExtractArgs",
+    ][::core::mem::align_of::<PatchExtractArgs>() - 8usize];
+    [
+        "Offset of field: PatchExtractArgs::pixels",
+    ][::core::mem::offset_of!(PatchExtractArgs, pixels) - 0usize];
+    [
+        "Offset of field: PatchExtractArgs::out",
+    ][::core::mem::offset_of!(PatchExtractArgs, out) - 8usize];
+    [
+        "Offset of field: PatchExtractArgs::scale",
+    ][::core::mem::offset_of!(PatchExtractArgs, scale) - 16usize];
+    [
+        "Offset of field: PatchExtractArgs::shift",
+    ][::core::mem::offset_of!(PatchExtractArgs, shift) - 28usize];
+    [
+        "Offset of field: PatchExtractArgs::images",
+    ][::core::mem::offset_of!(PatchExtractArgs, images) - 40usize];
+    [
+        "Offset of field: PatchExtractArgs::height",
+    ][::core::mem::offset_of!(PatchExtractArgs, height) - 44usize];
+    [
+        "Offset of field: PatchExtractArgs::width",
+    ][::core::mem::offset_of!(PatchExtractArgs, width) - 48usize];
+    [
+        "Offset of field: PatchExtractArgs::patch_height",
+    ][::core::mem::offset_of!(PatchExtractArgs, patch_height) - 52usize];
+    [
+        "Offset of field: PatchExtractArgs::patch_width",
+    ][::core::mem::offset_of!(PatchExtractArgs, patch_width) - 56usize];
+    [
+        "Offset of field: PatchExtractArgs::reserved",
+    ][::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
 };
 
 /// Vec128s of channels per block.
@@ -862,12 +1143,24 @@ const _: () = {
     ["Alignment of PoolArgs"][::core::mem::align_of::<PoolArgs>() - 8usize];
     ["Offset of field: PoolArgs::x"][::core::mem::offset_of!(PoolArgs, x) - 0usize];
     ["Offset of field: PoolArgs::out"][::core::mem::offset_of!(PoolArgs, out) - 8usize];
-    ["Offset of field: PoolArgs::images"][::core::mem::offset_of!(PoolArgs, images) - 16usize];
-    ["Offset of field: PoolArgs::tokens"][::core::mem::offset_of!(PoolArgs, tokens) - 20usize];
-    ["Offset of field: PoolArgs::channels"][::core::mem::offset_of!(PoolArgs, channels) - 24usize];
-    ["Offset of field: PoolArgs::mode"][::core::mem::offset_of!(PoolArgs, mode) - 28usize];
-    ["Offset of field: PoolArgs::first"][::core::mem::offset_of!(PoolArgs, first) - 32usize];
-    ["Offset of field: PoolArgs::reserved"][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
+    [
+        "Offset of field: PoolArgs::images",
+    ][::core::mem::offset_of!(PoolArgs, images) - 16usize];
+    [
+        "Offset of field: PoolArgs::tokens",
+    ][::core::mem::offset_of!(PoolArgs, tokens) - 20usize];
+    [
+        "Offset of field: PoolArgs::channels",
+    ][::core::mem::offset_of!(PoolArgs, channels) - 24usize];
+    [
+        "Offset of field: PoolArgs::mode",
+    ][::core::mem::offset_of!(PoolArgs, mode) - 28usize];
+    [
+        "Offset of field: PoolArgs::first",
+    ][::core::mem::offset_of!(PoolArgs, first) - 32usize];
+    [
+        "Offset of field: PoolArgs::reserved",
+    ][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
 };
 
 /// Threads per block.
@@ -911,16 +1204,36 @@ pub struct ResizeImage {
 const _: () = {
     ["Size of ResizeImage"][::core::mem::size_of::<ResizeImage>() - 64usize];
     ["Alignment of ResizeImage"][::core::mem::align_of::<ResizeImage>() - 8usize];
-    ["Offset of field: ResizeImage::input"][::core::mem::offset_of!(ResizeImage, input) - 0usize];
-    ["Offset of field: ResizeImage::output"][::core::mem::offset_of!(ResizeImage, output) - 8usize];
-    ["Offset of field: ResizeImage::weights"][::core::mem::offset_of!(ResizeImage, weights) - 16usize];
-    ["Offset of field: ResizeImage::starts"][::core::mem::offset_of!(ResizeImage, starts) - 24usize];
-    ["Offset of field: ResizeImage::counts"][::core::mem::offset_of!(ResizeImage, counts) - 32usize];
-    ["Offset of field: ResizeImage::input_row"][::core::mem::offset_of!(ResizeImage, input_row) - 40usize];
-    ["Offset of field: ResizeImage::taps"][::core::mem::offset_of!(ResizeImage, taps) - 48usize];
-    ["Offset of field: ResizeImage::outputs"][::core::mem::offset_of!(ResizeImage, outputs) - 52usize];
-    ["Offset of field: ResizeImage::rows"][::core::mem::offset_of!(ResizeImage, rows) - 56usize];
-    ["Offset of field: ResizeImage::columns"][::core::mem::offset_of!(ResizeImage, columns) - 60usize];
+    [
+        "Offset of field: ResizeImage::input",
+    ][::core::mem::offset_of!(ResizeImage, input) - 0usize];
+    [
+        "Offset of field: ResizeImage::output",
+    ][::core::mem::offset_of!(ResizeImage, output) - 8usize];
+    [
+        "Offset of field: ResizeImage::weights",
+    ][::core::mem::offset_of!(ResizeImage, weights) - 16usize];
+    [
+        "Offset of field: ResizeImage::starts",
+    ][::core::mem::offset_of!(ResizeImage, starts) - 24usize];
+    [
+        "Offset of field: ResizeImage::counts",
+    ][::core::mem::offset_of!(ResizeImage, counts) - 32usize];
+    [
+        "Offset of field: ResizeImage::input_row",
+    ][::core::mem::offset_of!(ResizeImage, input_row) - 40usize];
+    [
+        "Offset of field: ResizeImage::taps",
+    ][::core::mem::offset_of!(ResizeImage, taps) - 48usize];
+    [
+        "Offset of field: ResizeImage::outputs",
+    ][::core::mem::offset_of!(ResizeImage, outputs) - 52usize];
+    [
+        "Offset of field: ResizeImage::rows",
+    ][::core::mem::offset_of!(ResizeImage, rows) - 56usize];
+    [
+        "Offset of field: ResizeImage::columns",
+    ][::core::mem::offset_of!(ResizeImage, columns) - 60usize];
 };
 
 /// `resize_horizontal` and `resize_vertical`: the pass over several images, of any sizes.
@@ -938,10 +1251,15 @@ pub struct ResizeArgs {
 const _: () = {
     ["Size of ResizeArgs"][::core::mem::size_of::<ResizeArgs>() - 2056usize];
     ["Alignment of ResizeArgs"][::core::mem::align_of::<ResizeArgs>() - 8usize];
-    ["Offset of field: ResizeArgs::images"][::core::mem::offset_of!(ResizeArgs, images) - 0usize];
-    ["Offset of field: ResizeArgs::image_blocks"]
-        [::core::mem::offset_of!(ResizeArgs, image_blocks) - 2048usize];
-    ["Offset of field: ResizeArgs::count"][::core::mem::offset_of!(ResizeArgs, count) - 2052usize];
+    [
+        "Offset of field: ResizeArgs::images",
+    ][::core::mem::offset_of!(ResizeArgs, images) - 0usize];
+    [
+        "Offset of field: ResizeArgs::image_blocks",
+    ][::core::mem::offset_of!(ResizeArgs, image_blocks) - 2048usize];
+    [
+        "Offset of field: ResizeArgs::count",
+    ][::core::mem::offset_of!(ResizeArgs, count) - 2052usize];
 };
 
 /// One image's part in `resize_nearest`: a lookup.
@@ -969,26 +1287,39 @@ pub struct ResizeNearestImage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ResizeNearestImage"][::core::mem::size_of::<ResizeNearestImage>() - 56usize];
-    ["Alignment of ResizeNearestImage"][::core::mem::align_of::<ResizeNearestImage>() - 8usize];
-    ["Offset of field: ResizeNearestImage::input"]
-        [::core::mem::offset_of!(ResizeNearestImage, input) - 0usize];
-    ["Offset of field: ResizeNearestImage::output"]
-        [::core::mem::offset_of!(ResizeNearestImage, output) - 8usize];
-    ["Offset of field: ResizeNearestImage::columns"]
-        [::core::mem::offset_of!(ResizeNearestImage, columns) - 16usize];
-    ["Offset of field: ResizeNearestImage::rows"]
-        [::core::mem::offset_of!(ResizeNearestImage, rows) - 24usize];
-    ["Offset of field: ResizeNearestImage::input_row"]
-        [::core::mem::offset_of!(ResizeNearestImage, input_row) - 32usize];
-    ["Offset of field: ResizeNearestImage::width"]
-        [::core::mem::offset_of!(ResizeNearestImage, width) - 40usize];
-    ["Offset of field: ResizeNearestImage::height"]
-        [::core::mem::offset_of!(ResizeNearestImage, height) - 44usize];
-    ["Offset of field: ResizeNearestImage::input_height"]
-        [::core::mem::offset_of!(ResizeNearestImage, input_height) - 48usize];
-    ["Offset of field: ResizeNearestImage::reserved"]
-        [::core::mem::offset_of!(ResizeNearestImage, reserved) - 52usize];
+    [
+        "Size of ResizeNearestImage",
+    ][::core::mem::size_of::<ResizeNearestImage>() - 56usize];
+    [
+        "Alignment of ResizeNearestImage",
+    ][::core::mem::align_of::<ResizeNearestImage>() - 8usize];
+    [
+        "Offset of field: ResizeNearestImage::input",
+    ][::core::mem::offset_of!(ResizeNearestImage, input) - 0usize];
+    [
+        "Offset of field: ResizeNearestImage::output",
+    ][::core::mem::offset_of!(ResizeNearestImage, output) - 8usize];
+    [
+        "Offset of field: ResizeNearestImage::columns",
+    ][::core::mem::offset_of!(ResizeNearestImage, columns) - 16usize];
+    [
+        "Offset of field: ResizeNearestImage::rows",
+    ][::core::mem::offset_of!(ResizeNearestImage, rows) - 24usize];
+    [
+        "Offset of field: ResizeNearestImage::input_row",
+    ][::core::mem::offset_of!(ResizeNearestImage, input_row) - 32usize];
+    [
+        "Offset of field: ResizeNearestImage::width",
+    ][::core::mem::offset_of!(ResizeNearestImage, width) - 40usize];
+    [
+        "Offset of field: ResizeNearestImage::height",
+    ][::core::mem::offset_of!(ResizeNearestImage, height) - 44usize];
+    [
+        "Offset of field: ResizeNearestImage::input_height",
+    ][::core::mem::offset_of!(ResizeNearestImage, input_height) - 48usize];
+    [
+        "Offset of field: ResizeNearestImage::reserved",
+    ][::core::mem::offset_of!(ResizeNearestImage, reserved) - 52usize];
 };
 
 /// `resize_nearest`: the lookup for several images, of any sizes.
@@ -1004,14 +1335,21 @@ pub struct ResizeNearestArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ResizeNearestArgs"][::core::mem::size_of::<ResizeNearestArgs>() - 1800usize];
-    ["Alignment of ResizeNearestArgs"][::core::mem::align_of::<ResizeNearestArgs>() - 8usize];
-    ["Offset of field: ResizeNearestArgs::images"]
-        [::core::mem::offset_of!(ResizeNearestArgs, images) - 0usize];
-    ["Offset of field: ResizeNearestArgs::image_blocks"]
-        [::core::mem::offset_of!(ResizeNearestArgs, image_blocks) - 1792usize];
-    ["Offset of field: ResizeNearestArgs::count"]
-        [::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
+    [
+        "Size of ResizeNearestArgs",
+    ][::core::mem::size_of::<ResizeNearestArgs>() - 1800usize];
+    [
+        "Alignment of ResizeNearestArgs",
+    ][::core::mem::align_of::<ResizeNearestArgs>() - 8usize];
+    [
+        "Offset of field: ResizeNearestArgs::images",
+    ][::core::mem::offset_of!(ResizeNearestArgs, images) - 0usize];
+    [
+        "Offset of field: ResizeNearestArgs::image_blocks",
+    ][::core::mem::offset_of!(ResizeNearestArgs, image_blocks) - 1792usize];
+    [
+        "Offset of field: ResizeNearestArgs::count",
+    ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
 };
 
 /// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.
@@ -1041,16 +1379,33 @@ pub struct SoftmaxArgs {
 const _: () = {
     ["Size of SoftmaxArgs"][::core::mem::size_of::<SoftmaxArgs>() - 64usize];
     ["Alignment of SoftmaxArgs"][::core::mem::align_of::<SoftmaxArgs>() - 8usize];
-    ["Offset of field: SoftmaxArgs::x"][::core::mem::offset_of!(SoftmaxArgs, x) - 0usize];
-    ["Offset of field: SoftmaxArgs::out"][::core::mem::offset_of!(SoftmaxArgs, out) - 8usize];
-    ["Offset of field: SoftmaxArgs::visible"][::core::mem::offset_of!(SoftmaxArgs, visible) - 16usize];
-    ["Offset of field: SoftmaxArgs::images"][::core::mem::offset_of!(SoftmaxArgs, images) - 40usize];
-    ["Offset of field: SoftmaxArgs::heads"][::core::mem::offset_of!(SoftmaxArgs, heads) - 44usize];
-    ["Offset of field: SoftmaxArgs::queries"][::core::mem::offset_of!(SoftmaxArgs, queries) - 48usize];
-    ["Offset of field: SoftmaxArgs::keys"][::core::mem::offset_of!(SoftmaxArgs, keys) - 52usize];
-    ["Offset of field: SoftmaxArgs::scale"][::core::mem::offset_of!(SoftmaxArgs, scale) - 56usize];
-    ["Offset of field: SoftmaxArgs::whole_block"]
-        [::core::mem::offset_of!(SoftmaxArgs, whole_block) - 60usize];
+    [
+        "Offset of field: SoftmaxArgs::x",
+    ][::core::mem::offset_of!(SoftmaxArgs, x) - 0usize];
+    [
+        "Offset of field: SoftmaxArgs::out",
+    ][::core::mem::offset_of!(SoftmaxArgs, out) - 8usize];
+    [
+        "Offset of field: SoftmaxArgs::visible",
+    ][::core::mem::offset_of!(SoftmaxArgs, visible) - 16usize];
+    [
+        "Offset of field: SoftmaxArgs::images",
+    ][::core::mem::offset_of!(SoftmaxArgs, images) - 40usize];
+    [
+        "Offset of field: SoftmaxArgs::heads",
+    ][::core::mem::offset_of!(SoftmaxArgs, heads) - 44usize];
+    [
+        "Offset of field: SoftmaxArgs::queries",
+    ][::core::mem::offset_of!(SoftmaxArgs, queries) - 48usize];
+    [
+        "Offset of field: SoftmaxArgs::keys",
+    ][::core::mem::offset_of!(SoftmaxArgs, keys) - 52usize];
+    [
+        "Offset of field: SoftmaxArgs::scale",
+    ][::core::mem::offset_of!(SoftmaxArgs, scale) - 56usize];
+    [
+        "Offset of field: SoftmaxArgs::whole_block",
+    ][::core::mem::offset_of!(SoftmaxArgs, whole_block) - 60usize];
 };
 
 /// Rows and channels of a block's tile.
@@ -1069,7 +1424,7 @@ pub const SPARSE_INDEX_DEPTH: u32 = 64;
 pub const SPARSE_INDEX_BYTES: u32 = 128;
 
 /** `sparse_gemm`: out = activation(x · weightᵀ + bias) + residual, of a weight of which, along the inner extent, two of each four
-elements are kept and the others are 0.*/
+ elements are kept and the others are 0.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SparseGemmArgs {
@@ -1078,11 +1433,11 @@ pub struct SparseGemmArgs {
     /// T `[channels, inner / 2]`: what is kept of the weight. Of each four the two are in order.
     pub values: u64,
     /** Bytes `[⌈channels / 16⌉, ⌈inner / 64⌉, 128]`. Each four of the weight has 4 bits, the place of the first element and then, above
-    it, that of the second, 2 bits each; 4 beyond the last channel or inner element. A block of 128 bytes, of 16 channels c and an
-    inner extent of 64, is in the order of the matrix cores' lanes:
+ it, that of the second, 2 bits each; 4 beyond the last channel or inner element. A block of 128 bytes, of 16 channels c and an
+ inner extent of 64, is in the order of the matrix cores' lanes:
 
-    - SMFMAC, 64 lanes: 16 bits each, of c = lane % 16 the fours at 8 · (lane / 16) + {0, 4, 32, 36};
-    - mma.sp, 32 lanes: 32 bits each, of c = lane / 4 and then c + 8 the fours at 16 · (lane % 4) + {0, 4, 8, 12}.*/
+ - SMFMAC, 64 lanes: 16 bits each, of c = lane % 16 the fours at 8 · (lane / 16) + {0, 4, 32, 36};
+ - mma.sp, 32 lanes: 32 bits each, of c = lane / 4 and then c + 8 the fours at 16 · (lane % 4) + {0, 4, 8, 12}.*/
     pub indices: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,
@@ -1103,19 +1458,36 @@ pub struct SparseGemmArgs {
 const _: () = {
     ["Size of SparseGemmArgs"][::core::mem::size_of::<SparseGemmArgs>() - 64usize];
     ["Alignment of SparseGemmArgs"][::core::mem::align_of::<SparseGemmArgs>() - 8usize];
-    ["Offset of field: SparseGemmArgs::x"][::core::mem::offset_of!(SparseGemmArgs, x) - 0usize];
-    ["Offset of field: SparseGemmArgs::values"][::core::mem::offset_of!(SparseGemmArgs, values) - 8usize];
-    ["Offset of field: SparseGemmArgs::indices"][::core::mem::offset_of!(SparseGemmArgs, indices) - 16usize];
-    ["Offset of field: SparseGemmArgs::bias"][::core::mem::offset_of!(SparseGemmArgs, bias) - 24usize];
-    ["Offset of field: SparseGemmArgs::residual"]
-        [::core::mem::offset_of!(SparseGemmArgs, residual) - 32usize];
-    ["Offset of field: SparseGemmArgs::out"][::core::mem::offset_of!(SparseGemmArgs, out) - 40usize];
-    ["Offset of field: SparseGemmArgs::rows"][::core::mem::offset_of!(SparseGemmArgs, rows) - 48usize];
-    ["Offset of field: SparseGemmArgs::channels"]
-        [::core::mem::offset_of!(SparseGemmArgs, channels) - 52usize];
-    ["Offset of field: SparseGemmArgs::inner"][::core::mem::offset_of!(SparseGemmArgs, inner) - 56usize];
-    ["Offset of field: SparseGemmArgs::activation"]
-        [::core::mem::offset_of!(SparseGemmArgs, activation) - 60usize];
+    [
+        "Offset of field: SparseGemmArgs::x",
+    ][::core::mem::offset_of!(SparseGemmArgs, x) - 0usize];
+    [
+        "Offset of field: SparseGemmArgs::values",
+    ][::core::mem::offset_of!(SparseGemmArgs, values) - 8usize];
+    [
+        "Offset of field: SparseGemmArgs::indices",
+    ][::core::mem::offset_of!(SparseGemmArgs, indices) - 16usize];
+    [
+        "Offset of field: SparseGemmArgs::bias",
+    ][::core::mem::offset_of!(SparseGemmArgs, bias) - 24usize];
+    [
+        "Offset of field: SparseGemmArgs::residual",
+    ][::core::mem::offset_of!(SparseGemmArgs, residual) - 32usize];
+    [
+        "Offset of field: SparseGemmArgs::out",
+    ][::core::mem::offset_of!(SparseGemmArgs, out) - 40usize];
+    [
+        "Offset of field: SparseGemmArgs::rows",
+    ][::core::mem::offset_of!(SparseGemmArgs, rows) - 48usize];
+    [
+        "Offset of field: SparseGemmArgs::channels",
+    ][::core::mem::offset_of!(SparseGemmArgs, channels) - 52usize];
+    [
+        "Offset of field: SparseGemmArgs::inner",
+    ][::core::mem::offset_of!(SparseGemmArgs, inner) - 56usize];
+    [
+        "Offset of field: SparseGemmArgs::activation",
+    ][::core::mem::offset_of!(SparseGemmArgs, activation) - 60usize];
 };
 
 /// `swiglu`: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
@@ -1142,13 +1514,24 @@ const _: () = {
     ["Size of SwiGluArgs"][::core::mem::size_of::<SwiGluArgs>() - 40usize];
     ["Alignment of SwiGluArgs"][::core::mem::align_of::<SwiGluArgs>() - 8usize];
     ["Offset of field: SwiGluArgs::x"][::core::mem::offset_of!(SwiGluArgs, x) - 0usize];
-    ["Offset of field: SwiGluArgs::bias"][::core::mem::offset_of!(SwiGluArgs, bias) - 8usize];
-    ["Offset of field: SwiGluArgs::out"][::core::mem::offset_of!(SwiGluArgs, out) - 16usize];
-    ["Offset of field: SwiGluArgs::rows"][::core::mem::offset_of!(SwiGluArgs, rows) - 24usize];
-    ["Offset of field: SwiGluArgs::channels"][::core::mem::offset_of!(SwiGluArgs, channels) - 28usize];
-    ["Offset of field: SwiGluArgs::float8_factor"]
-        [::core::mem::offset_of!(SwiGluArgs, float8_factor) - 32usize];
-    ["Offset of field: SwiGluArgs::reserved"][::core::mem::offset_of!(SwiGluArgs, reserved) - 36usize];
+    [
+        "Offset of field: SwiGluArgs::bias",
+    ][::core::mem::offset_of!(SwiGluArgs, bias) - 8usize];
+    [
+        "Offset of field: SwiGluArgs::out",
+    ][::core::mem::offset_of!(SwiGluArgs, out) - 16usize];
+    [
+        "Offset of field: SwiGluArgs::rows",
+    ][::core::mem::offset_of!(SwiGluArgs, rows) - 24usize];
+    [
+        "Offset of field: SwiGluArgs::channels",
+    ][::core::mem::offset_of!(SwiGluArgs, channels) - 28usize];
+    [
+        "Offset of field: SwiGluArgs::float8_factor",
+    ][::core::mem::offset_of!(SwiGluArgs, float8_factor) - 32usize];
+    [
+        "Offset of field: SwiGluArgs::reserved",
+    ][::core::mem::offset_of!(SwiGluArgs, reserved) - 36usize];
 };
 
 /// Threads per block of `swiglu_norm`.
@@ -1158,7 +1541,7 @@ pub const SWIGLU_NORM_THREADS: u32 = 128;
 pub const SWIGLU_NORM_ROW: u32 = 2048;
 
 /** `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
-out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over the first `normed` columns of each row.*/
+ out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over the first `normed` columns of each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SwiGluNormArgs {
@@ -1187,19 +1570,36 @@ pub struct SwiGluNormArgs {
 const _: () = {
     ["Size of SwiGluNormArgs"][::core::mem::size_of::<SwiGluNormArgs>() - 56usize];
     ["Alignment of SwiGluNormArgs"][::core::mem::align_of::<SwiGluNormArgs>() - 8usize];
-    ["Offset of field: SwiGluNormArgs::x"][::core::mem::offset_of!(SwiGluNormArgs, x) - 0usize];
-    ["Offset of field: SwiGluNormArgs::weight"][::core::mem::offset_of!(SwiGluNormArgs, weight) - 8usize];
-    ["Offset of field: SwiGluNormArgs::bias"][::core::mem::offset_of!(SwiGluNormArgs, bias) - 16usize];
-    ["Offset of field: SwiGluNormArgs::out"][::core::mem::offset_of!(SwiGluNormArgs, out) - 24usize];
-    ["Offset of field: SwiGluNormArgs::rows"][::core::mem::offset_of!(SwiGluNormArgs, rows) - 32usize];
-    ["Offset of field: SwiGluNormArgs::channels"]
-        [::core::mem::offset_of!(SwiGluNormArgs, channels) - 36usize];
-    ["Offset of field: SwiGluNormArgs::epsilon"][::core::mem::offset_of!(SwiGluNormArgs, epsilon) - 40usize];
-    ["Offset of field: SwiGluNormArgs::float8_factor"]
-        [::core::mem::offset_of!(SwiGluNormArgs, float8_factor) - 44usize];
-    ["Offset of field: SwiGluNormArgs::whole_block"]
-        [::core::mem::offset_of!(SwiGluNormArgs, whole_block) - 48usize];
-    ["Offset of field: SwiGluNormArgs::normed"][::core::mem::offset_of!(SwiGluNormArgs, normed) - 52usize];
+    [
+        "Offset of field: SwiGluNormArgs::x",
+    ][::core::mem::offset_of!(SwiGluNormArgs, x) - 0usize];
+    [
+        "Offset of field: SwiGluNormArgs::weight",
+    ][::core::mem::offset_of!(SwiGluNormArgs, weight) - 8usize];
+    [
+        "Offset of field: SwiGluNormArgs::bias",
+    ][::core::mem::offset_of!(SwiGluNormArgs, bias) - 16usize];
+    [
+        "Offset of field: SwiGluNormArgs::out",
+    ][::core::mem::offset_of!(SwiGluNormArgs, out) - 24usize];
+    [
+        "Offset of field: SwiGluNormArgs::rows",
+    ][::core::mem::offset_of!(SwiGluNormArgs, rows) - 32usize];
+    [
+        "Offset of field: SwiGluNormArgs::channels",
+    ][::core::mem::offset_of!(SwiGluNormArgs, channels) - 36usize];
+    [
+        "Offset of field: SwiGluNormArgs::epsilon",
+    ][::core::mem::offset_of!(SwiGluNormArgs, epsilon) - 40usize];
+    [
+        "Offset of field: SwiGluNormArgs::float8_factor",
+    ][::core::mem::offset_of!(SwiGluNormArgs, float8_factor) - 44usize];
+    [
+        "Offset of field: SwiGluNormArgs::whole_block",
+    ][::core::mem::offset_of!(SwiGluNormArgs, whole_block) - 48usize];
+    [
+        "Offset of field: SwiGluNormArgs::normed",
+    ][::core::mem::offset_of!(SwiGluNormArgs, normed) - 52usize];
 };
 
 /// `tokens`: prefix tokens before an image's own, to which a position table is added.
@@ -1228,13 +1628,27 @@ const _: () = {
     ["Size of TokensArgs"][::core::mem::size_of::<TokensArgs>() - 48usize];
     ["Alignment of TokensArgs"][::core::mem::align_of::<TokensArgs>() - 8usize];
     ["Offset of field: TokensArgs::x"][::core::mem::offset_of!(TokensArgs, x) - 0usize];
-    ["Offset of field: TokensArgs::prefix"][::core::mem::offset_of!(TokensArgs, prefix) - 8usize];
-    ["Offset of field: TokensArgs::position"][::core::mem::offset_of!(TokensArgs, position) - 16usize];
-    ["Offset of field: TokensArgs::out"][::core::mem::offset_of!(TokensArgs, out) - 24usize];
-    ["Offset of field: TokensArgs::images"][::core::mem::offset_of!(TokensArgs, images) - 32usize];
-    ["Offset of field: TokensArgs::tokens"][::core::mem::offset_of!(TokensArgs, tokens) - 36usize];
-    ["Offset of field: TokensArgs::prefixes"][::core::mem::offset_of!(TokensArgs, prefixes) - 40usize];
-    ["Offset of field: TokensArgs::channels"][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
+    [
+        "Offset of field: TokensArgs::prefix",
+    ][::core::mem::offset_of!(TokensArgs, prefix) - 8usize];
+    [
+        "Offset of field: TokensArgs::position",
+    ][::core::mem::offset_of!(TokensArgs, position) - 16usize];
+    [
+        "Offset of field: TokensArgs::out",
+    ][::core::mem::offset_of!(TokensArgs, out) - 24usize];
+    [
+        "Offset of field: TokensArgs::images",
+    ][::core::mem::offset_of!(TokensArgs, images) - 32usize];
+    [
+        "Offset of field: TokensArgs::tokens",
+    ][::core::mem::offset_of!(TokensArgs, tokens) - 36usize];
+    [
+        "Offset of field: TokensArgs::prefixes",
+    ][::core::mem::offset_of!(TokensArgs, prefixes) - 40usize];
+    [
+        "Offset of field: TokensArgs::channels",
+    ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
 /// The most rows of `x` in a block's tile.
@@ -1247,7 +1661,7 @@ pub const TRANSPOSE_LINE: u32 = 128;
 pub const TRANSPOSE_THREADS: u32 = 256;
 
 /** `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied. What out has beyond the rows of
-x is 0 before that.*/
+ x is 0 before that.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TransposeArgs {
@@ -1276,16 +1690,36 @@ pub struct TransposeArgs {
 const _: () = {
     ["Size of TransposeArgs"][::core::mem::size_of::<TransposeArgs>() - 56usize];
     ["Alignment of TransposeArgs"][::core::mem::align_of::<TransposeArgs>() - 8usize];
-    ["Offset of field: TransposeArgs::x"][::core::mem::offset_of!(TransposeArgs, x) - 0usize];
-    ["Offset of field: TransposeArgs::gamma"][::core::mem::offset_of!(TransposeArgs, gamma) - 8usize];
-    ["Offset of field: TransposeArgs::y"][::core::mem::offset_of!(TransposeArgs, y) - 16usize];
-    ["Offset of field: TransposeArgs::out"][::core::mem::offset_of!(TransposeArgs, out) - 24usize];
-    ["Offset of field: TransposeArgs::images"][::core::mem::offset_of!(TransposeArgs, images) - 32usize];
-    ["Offset of field: TransposeArgs::rows"][::core::mem::offset_of!(TransposeArgs, rows) - 36usize];
-    ["Offset of field: TransposeArgs::columns"][::core::mem::offset_of!(TransposeArgs, columns) - 40usize];
-    ["Offset of field: TransposeArgs::kept"][::core::mem::offset_of!(TransposeArgs, kept) - 44usize];
-    ["Offset of field: TransposeArgs::width"][::core::mem::offset_of!(TransposeArgs, width) - 48usize];
-    ["Offset of field: TransposeArgs::multiply"][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
+    [
+        "Offset of field: TransposeArgs::x",
+    ][::core::mem::offset_of!(TransposeArgs, x) - 0usize];
+    [
+        "Offset of field: TransposeArgs::gamma",
+    ][::core::mem::offset_of!(TransposeArgs, gamma) - 8usize];
+    [
+        "Offset of field: TransposeArgs::y",
+    ][::core::mem::offset_of!(TransposeArgs, y) - 16usize];
+    [
+        "Offset of field: TransposeArgs::out",
+    ][::core::mem::offset_of!(TransposeArgs, out) - 24usize];
+    [
+        "Offset of field: TransposeArgs::images",
+    ][::core::mem::offset_of!(TransposeArgs, images) - 32usize];
+    [
+        "Offset of field: TransposeArgs::rows",
+    ][::core::mem::offset_of!(TransposeArgs, rows) - 36usize];
+    [
+        "Offset of field: TransposeArgs::columns",
+    ][::core::mem::offset_of!(TransposeArgs, columns) - 40usize];
+    [
+        "Offset of field: TransposeArgs::kept",
+    ][::core::mem::offset_of!(TransposeArgs, kept) - 44usize];
+    [
+        "Offset of field: TransposeArgs::width",
+    ][::core::mem::offset_of!(TransposeArgs, width) - 48usize];
+    [
+        "Offset of field: TransposeArgs::multiply",
+    ][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
 };
 
 /// The head sizes that attention has entries for, in ascending order.

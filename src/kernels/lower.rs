@@ -236,7 +236,7 @@ pub(super) fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
     match operand {
         Operand::Input if graph.takes_activations() => plan.input_shape(),
         Operand::Input => &graph.value(graph.input()).shape,
-        Operand::Constant(id) => &graph.value(id).shape,
+        Operand::Constant(id) | Operand::State(id) => &graph.value(id).shape,
         Operand::Buffer(id) => &plan.buffer(id).shape,
     }
 }
@@ -298,6 +298,7 @@ impl<'a> Lowering<'a> {
             Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
             Operand::Input => Err("reads the image, which only patch_extract does on a GPU".into()),
             Operand::Constant(id) => self.constant(id),
+            Operand::State(_) => Err("reads a parameter or state, which only the CPU keeps".into()),
             Operand::Buffer(id) => Ok(self.addresses.arena + self.plan.buffer(id).offset as u64),
         }
     }

@@ -29,7 +29,7 @@ use crate::timeline::{self, Activity};
 use hipvit_files::temporary;
 
 /// Counted up when the file's form changes, or what the passes' code calls computes something else.
-const FORMAT: &str = "hipvit plan 2";
+const FORMAT: &str = "hipvit plan 3";
 
 /// What became of a session's optimised graph in its [folder](super::SessionBuilder::plan_cache). The results are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -190,7 +190,7 @@ pub(super) fn from_gradients<T: Real>(
     let of_node = graph.nodes().iter().flat_map(|node| &node.inputs);
     let mut seen = vec![false; graph.values().len()];
     for &id in of_node {
-        let is_constant = graph.value(id).is_constant && gradients.of(id).is_some();
+        let is_constant = graph.value(id).is_constant() && gradients.of(id).is_some();
         if is_constant && !std::mem::replace(&mut seen[id.index()], true) {
             constants.push(Constant {
                 name: graph.value(id).name.clone(),

@@ -77,7 +77,7 @@ impl<T: Real> Program<T> {
                 return Err(Error::graph(&node.name, reason));
             }
         }
-        let constant = |value: &hipvit::graph::Value| match (&value.constant, value.is_constant) {
+        let constant = |value: &hipvit::graph::Value| match (&value.constant, value.is_constant()) {
             (Some(tensor), _) => {
                 let values = tensor.to_f32();
                 Ok(Some(values.iter().map(|&v| T::of(v.into())).collect()))

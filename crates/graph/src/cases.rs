@@ -211,6 +211,14 @@ impl Cases {
         }
     }
 
+    /// Adds a case that checks result `result`.
+    pub fn push_result(&mut self, result: usize, op: impl Into<Op>, operands: Vec<Operand>) {
+        self.push(op, operands);
+        if let Some(case) = self.cases.last_mut() {
+            case.result = result;
+        }
+    }
+
     /// Calls `add` with the extents of activations `[batch, tokens, channels]` at each size, and with whether every form is checked.
     pub fn for_each_shape(&mut self, mut add: impl FnMut(&mut Self, [usize; 3], bool)) {
         match self.scale {

@@ -209,6 +209,11 @@ fn image(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Array> {
 fn load_constant(graph: &Graph, values: &mut [Option<Array>], id: ValueId) {
     let slot = &mut values[id.index()];
     if slot.is_none() {
-        *slot = graph.value(id).constant.as_ref().map(Array::from);
+        let value = graph.value(id);
+        *slot = value
+            .constant
+            .as_ref()
+            .or(value.initial.as_ref())
+            .map(Array::from);
     }
 }

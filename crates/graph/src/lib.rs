@@ -59,7 +59,23 @@ impl ValueId {
     }
 }
 
-/// What flows along an edge: the input, a constant, or the result of a node.
+/// Where a value comes from, and how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueKind {
+    /// The caller gives it with each run.
+    Input,
+    /// A weight that is trained: it survives runs, and runs may [write it](Graph::update).
+    Parameter,
+    /// What a model remembers, such as a running mean: it survives runs, and runs may [write it](Graph::update).
+    State,
+    /// A weight that never changes, so that passes may compute with it.
+    Constant,
+    /// A node computes it.
+    Result,
+}
+
+/// What flows along an edge.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
     /// A unique, readable name; a constant's is the tensor's name in the weight file.
@@ -72,14 +88,27 @@ pub struct Value {
     /// and [`Passes::rounded_rows`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounding: Option<Rounding>,
-    /// Whether it is a constant.
-    pub is_constant: bool,
+    /// Where it comes from.
+    pub kind: ValueKind,
     /// A constant's elements, until [`Graph::release_constants`].
     #[serde(skip)]
     pub constant: Option<Tensor>,
+    /// A parameter's or state's elements before the first run.
+    #[serde(skip)]
+    pub initial: Option<Tensor>,
 }
 
 impl Value {
+    /// Whether it is a constant.
+    pub fn is_constant(&self) -> bool {
+        self.kind == ValueKind::Constant
+    }
+
+    /// Whether it survives runs, which may write it.
+    pub fn is_stateful(&self) -> bool {
+        matches!(self.kind, ValueKind::Parameter | ValueKind::State)
+    }
+
     /// The result number `index` of the node `node`.
     fn result(node: &str, index: usize, shape: Vec<usize>) -> Self {
         Self {
@@ -90,8 +119,9 @@ impl Value {
             dtype: DType::F32,
             shape,
             rounding: None,
-            is_constant: false,
+            kind: ValueKind::Result,
             constant: None,
+            initial: None,
         }
     }
 }
@@ -188,6 +218,8 @@ pub struct Graph {
     nodes: Vec<Node>,
     input: ValueId,
     outputs: Vec<(OutputKind, ValueId)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    updates: Vec<(ValueId, ValueId)>,
     optimizations: Optimizations,
     /// The input is not an image, but what an earlier [stage](stages()) left: activations, in a plan's dtype.
     takes_activations: bool,
@@ -203,8 +235,9 @@ impl Graph {
             dtype: input_dtype,
             shape: input_shape.to_vec(),
             rounding: None,
-            is_constant: false,
+            kind: ValueKind::Input,
             constant: None,
+            initial: None,
         };
         Self {
             name: name.into(),
@@ -212,6 +245,7 @@ impl Graph {
             nodes: Vec::new(),
             input: ValueId(0),
             outputs: Vec::new(),
+            updates: Vec::new(),
             optimizations: Optimizations::default(),
             takes_activations: false,
             shard: None,
@@ -333,9 +367,61 @@ impl Graph {
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
             rounding: None,
-            is_constant: true,
+            kind: ValueKind::Constant,
             constant: Some(tensor),
+            initial: None,
         })
+    }
+
+    /// Adds a weight that is trained. `tensor` has its elements before the first run.
+    pub fn parameter(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+        self.stateful(name.into(), ValueKind::Parameter, tensor)
+    }
+
+    /// Adds what the model remembers from run to run. `tensor` has its elements before the first run.
+    pub fn state(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+        self.stateful(name.into(), ValueKind::State, tensor)
+    }
+
+    fn stateful(&mut self, name: String, kind: ValueKind, tensor: Tensor) -> ValueId {
+        self.push_value(Value {
+            name,
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+            rounding: None,
+            kind,
+            constant: None,
+            initial: Some(tensor),
+        })
+    }
+
+    /// Declares that every run ends by writing `result`, a node's, to the parameter or state `to`. All nodes of the run read what was there before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if `to` does not survive runs, or if the shapes differ.
+    pub fn update(&mut self, to: ValueId, result: ValueId) -> Result<()> {
+        let (target, source) = (self.value(to), self.value(result));
+        if !target.is_stateful() {
+            return Err(Error::graph(
+                &target.name,
+                "is written, but is neither a parameter nor a state",
+            ));
+        }
+        if target.shape != source.shape {
+            let reason = format!(
+                "has shape {:?}, but {:?} is written to it",
+                target.shape, source.shape
+            );
+            return Err(Error::graph(&target.name, reason));
+        }
+        self.updates.push((to, result));
+        Ok(())
+    }
+
+    /// Parameters and states that runs write, each with the result that is written to it.
+    pub fn updates(&self) -> &[(ValueId, ValueId)] {
+        &self.updates
     }
 
     /// Drops the constants' elements, once an executor has copied them. The rest can be planned and inspected, but not

@@ -33,6 +33,8 @@ pub enum Operand {
     Input,
     /// A constant of the graph.
     Constant(ValueId),
+    /// A parameter or a state of the graph, which is outside the arena since it survives runs.
+    State(ValueId),
     /// An activation in the arena.
     Buffer(BufferId),
 }
@@ -107,6 +109,7 @@ pub struct Plan {
     steps: Vec<Step>,
     buffers: Vec<Buffer>,
     outputs: Vec<(OutputKind, ValueId, BufferId)>,
+    updates: Vec<(ValueId, BufferId)>,
     arena_bytes: usize,
     naive_bytes: usize,
     lower_bound_bytes: usize,
@@ -137,7 +140,10 @@ impl Plan {
 
         for (index, node) in graph.nodes().iter().enumerate() {
             let inputs = operands(&graph, node, &of_value)?;
-            let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
+            let is_output = |id| {
+                let updates = graph.updates().iter().any(|&(_, result)| result == id);
+                updates || graph.outputs().iter().any(|&(_, output)| output == id)
+            };
             let mut outputs = Vec::with_capacity(node.outputs.len());
             let mut in_place = None;
             let mut bytes_written = 0;
@@ -234,6 +240,11 @@ impl Plan {
             batch,
             dtype,
             steps,
+            updates: graph
+                .updates()
+                .iter()
+                .filter_map(|(to, result)| Some((*to, *of_value.get(result)?)))
+                .collect(),
             outputs,
             arena_bytes,
             naive_bytes: arena::naive(buffers.iter().map(|b| b.bytes)),
@@ -293,6 +304,11 @@ impl Plan {
         &self.outputs
     }
 
+    /// Parameters and states that the run writes, each with the buffer that has its new elements after the last step.
+    pub fn updates(&self) -> &[(ValueId, BufferId)] {
+        &self.updates
+    }
+
     /// The size of the arena.
     pub fn arena_bytes(&self) -> usize {
         self.arena_bytes
@@ -339,8 +355,10 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
     let find = |&id: &ValueId| {
         if id == graph.input() {
             Ok(Operand::Input)
-        } else if graph.value(id).is_constant {
+        } else if graph.value(id).is_constant() {
             Ok(Operand::Constant(id))
+        } else if graph.value(id).is_stateful() {
+            Ok(Operand::State(id))
         } else {
             of_value.get(&id).copied().map(Operand::Buffer).ok_or_else(|| {
                 let operand = &graph.value(id).name;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Graph, Node, Role, ValueId};
+use super::{Graph, Node, Role, ValueId, ValueKind};
 use crate::error::{Error, Result};
 use crate::op::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
@@ -48,6 +48,10 @@ pub(super) fn rewrite<'a>(
     for &(kind, id) in &old.outputs {
         let id = rewriter.map(id);
         rewriter.new.set_output(kind, id);
+    }
+    for &(to, result) in &old.updates {
+        let update = (rewriter.map(to), rewriter.map(result));
+        rewriter.new.updates.push(update);
     }
     Ok(Rewritten {
         graph: rewriter.new.without_dead_code(),
@@ -114,7 +118,9 @@ impl<'a> Rewriter<'a> {
     fn new(old: &'a Graph) -> Self {
         let mut uses = vec![0; old.values.len()];
         let inputs = old.nodes.iter().flat_map(|node| &node.inputs);
-        for id in inputs.chain(old.outputs.iter().map(|(_, id)| id)) {
+        let outputs = old.outputs.iter().map(|(_, id)| id);
+        let updates = old.updates.iter().map(|(_, result)| result);
+        for id in inputs.chain(outputs).chain(updates) {
             uses[id.index()] += 1;
         }
         let input = &old.values[old.input.index()];
@@ -136,7 +142,7 @@ impl<'a> Rewriter<'a> {
             names: old
                 .values
                 .iter()
-                .filter(|value| value.is_constant)
+                .filter(|value| value.kind != ValueKind::Result)
                 .map(|value| value.name.clone())
                 .collect(),
         }
@@ -258,6 +264,9 @@ impl Graph {
         for (_, id) in &self.outputs {
             live[id.index()] = true;
         }
+        for id in self.updates.iter().flat_map(|(to, result)| [to, result]) {
+            live[id.index()] = true;
+        }
         for node in self.nodes.iter().rev() {
             if node.outputs.iter().any(|id| live[id.index()]) {
                 for id in &node.outputs {
@@ -285,6 +294,11 @@ impl Graph {
             takes_activations: self.takes_activations,
             shard: self.shard,
             input: rename(self.input),
+            updates: self
+                .updates
+                .into_iter()
+                .map(|(to, result)| (rename(to), rename(result)))
+                .collect(),
             outputs: self
                 .outputs
                 .into_iter()

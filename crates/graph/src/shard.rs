@@ -196,7 +196,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
     let mut open = vec![(end.inputs[0], 1)];
     let mut inner = 0;
     while let Some((id, blocks)) = open.pop() {
-        if graph.value(id).is_constant {
+        if graph.value(id).is_constant() {
             // Attention's fixed queries, which the node that reads them divides.
             graph.value(id).constant.as_ref()?;
             continue;

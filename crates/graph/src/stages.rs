@@ -4,7 +4,7 @@
 //! network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
 
 use super::plan::step_flops;
-use super::{Graph, Node, OutputKind, Role, Value, ValueId};
+use super::{Graph, Node, OutputKind, Role, Value, ValueId, ValueKind};
 use crate::error::{Error, Result};
 use crate::op::{Affine, MulScalar, Op};
 
@@ -28,6 +28,9 @@ pub struct Stage {
 /// [`Error::Argument`], naming the model, if it cannot be cut into as many.
 pub fn stages(graph: &Graph, count: usize) -> Result<Vec<Stage>> {
     let wrong = |reason: String| Err(Error::argument("pipeline", reason));
+    if !graph.updates.is_empty() {
+        return wrong(format!("{} is trained, which stages cannot do", graph.name));
+    }
     if count == 0 {
         return wrong("has no stage; at least 1 is needed".into());
     }
@@ -157,6 +160,7 @@ fn receive(part: &mut Graph) {
     let name = format!("{}.receive", part.value(input).name);
     let value = Value {
         name: name.clone(),
+        kind: ValueKind::Result,
         ..part.value(input).clone()
     };
     let output = part.push_value(value);

@@ -28,7 +28,7 @@ impl Graph {
         {
             return Err(format!("there is no value {id}"));
         }
-        for value in self.values.iter_mut().filter(|value| value.is_constant) {
+        for value in self.values.iter_mut().filter(|value| value.is_constant()) {
             let tensor = constant(value)?;
             if tensor.dtype() != value.dtype || tensor.shape() != value.shape {
                 return Err(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Graph, ValueId};
+use super::{Graph, ValueId, ValueKind};
 use crate::error::{Error, Result};
 
 impl Graph {
@@ -20,7 +20,11 @@ impl Graph {
     }
 
     fn verify_order(&self) -> Result<()> {
-        let mut known: Vec<bool> = self.values.iter().map(|value| value.is_constant).collect();
+        let mut known: Vec<bool> = self
+            .values
+            .iter()
+            .map(|value| value.kind != ValueKind::Result)
+            .collect();
         known[self.input.index()] = true;
         for node in &self.nodes {
             if let Some(&id) = node.inputs.iter().find(|id| !known[id.index()]) {
@@ -33,6 +37,12 @@ impl Graph {
                     return Err(Error::graph(&node.name, "computes a value that is already known"));
                 }
             }
+        }
+        if let Some((to, _)) = self.updates.iter().find(|(_, result)| !known[result.index()]) {
+            return Err(Error::graph(
+                &self.value(*to).name,
+                "is written, but no node computes what",
+            ));
         }
         let unknown = |&&(_, id): &&(_, ValueId)| !known[id.index()];
         match self.outputs.iter().find(unknown) {

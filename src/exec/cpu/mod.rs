@@ -12,9 +12,10 @@ pub use crate::cpu::constant_bytes;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
+use parking_lot::RwLock;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::cpu::{self, Constants, CpuOp, Memory};
+use crate::cpu::{self, Constants, CpuOp, Memory, States};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
@@ -31,6 +32,8 @@ pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 pub struct CpuExecutor {
     pool: ThreadPool,
     constants: Constants,
+    /// Parameters and states. Runs that write them exclude others; all see what the last of these wrote.
+    states: RwLock<States>,
 }
 
 impl CpuExecutor {
@@ -66,7 +69,12 @@ impl CpuExecutor {
         }
         let pool = thread_pool(threads, || ())?;
         let constants = pool.install(|| Constants::new(graph, dtype))?;
-        Ok(Self { pool, constants })
+        let states = RwLock::new(cpu::initial_states(graph));
+        Ok(Self {
+            pool,
+            constants,
+            states,
+        })
     }
 
     /// The number of threads.
@@ -80,6 +88,11 @@ impl CpuExecutor {
         weights
             .filter(|(_, weight)| weight.is_finite())
             .map(|(&id, _)| id)
+    }
+
+    /// The elements of the parameter or state `id` after the last run that wrote it.
+    pub fn state(&self, id: ValueId) -> Option<Vec<f32>> {
+        self.states.read().get(&id).cloned()
     }
 
     /// Runs `work` within this executor's thread pool.
@@ -107,7 +120,21 @@ impl CpuExecutor {
             return Err(Error::argument("dtype", reason));
         }
         let arena = arena.elements(plan)?;
-        self.pool.install(|| self.steps(plan, input, arena, observer))?;
+        if plan.updates().is_empty() {
+            let states = self.states.read();
+            self.pool
+                .install(|| self.steps(plan, input, &states, arena, observer))?;
+        } else {
+            let mut states = self.states.write();
+            self.pool
+                .install(|| self.steps(plan, input, &states, arena, observer))?;
+            for &(to, id) in plan.updates() {
+                let values = cpu::range(plan.buffer(id)).and_then(|range| arena.get(range));
+                let name = &plan.graph().value(to).name;
+                let values = values.ok_or_else(|| Error::graph(name, "is outside the arena"))?;
+                states.insert(to, values.to_vec());
+            }
+        }
         plan.outputs()
             .iter()
             .map(|&(kind, value, id)| {
@@ -127,13 +154,14 @@ impl CpuExecutor {
         &self,
         plan: &Plan,
         input: Input<'_>,
+        states: &States,
         arena: &mut [f32],
         mut observer: Option<&mut Observer<'_>>,
     ) -> Result<()> {
         for step in plan.steps() {
             let start = Instant::now();
             let node = plan.node(step);
-            Memory::split(plan, step, input, &self.constants, arena)
+            Memory::split(plan, step, input, &self.constants, states, arena)
                 .and_then(|mut memory| node.op.run(&memory.operands, &mut memory.results))
                 .map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
             if let Some(observer) = &mut observer {

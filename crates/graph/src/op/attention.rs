@@ -1,5 +1,7 @@
 //! Multi-head attention.
 
+pub mod cases;
+
 use std::fmt;
 
 use rayon::prelude::*;
@@ -8,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::operands::{count, exactly, expect};
 use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real, dot};
+use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::reference::{softmax, tolerance};
 
@@ -427,6 +430,10 @@ impl Definition for Attention {
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         self.compute_masked(operands, results, |_, _, _| true);
+    }
+
+    fn cases(list: &mut Cases) {
+        cases::add(list);
     }
 
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {

@@ -2,6 +2,7 @@
 
 mod graphs;
 mod kernels;
+mod states;
 
 use super::CpuExecutor;
 use super::arena::Arena;

@@ -221,6 +221,7 @@ impl Host {
                 let len = plan.graph().value(id).constant.as_ref().unwrap().len();
                 within(self.constants[&id], len * plan.dtype().size())
             }
+            Operand::State(_) => panic!("GPUs have no states"),
             Operand::Buffer(id) => buffer(id),
         };
         // Attention that rotates reads the table of the step before.

@@ -1,13 +1,13 @@
-//! Attention: the op with its operands packed in each way, with and without a bias, the fused kernels with masks, and that
-//! for few queries.
+//! Attention's fused kernels with masks, and that for few queries.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::super::expected::{Part, by_image, image_of};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops, parameter};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops};
 use hipvit::kernels::Visibility;
 use hipvit::kernels::{AttentionArgs, KernelCall, ScoreBias, Strided, is_fused, visibility};
+use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Op};
 use hipvit::reference::{Array, fused_attention_tolerance, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
@@ -39,9 +39,6 @@ pub(super) fn cases(list: &mut List) {
     match list.scale() {
         Scale::Model { sizes, every_form } => {
             let (batch, tokens, heads) = (sizes.batch, sizes.tokens, (sizes.heads, sizes.head_dim));
-            packed(list, batch, tokens, heads);
-            padded(list, batch, tokens, heads);
-            biased(list, batch, tokens, heads);
             if !is_fused(&spec(heads, AttentionOperands::Separate)) {
                 return;
             }
@@ -62,10 +59,6 @@ pub(super) fn cases(list: &mut List) {
         Scale::Awkward => {
             for a in &AWKWARD {
                 for &heads in a.heads {
-                    packed(list, a.batch, a.tokens, heads);
-                    padded(list, a.batch, a.tokens, heads);
-                    shared(list, a.batch, a.tokens, heads);
-                    biased(list, a.batch, a.tokens, heads);
                     let queries = a.tokens.div_ceil(3);
                     masked(list, a.batch, [a.tokens, a.tokens], heads, CAUSAL);
                     masked(list, a.batch, [queries, a.tokens], heads, EVERY);
@@ -80,16 +73,9 @@ pub(super) fn cases(list: &mut List) {
                     masked_and_biased(list, a.batch, [a.tokens + 3, a.tokens], heads, both);
                 }
             }
-            for tokens in [1, 63, 64, 65, 197, 257] {
-                list.push(
-                    Op::Attention(spec((1, 64), AttentionOperands::PackedQkv)),
-                    vec![activation(&[1, tokens, 3 * 64])],
-                );
-            }
             // As ops these are few enough for the kernel for few queries; here they are the other kernel's.
             for tokens in [1, 63, 64, 65, 197, 257] {
                 masked(list, 1, [tokens, tokens], (1, 64), EVERY);
-                biased(list, 1, tokens, (2, 64));
                 masked_and_biased(list, 2, [tokens, tokens], (2, 32), PADDING);
             }
             // With and without keys for every wave, and with more than one tile of a wave.
@@ -104,19 +90,6 @@ pub(super) fn cases(list: &mut List) {
         Scale::Heads => {
             for head_dim in HEAD_DIMS {
                 let heads = (2, head_dim);
-                // More than one tile of keys, and a partly filled one of queries.
-                list.push(
-                    Op::Attention(spec(heads, AttentionOperands::PackedQkv)),
-                    vec![activation(&[1, 67, 6 * head_dim])],
-                );
-                list.push(
-                    Op::Attention(spec(heads, AttentionOperands::PackedKv)),
-                    vec![
-                        activation(&[1, 1, 2 * head_dim]),
-                        activation(&[2, 33, 4 * head_dim]),
-                    ],
-                );
-                biased(list, 1, 67, heads);
                 if is_fused(&spec(heads, AttentionOperands::Separate)) {
                     let both = Mask {
                         padding: true,
@@ -128,103 +101,6 @@ pub(super) fn cases(list: &mut List) {
             }
         }
     }
-}
-
-pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Attention {
-    Attention {
-        heads,
-        head_dim,
-        // Scores that differ, so that weights do.
-        scale: 3.0 / (head_dim as f32).sqrt(),
-        operands,
-        ..Attention::default()
-    }
-}
-
-fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let c = heads.0 * heads.1;
-    let op = |operands| Op::Attention(spec(heads, operands));
-    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
-    list.push(op(AttentionOperands::PackedQkv), vec![packed(3)]);
-    let separate = vec![packed(1), packed(1), packed(1)];
-    list.push(op(AttentionOperands::Separate), separate);
-    let causal = Attention {
-        causal: true,
-        ..spec(heads, AttentionOperands::PackedQkv)
-    };
-    list.push(Op::Attention(causal), vec![packed(3)]);
-    // One query for all images, as where attention pools.
-    let shared = activation(&[1, 1, c]);
-    list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
-    // The same of the patch tokens alone.
-    if tokens > 1 {
-        let of_patches = Attention {
-            first_key: tokens.div_ceil(9),
-            ..spec(heads, AttentionOperands::PackedKv)
-        };
-        list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
-    }
-}
-
-/// With keys that are padding: of all queries, with a bias and without, and of one for all images.
-fn padded(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let c = heads.0 * heads.1;
-    let op = |operands, bias| {
-        Op::Attention(Attention {
-            key_mask: true,
-            bias,
-            ..spec(heads, operands)
-        })
-    };
-    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
-    let mask = || Operand {
-        role: Role::KeyMask,
-        ..activation(&[batch, tokens])
-    };
-    list.push(op(AttentionOperands::PackedQkv, false), vec![packed(3), mask()]);
-    let biased = vec![packed(3), bias(heads.0, [tokens, tokens]), mask()];
-    list.push(op(AttentionOperands::PackedQkv, true), biased);
-    let kv = vec![activation(&[1, 1, c]), packed(2), mask()];
-    list.push(op(AttentionOperands::PackedKv, false), kv);
-}
-
-/// Scores with a bias: of all queries, and of one for all images.
-fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let c = heads.0 * heads.1;
-    let op = |operands| {
-        Op::Attention(Attention {
-            bias: true,
-            ..spec(heads, operands)
-        })
-    };
-    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
-    let qkv = vec![packed(3), bias(heads.0, [tokens, tokens])];
-    list.push(op(AttentionOperands::PackedQkv), qkv);
-    let kv = vec![activation(&[1, 1, c]), packed(2), bias(heads.0, [1, tokens])];
-    list.push(op(AttentionOperands::PackedKv), kv);
-}
-
-/// As large as scores are.
-pub(super) fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
-    Operand {
-        mean: 0.0,
-        spread: 3.0,
-        ..parameter(&[heads, queries, keys])
-    }
-}
-
-/// Queries of another number than the keys, shared by all images or not.
-fn shared(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let c = heads.0 * heads.1;
-    let op = |operands| Op::Attention(spec(heads, operands));
-    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
-    let several = activation(&[batch, 7, c]);
-    list.push(op(AttentionOperands::PackedKv), vec![several, packed(2)]);
-    let vector = activation(&[batch, c]);
-    list.push(op(AttentionOperands::PackedKv), vec![vector, packed(2)]);
-    let longer = activation(&[1, tokens + 1, c]);
-    let operands = vec![longer, packed(1), packed(1)];
-    list.push(op(AttentionOperands::Separate), operands);
 }
 
 fn masked(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {

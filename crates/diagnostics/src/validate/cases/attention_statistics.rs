@@ -1,12 +1,13 @@
-//! Statistics of attention's softmax: as the op, and with the masks that only the kernel takes. Every query sees a key, since the
+//! Statistics of attention's softmax with the masks that only the kernel takes. Every query sees a key, since the
 //! check of a result takes finite numbers alone.
 
 use std::fmt;
 
 use super::super::expected::{Part, by_image, gather_array, image_of};
-use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, bias, key_mask_index, masked_arguments, spec};
+use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, key_mask_index, masked_arguments};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, STATISTICS, Scale, activation};
 use hipvit::kernels::{KernelCall, is_fused};
+use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Definition, Op};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
@@ -16,7 +17,6 @@ pub(super) fn cases(list: &mut List) {
         Scale::Model { sizes, every_form } => {
             let heads = (sizes.heads, sizes.head_dim);
             if every_form && is_fused(&spec(heads, AttentionOperands::Separate)) {
-                every_op(list, sizes.batch, sizes.tokens, heads);
                 masked(
                     list,
                     sizes.batch,
@@ -30,7 +30,6 @@ pub(super) fn cases(list: &mut List) {
         Scale::Awkward => {
             for a in &AWKWARD {
                 for &heads in a.heads {
-                    every_op(list, a.batch, a.tokens, heads);
                     let queries = a.tokens.div_ceil(3);
                     masked(list, a.batch, [queries, a.tokens], heads, EVERY, false);
                     masked(list, a.batch, [queries, a.tokens], heads, WINDOW, true);
@@ -46,35 +45,11 @@ pub(super) fn cases(list: &mut List) {
         }
         Scale::Heads => {
             for head_dim in [32, 64, 80, 96, 128] {
-                every_op(list, 1, 67, (2, head_dim));
                 masked(list, 1, [67, 131], (2, head_dim), WINDOW, true);
                 masked(list, 2, [20, 135], (1, head_dim), PADDING, true);
             }
         }
     }
-}
-
-/// Packed, causal, with one query for all images, and of one image with a bias.
-fn every_op(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
-    let c = heads.0 * heads.1;
-    let packed = |batch: usize, parts: usize| activation(&[batch, tokens, parts * c]);
-    let qkv = spec(heads, AttentionOperands::PackedQkv);
-    push(list, qkv, vec![packed(batch, 3)]);
-    let causal = Attention { causal: true, ..qkv };
-    push(list, causal, vec![packed(batch, 3)]);
-    let kv = spec(heads, AttentionOperands::PackedKv);
-    push(list, kv, vec![activation(&[1, 1, c]), packed(batch, 2)]);
-    let biased = Attention { bias: true, ..qkv };
-    let operands = vec![packed(1, 3), bias(heads.0, [tokens, tokens])];
-    push(list, biased, operands);
-}
-
-fn push(list: &mut List, spec: Attention, operands: Vec<Operand>) {
-    let op = Attention {
-        statistics: true,
-        ..spec
-    };
-    list.push_result(1, op.into(), operands);
 }
 
 fn masked(

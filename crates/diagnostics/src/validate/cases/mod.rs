@@ -253,20 +253,8 @@ impl List {
         self.config == Config::Micro
     }
 
-    fn push(&mut self, op: Op, operands: Vec<Operand>) {
-        self.push_work(Work::Op(op), operands, false);
-    }
-
     fn push_kernel(&mut self, form: impl KernelForm + 'static, operands: Vec<Operand>) {
         self.push_work(Work::Kernel(Arc::new(form)), operands, false);
-    }
-
-    /// Checks another result of the op than the first.
-    fn push_result(&mut self, result: usize, op: Op, operands: Vec<Operand>) {
-        self.push(op, operands);
-        if let Some(case) = self.cases.last_mut() {
-            case.result = result;
-        }
     }
 
     fn push_work(&mut self, work: Work, operands: Vec<Operand>, in_arena: bool) {
