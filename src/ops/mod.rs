@@ -7,6 +7,7 @@ pub mod all_reduce;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+#[path = "../../tests/support/amx_emulation.rs"]
 mod amx_emulation;
 pub mod attention;
 #[cfg(target_arch = "x86_64")]
