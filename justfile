@@ -34,7 +34,7 @@ python:
 
 # The guide: what its commands print, its links, the book in target/guide/book; `just guide --write` updates it
 guide *arguments:
-    cargo build -p hipvit -p hip-emu
+    cargo build -p hipvit-cli -p hip-emu
     ci/guide {{arguments}}
 
 # All of CI's checks
@@ -43,7 +43,7 @@ ci:
 
 # CPU kernels and a whole ViT-B/16
 bench:
-    cargo bench --bench cpu
+    cargo bench -p hipvit-diagnostics --bench cpu
 
 # Resampling beside fast_image_resize and Pillow (needs its package)
 bench-resize:

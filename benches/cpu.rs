@@ -1,4 +1,4 @@
-//! The CPU executor on ViT-B/16 with random weights: `cargo bench --bench cpu`. Prints the time of each kind of
+//! The CPU executor on ViT-B/16 with random weights: `cargo bench -p hipvit-diagnostics --bench cpu`. Prints the time of each kind of
 //! step in the fastest of several runs, then measures whole runs and each op alone by criterion.
 
 mod ops;

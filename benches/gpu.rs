@@ -1,4 +1,4 @@
-//! The GPU's kernels and GEMMs at a model's sizes, by criterion: `cargo bench --bench gpu`. Times are the GPU's, by its
+//! The GPU's kernels and GEMMs at a model's sizes, by criterion: `cargo bench -p hipvit-diagnostics --bench gpu`. Times are the GPU's, by its
 //! events, of launches that follow each other; throughput is of bytes. Without a GPU nothing runs.
 //!
 //! `HIPVIT_BENCH_CONFIG` (default `8x12x197x64`, ViT-B/16 at batch 8) and `HIPVIT_BENCH_DTYPE` (default `bf16`) say at which

@@ -39,7 +39,7 @@ def main():
         kubernetes_validate.validate(document, "1.33", strict=True)
     described = set(re.findall(r"^# TYPE (\S+)", Path(sys.argv[1]).read_text(), re.MULTILINE))
     # What has no sample, such as a GPU's sensors on a machine without one, is not printed.
-    source = (HERE / "../src/serve/metrics.rs").read_text()
+    source = (HERE / "../crates/serve/src/metrics.rs").read_text()
     described |= {f"hipvit_{name}" for name in re.findall(r'register!\(\s*"(\w+)"', source)}
     count = 0
     for expression in expressions():

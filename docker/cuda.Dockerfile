@@ -19,7 +19,7 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH
 WORKDIR /src
 COPY . .
-RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit -p hip-on-cuda --features hipvit/serve
+RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit-cli -p hip-on-cuda --features hipvit-cli/serve
 
 # This image has cuDNN, for convolutions.
 FROM docker.io/nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04

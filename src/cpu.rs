@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+#[path = "../tests/support/amx_emulation.rs"]
 mod amx_emulation;
 #[cfg(target_arch = "x86_64")]
 pub mod bf16;

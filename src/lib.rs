@@ -171,8 +171,6 @@ mod guide {
 #[doc(hidden)]
 pub mod cpu;
 pub mod digits;
-#[doc(hidden)]
-pub mod drawing;
 pub mod dtype;
 pub mod error;
 pub mod evaluate;
@@ -199,8 +197,6 @@ pub mod outputs;
 pub mod pipeline;
 mod safetensors_file;
 pub mod session;
-#[doc(hidden)]
-pub mod table;
 #[doc(hidden)]
 pub mod timeline;
 pub mod timing;

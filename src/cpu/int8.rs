@@ -22,8 +22,6 @@ use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
-use super::amx_emulation;
 use super::linear::Tail;
 use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROW_STEP, ROWS, STEP, in_tasks, scatter, with_lines};
 use super::rows::with_scratch;
@@ -430,7 +428,7 @@ mod tests {
     /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
     fn available() -> impl Iterator<Item = Isa> {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        amx_emulation::install();
+        crate::cpu::amx_emulation::install();
         Isa::ALL.iter().copied().filter(|isa| isa.is_available())
     }
 

@@ -3,10 +3,9 @@
 //! `Display` (`text.rs`), and the arena as a drawing (`plot`).
 
 mod division;
-mod plot;
-mod text;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use serde::{Serialize, Serializer};
 
@@ -15,7 +14,6 @@ use crate::graph::{Graph, PassReport, Role, ValueId};
 use crate::tensor::DType;
 
 pub use division::{Part, parts};
-pub use plot::plot;
 
 /// A planned model.
 #[derive(Clone, Debug, Serialize)]
@@ -239,6 +237,15 @@ pub enum Place {
     HostMemory,
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::MappedFile => "mapped file",
+            Self::HostMemory => "folded, host memory",
+        })
+    }
+}
+
 impl Inspection {
     /// Inspects `before`, the model builder's graph, and the plan that was made of it.
     pub fn new(before: &Graph, passes: &[PassReport], plan: &Plan) -> Self {
@@ -294,7 +301,7 @@ fn hexadecimal<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::
 }
 
 impl Cost {
-    fn new(flops: u64, bytes_read: u64, bytes_written: u64) -> Self {
+    pub fn new(flops: u64, bytes_read: u64, bytes_written: u64) -> Self {
         let bytes = (bytes_read + bytes_written).max(1);
         Self {
             flops,
@@ -401,27 +408,6 @@ mod tests {
     }
 
     #[test]
-    fn text_has_every_part_in_columns() {
-        let (inspection, _) = tiny();
-        let text = inspection.to_string();
-        for heading in [
-            "Graph before the passes: 27 nodes",
-            "Passes",
-            "Graph after the passes: 22 nodes",
-            "Plan: 22 steps",
-            "Memory",
-            "Parameters: 34 tensors",
-        ] {
-            assert!(text.contains(&format!("\n\n{heading}\n")), "{heading}");
-        }
-        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        let (header, pool) = (line("node  "), line("pool  "));
-        assert!(pool.ends_with("norm [1, 10, 12] → [1, 12]"));
-        assert_eq!(header.find("op"), pool.find("pool token 0"));
-        assert!(text.lines().all(|line| line == line.trim_end()));
-    }
-
-    #[test]
     fn what_is_on_a_device_is_shown_beside_the_rest() {
         let (inspection, plan) = tiny();
         let ids: Vec<ValueId> = plan
@@ -442,12 +428,6 @@ mod tests {
             input: region(0x4000),
             parameters: HashMap::from([(id, region(0x1100))]),
         });
-        let text = inspection.to_string();
-        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        assert!(text.contains("Memory on GPU 0 (Test, gfx942), f16"));
-        assert!(line("activations (arena)").ends_with("864  0x2000"), "{text}");
-        let qkv: Vec<&str> = line("blocks.0.qkv.weight").split_whitespace().collect();
-        assert!(qkv.ends_with(&["f16", "864", "0x1100"]), "{text}");
         let json = serde_json::to_value(&inspection).unwrap();
         assert_eq!(json["device_memory"]["arena"]["address"], "0x2000");
         let parameters = json["parameters"].as_array().unwrap();

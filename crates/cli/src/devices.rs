@@ -6,7 +6,7 @@ use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use hipvit::hip::{Device, KernelCache, Library, LinkType, Properties, Runtime, Topology};
 use hipvit::kernels::kernel_cache;
-use hipvit::table::paragraph;
+use hipvit_diagnostics::table::paragraph;
 use serde::Serialize;
 
 use super::{Outcome, lines, output, record};

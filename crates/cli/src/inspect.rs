@@ -8,12 +8,13 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::select::SelectOptions;
 use hipvit::exec::{HipExecutor, constant_bytes};
-use hipvit::graph::inspection::{Inspection, parts, plot};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
+use hipvit::inspection::{Inspection, parts};
 use hipvit::model::{Info, LoadOptions};
-use hipvit::table::{Column, Table};
 use hipvit::{DType, Degrees, Device, Parallelism, Session, Sparse};
+use hipvit_diagnostics::inspection::{InspectionText as _, plot};
+use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
 use super::labels::LabelArgs;

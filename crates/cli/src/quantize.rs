@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::evaluate::LabelledSet;
 use hipvit::pipeline::Source;
-use hipvit::table::{Column, Table};
 use hipvit::{DType, Device, Session};
+use hipvit_diagnostics::table::{Column, Table};
 use hipvit_files::regular_file;
 use hipvit_quantize::{
     ActivationRange, Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales,

@@ -5,6 +5,9 @@
 pub mod advise;
 pub mod bench;
 pub mod certificate;
+pub mod drawing;
+pub mod inspection;
 pub mod peaks;
 pub mod profile;
+pub mod table;
 pub mod validate;

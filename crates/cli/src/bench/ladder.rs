@@ -1,7 +1,7 @@
 //! The ladder as a table.
 
-use hipvit::table::{Column, Table, paragraph};
 use hipvit_diagnostics::bench::{Row, Rung};
+use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::table::{mebibytes, milliseconds, title};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hipvit::table::{Column, Table, paragraph};
 use hipvit::timing::Role;
 use hipvit_diagnostics::bench::{Row, StepTime};
+use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::table::{milliseconds, number, title};
 

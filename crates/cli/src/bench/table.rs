@@ -1,7 +1,7 @@
 //! The table of rows: as many columns as fit the terminal, the most important ones first.
 
-use hipvit::table::{self, Table, paragraph};
 use hipvit_diagnostics::bench::Row;
+use hipvit_diagnostics::table::{self, Table, paragraph};
 
 /// A column: its heading, how soon it is left out where it does not fit, and a row's value.
 pub(super) struct Column {

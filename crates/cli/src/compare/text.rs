@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use hipvit::table::{Column, Table, paragraph};
+use hipvit_diagnostics::table::{Column, Table, paragraph};
 use serde_json::{Value, json};
 
 use super::super::{format, one_line};

@@ -4,8 +4,8 @@ use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hipvit::Prediction;
-use hipvit::drawing::{background, line, page, text};
 use hipvit::image::RgbImage;
+use hipvit_diagnostics::drawing::{background, line, page, text};
 use hipvit_explain::{AttentionMap, Explanation, Target, enlarge, heat, png, signed, tiles};
 use svg::node::element::{Group, Image, Polygon, Rectangle};
 

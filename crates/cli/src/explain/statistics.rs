@@ -8,7 +8,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use hipvit::AttentionStatistics;
 use hipvit::ndarray::{Array2, Axis};
-use hipvit::table::{Column, Table};
+use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
 use super::{Args, Files};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hipvit::table::{Column, Table};
+use hipvit_diagnostics::table::{Column, Table};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a line of global memory.

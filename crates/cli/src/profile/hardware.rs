@@ -1,8 +1,8 @@
 //! What a GPU's own counters say of each kernel: which counters are asked for, their tables and their JSON.
 
 use hipvit::hip::{Counted, KernelCounts};
-use hipvit::table::{Column, Table};
 use hipvit_diagnostics::bench::DeviceInfo;
+use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
 use super::counters::{percent, short};

@@ -7,9 +7,9 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use hipvit::pipeline::Source;
-use hipvit::table::{Column, Table, paragraph};
 use hipvit::{GraphMode, digits};
 use hipvit_diagnostics::profile::{self, Profile, Run, Window};
+use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::Args;
 use crate::format::Format;

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::exec::Executor;
-use hipvit::table::{Column, Table, paragraph};
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
 use hipvit_diagnostics::bench::DeviceInfo;
+use hipvit_diagnostics::table::{Column, Table, paragraph};
 use hipvit_explain::Trace;
 use hipvit_files::temporary::Listed;
 use serde::{Deserialize, Serialize};

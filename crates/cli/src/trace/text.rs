@@ -1,6 +1,6 @@
 //! The journey for people.
 
-use hipvit::table::{Column, Table, wrap};
+use hipvit_diagnostics::table::{Column, Table, wrap};
 use hipvit_explain::{Contribution, Head, Layer, Trace};
 
 use super::Report;

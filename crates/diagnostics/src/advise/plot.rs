@@ -6,8 +6,8 @@ use svg::node::element::{Circle, Group, Polyline, Title};
 use super::predict::Bound;
 use super::text::{Alike, alike};
 use super::{Advice, Hardware};
+use crate::drawing::{background, line, page, text};
 use crate::peaks::{bandwidth, throughput};
-use hipvit::drawing::{background, line, page, text};
 use hipvit::graph::Role;
 
 /// The picture, in pixels.

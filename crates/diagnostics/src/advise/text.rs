@@ -3,7 +3,7 @@
 use super::predict::StepBound;
 use super::{Advice, Basis, Requirement, Suggestion};
 use crate::peaks::{bandwidth, throughput};
-use hipvit::table::{Column, Table, paragraph};
+use crate::table::{Column, Table, paragraph};
 
 /// Steps that are the same but for their place in the model.
 pub(super) struct Alike<'a> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::config::Config;
 use super::digest::CodeDigest;
 use crate::peaks::{Peaks, bandwidth, throughput};
-use hipvit::table::{Column, Table, paragraph};
+use crate::table::{Column, Table, paragraph};
 use hipvit::tensor::DType;
 
 /// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.

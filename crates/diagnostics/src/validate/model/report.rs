@@ -5,9 +5,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Baseline;
+use crate::table::{Column, Table, paragraph};
 use crate::validate::digest::CodeDigest;
 use hipvit::graph::Optimizations;
-use hipvit::table::{Column, Table, paragraph};
 use hipvit::tensor::DType;
 
 /// The version of [`LayerReport`]'s JSON: another number after the slash where a field changes its meaning or goes.

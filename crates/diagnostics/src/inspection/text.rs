@@ -1,37 +1,43 @@
 //! The inspection as text: a page of sums, and tables of all nodes, steps, parameters and kernels.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use super::{Cost, DeviceMemory, Inspection, NodeSummary, Place};
-use crate::graph::Role;
+use hipvit::graph::Role;
+use hipvit::inspection::{Cost, DeviceMemory, Inspection, NodeSummary, Place};
+
 use crate::table::{Column, Table, paragraph};
 
-/// Everything, without a width.
-impl fmt::Display for Inspection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, batch {}, {}", self.model, self.batch, self.dtype)?;
-        for section in [
-            self.work(None),
-            self.passes(None),
-            self.memory(None),
-            self.graphs(None),
-            self.plan(None),
-            self.kernels(None),
-            self.division(None),
-            self.parameters(None),
-        ] {
-            f.write_str(&section)?;
-        }
-        Ok(())
-    }
+/// The sections of an inspection as text. Each begins with an empty line and its heading.
+///
+/// Lines are at most `width` characters wide, or as wide as they need without a width.
+pub trait InspectionText {
+    /// Operations and bytes by part of the model.
+    fn work(&self, width: Option<usize>) -> String;
+
+    /// What each pass changed.
+    fn passes(&self, width: Option<usize>) -> String;
+
+    /// The arena, and the memory on a GPU, if the model was loaded onto one.
+    fn memory(&self, width: Option<usize>) -> String;
+
+    /// The graph before and after the passes.
+    fn graphs(&self, width: Option<usize>) -> String;
+
+    /// The steps, in the order in which they run.
+    fn plan(&self, width: Option<usize>) -> String;
+
+    /// The kernels on a GPU; nothing if the model was not loaded onto one.
+    fn kernels(&self, width: Option<usize>) -> String;
+
+    /// What each of several GPUs would have.
+    fn division(&self, width: Option<usize>) -> String;
+
+    /// The constants and where they are.
+    fn parameters(&self, width: Option<usize>) -> String;
 }
 
-/// The sections: each begins with an empty line and its heading; its lines are `width` characters wide at most, or as wide
-/// as they need.
-impl Inspection {
-    /// Operations and bytes by part of the model.
-    pub fn work(&self, width: Option<usize>) -> String {
+impl InspectionText for Inspection {
+    fn work(&self, width: Option<usize>) -> String {
         let mut table = Table::new([
             Column::left("part"),
             Column::right("steps"),
@@ -74,8 +80,7 @@ impl Inspection {
         section(&format!("Work of a batch of {}", self.batch), &table.text(width))
     }
 
-    /// What each pass changed.
-    pub fn passes(&self, width: Option<usize>) -> String {
+    fn passes(&self, width: Option<usize>) -> String {
         let mut table = Table::new([
             Column::left("pass"),
             Column::left("purpose").wraps(20),
@@ -95,8 +100,7 @@ impl Inspection {
         section("Passes", &table.text(width))
     }
 
-    /// The arena, and the memory on a GPU, if the model was loaded onto one.
-    pub fn memory(&self, width: Option<usize>) -> String {
+    fn memory(&self, width: Option<usize>) -> String {
         let memory = &self.memory;
         let without_reuse = memory.without_reuse_bytes.max(1) as f64;
         let mut table = Table::new([
@@ -123,16 +127,14 @@ impl Inspection {
         text
     }
 
-    /// The graph before and after the passes.
-    pub fn graphs(&self, width: Option<usize>) -> String {
+    fn graphs(&self, width: Option<usize>) -> String {
         let heading =
             |when: &str, nodes: &[NodeSummary]| format!("Graph {when} the passes: {} nodes", nodes.len());
         section(&heading("before", &self.before), &nodes(&self.before).text(width))
             + &section(&heading("after", &self.after), &nodes(&self.after).text(width))
     }
 
-    /// The steps, in the order in which they run.
-    pub fn plan(&self, width: Option<usize>) -> String {
+    fn plan(&self, width: Option<usize>) -> String {
         let mut table = Table::new([
             Column::right(""),
             Column::left("step").wraps(14),
@@ -176,8 +178,7 @@ impl Inspection {
         section(&format!("Plan: {} steps", self.steps.len()), &table.text(width))
     }
 
-    /// The kernels on a GPU; nothing if the model was not loaded onto one.
-    pub fn kernels(&self, width: Option<usize>) -> String {
+    fn kernels(&self, width: Option<usize>) -> String {
         if self.kernels.is_empty() {
             return String::new();
         }
@@ -200,8 +201,7 @@ impl Inspection {
         section("Kernels", &table.text(width))
     }
 
-    /// What each of several GPUs would have.
-    pub fn division(&self, width: Option<usize>) -> String {
+    fn division(&self, width: Option<usize>) -> String {
         if self.parts.is_empty() {
             return String::new();
         }
@@ -232,8 +232,7 @@ impl Inspection {
         section("Division among GPUs", &table.text(width))
     }
 
-    /// The constants and where they are.
-    pub fn parameters(&self, width: Option<usize>) -> String {
+    fn parameters(&self, width: Option<usize>) -> String {
         let mut columns = vec![
             Column::left("parameter").wraps(20),
             Column::left("shape"),
@@ -327,19 +326,92 @@ fn device_memory(memory: &DeviceMemory) -> Table {
     table
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::MappedFile => "mapped file",
-            Self::HostMemory => "folded, host memory",
-        })
-    }
-}
-
 fn mega(flops: u64) -> String {
     format!("{:.3}", flops as f64 * 1e-6)
 }
 
 fn kib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use hipvit::graph::plan::Plan;
+    use hipvit::graph::{Passes, optimize};
+    use hipvit::inspection::Region;
+    use hipvit::model::{LoadOptions, tinyvit32};
+    use hipvit::tensor::DType;
+
+    use super::*;
+
+    fn tiny() -> (Inspection, Plan) {
+        let model = tinyvit32(&LoadOptions::default()).unwrap();
+        let (graph, passes) = optimize(model.graph.clone(), &Passes::default()).unwrap();
+        let plan = Plan::new(Arc::new(graph), 2, DType::F32).unwrap();
+        (Inspection::new(&model.graph, &passes, &plan), plan)
+    }
+
+    fn whole(inspection: &Inspection) -> String {
+        let sections = [
+            Inspection::work,
+            Inspection::passes,
+            Inspection::memory,
+            Inspection::graphs,
+            Inspection::plan,
+            Inspection::parameters,
+        ];
+        sections.map(|section| section(inspection, None)).concat()
+    }
+
+    #[test]
+    fn text_has_every_part_in_columns() {
+        let (inspection, _) = tiny();
+        let text = whole(&inspection);
+        for heading in [
+            &format!("Graph before the passes: {} nodes", inspection.before.len()),
+            "Passes",
+            &format!("Graph after the passes: {} nodes", inspection.after.len()),
+            &format!("Plan: {} steps", inspection.steps.len()),
+            "Memory",
+            &format!("Parameters: {} tensors", inspection.parameters.len()),
+        ] {
+            assert!(text.contains(&format!("\n{heading}\n")), "{heading}");
+        }
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        assert_eq!(line("node  ").find("op"), line("pool  ").find("pool "));
+        assert!(text.lines().all(|line| line == line.trim_end()));
+    }
+
+    #[test]
+    fn what_is_on_a_device_is_shown_beside_the_rest() {
+        let (inspection, plan) = tiny();
+        let (name, id) = inspection
+            .parameters
+            .iter()
+            .find_map(|parameter| {
+                let mut ids = plan.graph().nodes().iter().flat_map(|node| node.inputs.clone());
+                let id = ids.find(|&id| plan.graph().value(id).name == parameter.name)?;
+                Some((parameter.name.clone(), id))
+            })
+            .unwrap();
+        let region = |address| Region { address, bytes: 864 };
+        let inspection = inspection.on_device(DeviceMemory {
+            device: "GPU 0 (Test, gfx942)".into(),
+            dtype: DType::F16,
+            weights: region(0x1000),
+            arena: region(0x2000),
+            scratch: region(0x3000),
+            input: region(0x4000),
+            parameters: HashMap::from([(id, region(0x1100))]),
+        });
+        let text = whole(&inspection);
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        assert!(text.contains("Memory on GPU 0 (Test, gfx942), f16"));
+        assert!(line("activations (arena)").ends_with("864  0x2000"), "{text}");
+        let parameter: Vec<&str> = line(&name).split_whitespace().collect();
+        assert!(parameter.ends_with(&["f16", "864", "0x1100"]), "{text}");
+    }
 }

@@ -3,8 +3,8 @@
 use svg::node::element::{Group, Rectangle, Text, Title};
 
 use crate::drawing::{background, line, page, text};
-use crate::graph::Role;
-use crate::graph::plan::{Buffer, Operand, Plan};
+use hipvit::graph::Role;
+use hipvit::graph::plan::{Buffer, Operand, Plan};
 
 /// The picture, in pixels.
 const WIDTH: f64 = 1200.0;
@@ -247,14 +247,19 @@ fn size(bytes: usize) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use hipvit::graph::{Passes, optimize};
+    use hipvit::model::{LoadOptions, tinyvit32};
+    use hipvit::tensor::DType;
+
     use super::*;
-    use crate::graph::{Passes, optimize};
-    use crate::graph_tests::vit::Vit;
-    use crate::tensor::DType;
 
     #[test]
     fn every_buffer_is_drawn_and_named() {
-        let (graph, _) = optimize(Vit::default().zeros(), &Passes::default()).unwrap();
+        let (graph, _) = optimize(
+            tinyvit32(&LoadOptions::default()).unwrap().graph,
+            &Passes::default(),
+        )
+        .unwrap();
         let plan = Plan::new(Arc::new(graph), 2, DType::F32).unwrap();
         let drawing = plot(&plan);
         assert_eq!(drawing.matches("<title>").count(), plan.buffers().len());

@@ -1,4 +1,4 @@
-//! AMX on processors without it, for tests: its instructions are illegal there, and the signal's handler executes them.
+//! AMX for unit tests on processors without it: a handler of SIGILL executes the instructions.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether AMX is emulated.
+/// Returns true if AMX is emulated.
 pub(super) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
@@ -89,7 +89,7 @@ fn general(registers: &[i64; 23], number: u8) -> i64 {
     registers[NAMES[usize::from(number)] as usize]
 }
 
-/// Executes an instruction of AMX; its length, or nothing if it is another, or an invalid one.
+/// Executes an instruction of AMX. Returns its length, or `None` if it is another or an invalid one.
 ///
 /// # Safety
 ///

@@ -1,0 +1,7 @@
+//! What `hipvit inspect` shows of a model: [`Inspection`](hipvit::inspection::Inspection) as text, and a plan's arena as a drawing.
+
+mod plot;
+mod text;
+
+pub use plot::plot;
+pub use text::InspectionText;
