@@ -10,13 +10,12 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
 use cudarc::nvrtc::sys::nvrtcProgram;
-use hipvit_sys::Status as _;
-use hipvit_sys::hiprtc::{self, hiprtcProgram, hiprtcResult};
+use hip_provider::export;
+use hip_provider::hiprtc::run;
+use hipvit_sys::hiprtc::{hiprtcProgram, hiprtcResult};
 
 use crate::hip::device_arch;
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught};
-use hipvit_sys::{export, not_offered};
 
 /// The target of a `hiprtcProgram`.
 struct Program {
@@ -32,14 +31,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), hiprtcResult> {
         Ok(status @ 1..=11) => Err(hiprtcResult(status)),
         _ => Err(hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR),
     }
-}
-
-fn run(body: impl FnOnce() -> Result<(), hiprtcResult>) -> hiprtcResult {
-    caught(
-        hiprtcResult::HIPRTC_SUCCESS,
-        hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
-        body,
-    )
 }
 
 macro_rules! nvrtc {
@@ -73,11 +64,7 @@ unsafe fn nvrtc_log_size(program: &Program) -> Result<usize, hiprtcResult> {
     Ok(size)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn hiprtcGetErrorString(result: hiprtcResult) -> *const c_char {
-    c_name(result.name().unwrap_or("HIPRTC_ERROR_UNKNOWN"))
-}
-const _: hiprtc::prototypes::hiprtcGetErrorString = hiprtcGetErrorString;
+hip_provider::shared_hiprtc!();
 
 export! { hiprtc, hiprtcResult, run;
     fn hiprtcVersion(major: *mut i32, minor: *mut i32) {
@@ -168,15 +155,4 @@ export! { hiprtc, hiprtcResult, run;
     fn hiprtcGetLoweredName(handle: hiprtcProgram, expression: *const c_char, name: *mut *const c_char) {
         nvrtc!(nvrtcGetLoweredName(program(handle)?.nvrtc, expression, name))
     }
-}
-
-// LLVM bitcode and its linker.
-not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
-    hiprtcGetBitcode
-    hiprtcGetBitcodeSize
-    hiprtcLinkCreate
-    hiprtcLinkAddFile
-    hiprtcLinkAddData
-    hiprtcLinkComplete
-    hiprtcLinkDestroy
 }

@@ -6,6 +6,8 @@
 
 use std::ffi::c_void;
 
+use hip_provider::export;
+use hip_provider::hipsparselt::run;
 use hipvit_sys::hip::{hipDataType, hipStream_t};
 use hipvit_sys::hipsparselt::{
     hipsparseLtComputetype_t, hipsparseLtHandle_t, hipsparseLtMatDescAttribute_t, hipsparseLtMatDescriptor_t,
@@ -17,8 +19,6 @@ use hipvit_sys::hipsparselt::{
 
 use crate::hip::bound;
 use crate::library::{CUSPARSELT, Missing, Symbol};
-use hipvit_sys::export;
-use hipvit_sys::export::caught;
 
 const INVALID: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_INVALID_VALUE;
 const NOT_INITIALIZED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_INITIALIZED;
@@ -43,14 +43,10 @@ fn check(called: Result<hipsparseStatus_t, Missing>) -> Result<(), hipsparseStat
 
 /// Runs an exported function that works on the thread's device.
 fn on_device(body: impl FnOnce() -> Result<(), hipsparseStatus_t>) -> hipsparseStatus_t {
-    caught(
-        hipsparseStatus_t::HIPSPARSE_STATUS_SUCCESS,
-        hipsparseStatus_t::HIPSPARSE_STATUS_INTERNAL_ERROR,
-        || {
-            bound().map_err(|_| NOT_INITIALIZED)?;
-            body()
-        },
-    )
+    run(|| {
+        bound().map_err(|_| NOT_INITIALIZED)?;
+        body()
+    })
 }
 
 /// Calls a function of cuSPARSELt by the type of hipSPARSELt's. Use it inside an unsafe block.

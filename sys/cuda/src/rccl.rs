@@ -4,7 +4,9 @@ use std::env;
 use std::ffi::{c_char, c_void};
 use std::sync::Once;
 
-use hipvit_sys::Status as _;
+use hip_provider::export::c_name;
+use hip_provider::rccl::run;
+use hip_provider::{export, not_offered};
 use hipvit_sys::hip::hipStream_t;
 use hipvit_sys::rccl::{
     self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclScalarResidence_t,
@@ -13,8 +15,6 @@ use hipvit_sys::rccl::{
 
 use crate::hip::bound;
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught};
-use hipvit_sys::{export, not_offered};
 
 fn check(called: Result<u32, Missing>) -> Result<(), ncclResult_t> {
     match called {
@@ -23,10 +23,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), ncclResult_t> {
         Err(Missing::Library) => Err(ncclResult_t::ncclSystemError),
         Err(Missing::Function) => Err(ncclResult_t::ncclInvalidUsage),
     }
-}
-
-fn run(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
-    caught(ncclResult_t::ncclSuccess, ncclResult_t::ncclInternalError, body)
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -67,11 +63,7 @@ fn identifier(id: ncclUniqueId) -> cudarc::nccl::sys::ncclUniqueId {
 /// RCCL's configuration is that of NCCL 2.27, which holds its own size and version.
 const _: () = assert!(size_of::<ncclConfig_t>() == size_of::<cudarc::nccl::sys::ncclConfig_t>());
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
-    c_name(result.name().unwrap_or("unknown result code"))
-}
-const _: rccl::prototypes::ncclGetErrorString = ncclGetErrorString;
+hip_provider::shared_rccl!();
 
 /// # Safety
 /// `comm` is null or a communicator.

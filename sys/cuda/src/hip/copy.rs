@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
+use hip_provider::hip::{MemoryKind, copy_target_and_source};
 use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
 
 use super::pointer::address;
@@ -62,21 +63,15 @@ unsafe fn copy(
     }
 }
 
-/// The memory types that a copy of this kind reads and writes.
+/// The driver's memory types that a copy of this kind reads and writes.
 pub(super) fn memory_types(kind: hipMemcpyKind) -> Result<(CUmemorytype, CUmemorytype), hipError_t> {
-    use CUmemorytype::{
-        CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
+    let of_driver = |memory| match memory {
+        MemoryKind::Host => CUmemorytype::CU_MEMORYTYPE_HOST,
+        MemoryKind::Device => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        MemoryKind::Any => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
     };
-    Ok(match kind {
-        hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
-        hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
-        hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
-        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
-            (DEVICE, DEVICE)
-        }
-        hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
-        _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-    })
+    let (target, source) = copy_target_and_source(kind)?;
+    Ok((of_driver(source), of_driver(target)))
 }
 
 /// The driver's parameters of a two-dimensional copy.
@@ -112,44 +107,14 @@ fn byte(value: i32) -> u8 {
     value.to_le_bytes()[0]
 }
 
+hip_provider::export_copies! { hip, copy, copy_async }
+
 hip! {
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) {
-        copy(to, from, size, kind)
-    }
-
-    fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t) {
-        copy_async(to, from, size, kind, stream)
-    }
-
     fn hipMemcpyWithStream(
         to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t,
     ) {
         copy_async(to, from, size, kind, stream)?;
         cu!(cuStreamSynchronize(stream.cast()))
-    }
-
-    fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice)
-    }
-
-    fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost)
-    }
-
-    fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice, stream)
-    }
-
-    fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost, stream)
-    }
-
-    fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
     }
 
     fn hipMemcpy2D(

@@ -35,7 +35,7 @@ pub(crate) use cu;
 /// Exports HIP functions that need a current context; a thread without one gets its device's.
 macro_rules! hip {
     ($($functions:tt)*) => {
-        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::context::in_context; $($functions)* }
+        hip_provider::export! { hip, hip::hipError_t, $crate::hip::context::in_context; $($functions)* }
     };
 }
 use hip;
@@ -43,7 +43,7 @@ use hip;
 /// Exports HIP functions that need no context.
 macro_rules! hip_without_context {
     ($($functions:tt)*) => {
-        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }
+        hip_provider::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }
     };
 }
 use hip_without_context;

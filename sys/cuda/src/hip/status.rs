@@ -6,7 +6,6 @@ use std::ptr;
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::{self, hipError_t};
 
-use super::hip_without_context;
 use crate::library::{Missing, call};
 
 /// HIP's status for the driver's. Most have the same value.
@@ -39,7 +38,7 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
     }
 }
 
-hipvit_sys::last_error!();
+hip_provider::shared_hip!();
 
 /// The driver's description if it knows the status, else the name.
 #[unsafe(no_mangle)]
@@ -55,24 +54,6 @@ extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     }
 }
 const _: hip::prototypes::hipGetErrorString = hipGetErrorString;
-
-hip_without_context! {
-    fn hipDrvGetErrorName(error: hipError_t, text: *mut *const c_char) {
-        if error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorName(error));
-        Ok(())
-    }
-
-    fn hipDrvGetErrorString(error: hipError_t, text: *mut *const c_char) {
-        if error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorString(error));
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {

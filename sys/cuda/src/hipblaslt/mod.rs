@@ -11,6 +11,9 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
 use cudarc::cublaslt::sys::{cublasLtMatmulDescAttributes_t as Desc, cublasLtMatmulHeuristicResult_t};
+use hip_provider::export::copy_text;
+use hip_provider::hipblaslt::run;
+use hip_provider::{export, not_offered};
 use hipvit_sys::hip::{hipDataType, hipStream_t};
 use hipvit_sys::hipblaslt::{
     hipblasComputeType_t, hipblasLtHandle_t, hipblasLtMatmulAlgo_t, hipblasLtMatmulDesc_t,
@@ -21,8 +24,6 @@ use hipvit_sys::hipblaslt::{
 
 use crate::hip::{bound, device_arch};
 use crate::library::{Missing, call};
-use hipvit_sys::export::{caught, copy_text};
-use hipvit_sys::{export, not_offered};
 
 fn translate(status: u32) -> hipblasStatus_t {
     match status {
@@ -46,15 +47,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), hipblasStatus_t> {
         Err(Missing::Library) => Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED),
         Err(Missing::Function) => Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED),
     }
-}
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), hipblasStatus_t>) -> hipblasStatus_t {
-    caught(
-        hipblasStatus_t::HIPBLAS_STATUS_SUCCESS,
-        hipblasStatus_t::HIPBLAS_STATUS_INTERNAL_ERROR,
-        body,
-    )
 }
 
 /// Runs an exported function that works on the thread's device.

@@ -1,22 +1,19 @@
 //! MIOpen on cuDNN: tensors, forward convolution, softmax, activation and arithmetic on tensors.
 //!
-//! A handle is cuDNN's. Descriptors are structures of this crate, on the host as in MIOpen: cuDNN's are created from them
-//! for each call, because cuDNN distinguishes filters from other tensors and MIOpen does not.
+//! A handle is cuDNN's. Descriptors are hip-provider's: cuDNN's are created from them for each call, because cuDNN
+//! distinguishes filters from other tensors and MIOpen does not.
 
 mod convolution;
 mod not_offered;
 mod pointwise;
 mod tensor;
 
-use std::ffi::c_char;
-
-use hipvit_sys::Status as _;
-use hipvit_sys::miopen::{self, miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
+use hip_provider::export;
+use hip_provider::miopen::run;
+use hipvit_sys::miopen::{miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
 
 use crate::hip::bound;
 use crate::library::{Missing, call};
-use hipvit_sys::export;
-use hipvit_sys::export::{c_name, caught};
 
 /// cuDNN's handle type.
 type Handle = cudarc::cudnn::sys::cudnnHandle_t;
@@ -33,15 +30,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), miopenStatus_t> {
         Ok(4000..5000) => miopenStatus_t::miopenStatusInternalError,
         Ok(_) => miopenStatus_t::miopenStatusUnknownError,
     })
-}
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), miopenStatus_t>) -> miopenStatus_t {
-    caught(
-        miopenStatus_t::miopenStatusSuccess,
-        miopenStatus_t::miopenStatusInternalError,
-        body,
-    )
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -69,11 +57,7 @@ fn handle(handle: miopenHandle_t) -> Result<Handle, miopenStatus_t> {
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn miopenGetErrorString(status: miopenStatus_t) -> *const c_char {
-    c_name(status.name().unwrap_or("miopenStatusUnknownError"))
-}
-const _: miopen::prototypes::miopenGetErrorString = miopenGetErrorString;
+hip_provider::shared_miopen!();
 
 export! { miopen, miopenStatus_t, on_device;
     fn miopenCreate(to: *mut miopenHandle_t) {

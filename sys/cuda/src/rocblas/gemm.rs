@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
+use hip_provider::export;
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_gemm_algo, rocblas_half, rocblas_handle, rocblas_operation, rocblas_status,
     rocblas_stride,
@@ -11,7 +12,6 @@ use hipvit_sys::rocblas::{
 
 use super::{Handle, cublas, datatype, handle, on_device, operation};
 use crate::hip::cu;
-use hipvit_sys::export;
 
 /// cuBLAS's default algorithm: -1.
 const ALGORITHM: u32 = (-1_i32).cast_unsigned();

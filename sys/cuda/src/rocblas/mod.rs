@@ -5,9 +5,10 @@
 mod gemm;
 mod vector;
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
-use hipvit_sys::Status as _;
+use hip_provider::rocblas::run;
+use hip_provider::{export, not_offered};
 use hipvit_sys::hip::hipStream_t;
 use hipvit_sys::rocblas::{
     self, rocblas_atomics_mode, rocblas_datatype, rocblas_handle, rocblas_math_mode, rocblas_operation,
@@ -16,8 +17,6 @@ use hipvit_sys::rocblas::{
 
 use crate::hip::bound;
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught, copy_text};
-use hipvit_sys::{export, not_offered};
 
 /// cuBLAS's handle type.
 type Handle = cudarc::cublas::sys::cublasHandle_t;
@@ -33,15 +32,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), rocblas_status> {
         // As rocBLAS returns without a device.
         Ok(_) | Err(Missing::Library) => rocblas_status::rocblas_status_internal_error,
     })
-}
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_status {
-    caught(
-        rocblas_status::rocblas_status_success,
-        rocblas_status::rocblas_status_internal_error,
-        body,
-    )
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -171,32 +161,7 @@ export! { rocblas, rocblas_status, on_device;
 const MATH_DEFAULT: u32 = cudarc::cublas::sys::cublasMath_t::CUBLAS_DEFAULT_MATH as u32;
 const MATH_TF32: u32 = cudarc::cublas::sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH as u32;
 
-export! { rocblas, rocblas_status, run;
-    fn rocblas_get_version_string_size(size: *mut usize) {
-        size.write(version()?.len() + 1);
-        Ok(())
-    }
-
-    fn rocblas_get_version_string(to: *mut c_char, len: usize) {
-        let version = version()?;
-        if len <= version.len() {
-            return Err(rocblas_status::rocblas_status_invalid_size);
-        }
-        copy_text(version.as_bytes(), to, len);
-        Ok(())
-    }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn rocblas_status_to_string(status: rocblas_status) -> *const c_char {
-    c_name(status.name().unwrap_or("rocblas_status_unknown"))
-}
-const _: rocblas::prototypes::rocblas_status_to_string = rocblas_status_to_string;
-
-/// Nothing to load ahead of time: cuBLAS loads its kernels on first use.
-#[unsafe(no_mangle)]
-extern "C" fn rocblas_initialize() {}
-const _: rocblas::prototypes::rocblas_initialize = rocblas_initialize;
+hip_provider::shared_rocblas!(version);
 
 /// Host, unless the driver reports device memory.
 #[unsafe(no_mangle)]
@@ -221,15 +186,9 @@ extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_m
 }
 const _: rocblas::prototypes::rocblas_pointer_to_mode = rocblas_pointer_to_mode;
 
-// cuBLAS has no lists of solutions, no workspace queries and a single performance metric.
+// cuBLAS has neither lists of solutions nor queries of workspace sizes.
 not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_implemented;
-    rocblas_set_solution_fitness_query
-    rocblas_set_performance_metric
-    rocblas_get_performance_metric
-    rocblas_start_device_memory_size_query
-    rocblas_stop_device_memory_size_query
     rocblas_get_device_memory_size
-    rocblas_set_device_memory_size
     rocblas_gemm_ex_get_solutions
     rocblas_gemm_ex_get_solutions_by_type
     rocblas_gemm_batched_ex_get_solutions
@@ -238,7 +197,6 @@ not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_imple
 }
 
 not_offered! { rocblas, bool, false;
-    rocblas_is_device_memory_size_query
     rocblas_is_managing_device_memory
     rocblas_is_user_managing_device_memory
 }

@@ -1,10 +1,9 @@
 //! Shared by rocBLAS, hipBLASLt and MIOpen: checked access to device memory, element types, matrices, scalars on the host or
-//! the device, and the objects behind handles and descriptors.
+//! the device.
 
 mod element;
 mod float8;
 mod matrix;
-mod objects;
 mod scalar;
 pub(crate) mod taint;
 mod vector;
@@ -12,7 +11,6 @@ mod vector;
 pub(crate) use element::{Element, Real};
 pub(crate) use float8::Encoding;
 pub(crate) use matrix::{Batch, Factor, Matrix, gemm, multiply};
-pub(crate) use objects::Objects;
 pub(crate) use scalar::Scalar;
 pub(crate) use vector::Vector;
 

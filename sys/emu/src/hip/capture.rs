@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::{cell::Cell, ptr};
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{
     hipError_t, hipGraph_t, hipGraphEdgeData, hipGraphNode_t, hipStream_t, hipStreamCaptureMode,
     hipStreamCaptureStatus,
@@ -11,10 +12,10 @@ use hipvit_sys::hip::{
 
 use super::capture_mode::{self, Restriction};
 use super::graph::{self, Graph};
+use super::hip;
 use super::queue::StreamId;
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{hip, put};
 
 /// A stream's part in a capture: the dependencies of its next task.
 #[derive(Clone)]

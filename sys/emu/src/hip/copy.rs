@@ -6,6 +6,7 @@
 use std::slice;
 
 use gcnrun::{Allocation, FaultKind, Kind, Memory};
+use hip_provider::hip::{MemoryKind, copy_target_and_source};
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
 
 use super::machine::{self, memory};
@@ -66,12 +67,12 @@ impl Side {
         address: u64,
         pitch: usize,
         (width, height): (usize, usize),
-        device: Option<bool>,
+        kind: MemoryKind,
     ) -> Result<Self, hipError_t> {
         let bytes = (pitch * (height - 1) + width) as u64;
         let known = known(address, bytes, "a copy")?;
         // Pageable host memory cannot be passed as device memory.
-        if device == Some(true) && known.is_none() {
+        if kind == MemoryKind::Device && known.is_none() {
             return Err(hipError_t::hipErrorInvalidValue);
         }
         Ok(Self {
@@ -95,16 +96,7 @@ impl Copy {
         size: (usize, usize),
         kind: hipMemcpyKind,
     ) -> Result<Option<Self>, hipError_t> {
-        let (to_device, from_device) = match kind {
-            hipMemcpyKind::hipMemcpyHostToHost => (Some(false), Some(false)),
-            hipMemcpyKind::hipMemcpyHostToDevice => (Some(true), Some(false)),
-            hipMemcpyKind::hipMemcpyDeviceToHost => (Some(false), Some(true)),
-            hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
-                (Some(true), Some(true))
-            }
-            hipMemcpyKind::hipMemcpyDefault => (None, None),
-            _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-        };
+        let (to_kind, from_kind) = copy_target_and_source(kind)?;
         if size.0 == 0 || size.1 == 0 {
             return Ok(None);
         }
@@ -115,8 +107,8 @@ impl Copy {
             return Err(hipError_t::hipErrorInvalidPitchValue);
         }
         Ok(Some(Self {
-            to: Side::new(to, to_pitch, size, to_device)?,
-            from: Side::new(from, from_pitch, size, from_device)?,
+            to: Side::new(to, to_pitch, size, to_kind)?,
+            from: Side::new(from, from_pitch, size, from_kind)?,
             width: size.0,
             height: size.1,
         }))

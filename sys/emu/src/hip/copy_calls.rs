@@ -91,43 +91,13 @@ fn elements(to: u64, count: usize, value: u32, bytes: usize) -> Result<Option<Fi
     Fill::new((to, count * bytes), (count, 1), value, bytes)
 }
 
+hip_provider::export_copies! { hip, copy, copy_async }
+
 hip! {
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) {
-        copy(to, from, size, kind)
-    }
-
-    fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t) {
-        copy_async(to, from, size, kind, stream)
-    }
-
     fn hipMemcpyWithStream(
         to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t,
     ) {
         submit(&*stream::find(stream)?, row(to, from, size, kind)?, true)
-    }
-
-    fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice)
-    }
-
-    fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost)
-    }
-
-    fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice, stream)
-    }
-
-    fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost, stream)
-    }
-
-    fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
     }
 
     fn hipMemcpy2D(

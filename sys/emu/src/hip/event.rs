@@ -3,14 +3,16 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipError_t, hipEvent_t, hipStream_t};
 
 use super::capture::Captured;
+use super::hip;
 use super::machine::{Device, current};
 use super::queue::{self, Point};
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{Handles, hip, put};
 
 static EVENTS: Handles<Event> = Handles::new();
 

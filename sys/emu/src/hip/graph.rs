@@ -10,16 +10,18 @@ use std::fs;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{
     hipError_t, hipGraph_t, hipGraphExec_t, hipGraphExecUpdateResult, hipGraphInstantiateParams,
     hipGraphInstantiateResult, hipGraphNode_t, hipGraphNodeType, hipStream_t,
 };
 
+use super::hip;
 use super::machine::machine;
 use super::queue;
 use super::stream;
 use super::task::Task;
-use super::{Handles, hip, put};
 use crate::settings::Schedule;
 
 static GRAPHS: Handles<Graph> = Handles::new();

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{
     dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
@@ -13,7 +14,7 @@ use super::copy::{Copy, Fill, address};
 use super::graph::{self, find, find_executable, find_node};
 use super::launch::Launch;
 use super::task::{HostFunction, Task};
-use super::{event, hip, put};
+use super::{event, hip};
 
 /// Adds a task as a node.
 ///

@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gcnrun::{Kind, MemoryError};
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemPool_t, hipMemoryAdvise, hipStream_t};
 
 use super::copy::address;
 use super::machine::{self, Device, current, device, machine, memory};
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{capture_mode, hip, put, queue};
+use super::{capture_mode, hip, queue};
 use crate::faults::{Failure, report};
 
 /// What the runtime records of an allocation.

@@ -15,7 +15,6 @@ mod device;
 mod event;
 mod graph;
 mod graph_nodes;
-mod handles;
 mod image;
 mod launch;
 mod launch_calls;
@@ -35,31 +34,11 @@ mod stream;
 mod taint;
 mod task;
 
-pub(crate) use handles::Handles;
 pub(crate) use machine::{current, memory, on_loss};
-pub(crate) use peer::{LinkType, link};
+pub(crate) use peer::link;
 pub(crate) use properties::bus;
 pub(crate) use stream::{device_of, submit, submit_joint, synchronize};
 pub(crate) use taint::Follower;
 pub(crate) use task::Joint;
 
-/// Exports functions of HIP.
-macro_rules! hip {
-    ($($functions:tt)*) => {
-        hipvit_sys::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::status::run; $($functions)* }
-    };
-}
-use hip;
-
-/// Writes a call's result.
-///
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put<T>(to: *mut T, value: T) -> Result<(), hipvit_sys::hip::hipError_t> {
-    if to.is_null() {
-        return Err(hipvit_sys::hip::hipError_t::hipErrorInvalidValue);
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
-}
+use status::hip;

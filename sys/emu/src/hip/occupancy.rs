@@ -1,9 +1,10 @@
 //! How many blocks of a kernel a multiprocessor holds at once: by its waves, vector registers and LDS.
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{hipError_t, hipFunction_t};
 
+use super::hip;
 use super::module::{Function, find_function};
-use super::{hip, put};
 use crate::parts::{Part, THREADS_PER_BLOCK};
 
 /// Maximum number of resident blocks of a multiprocessor.

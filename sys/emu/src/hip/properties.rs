@@ -3,10 +3,11 @@
 
 use std::ffi::c_char;
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipUUID};
 
+use super::hip;
 use super::machine::{Device, device, machine};
-use super::{hip, put};
 use crate::parts::THREADS_PER_BLOCK;
 
 /// `gfx942` in a fixed array of C characters.

@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{iter, ptr, slice};
 
 use gcnrun::Memory;
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
 
 use super::capture::Capture;
 use super::capture_mode;
+use super::hip;
 use super::machine::{self, Device, Work, current, machine, memory};
 use super::queue::{self, Action, Point, StreamId};
 use super::task::{HostFunction, Joint, Task};
-use super::{Handles, hip, put};
 use crate::faults::Failure;
 
 static STREAMS: Handles<Stream> = Handles::new();

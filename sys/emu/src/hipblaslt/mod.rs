@@ -13,8 +13,9 @@ mod transform;
 
 use std::ffi::{c_char, c_void};
 
-use hipvit_sys::export;
-use hipvit_sys::export::{caught, copy_text};
+use hip_provider::export::copy_text;
+use hip_provider::hipblaslt::{put, run};
+use hip_provider::{Objects, export};
 use hipvit_sys::hip::{hipDataType, hipError_t, hipStream_t};
 use hipvit_sys::hipblaslt::{
     HIPBLASLT_VERSION_MAJOR, HIPBLASLT_VERSION_MINOR, HIPBLASLT_VERSION_PATCH, hipblasComputeType_t,
@@ -31,7 +32,7 @@ use self::algorithm::Algorithm;
 use self::attributes::Attributes;
 use self::matmul::{Descriptor, Layout, Operands, Problem};
 use self::transform::{Conversion, Term};
-use crate::compute::{Element, Encoding, Objects, Scalar, submit};
+use crate::compute::{Element, Encoding, Scalar, submit};
 use crate::hip;
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -44,15 +45,6 @@ static LAYOUTS: Objects<Attributes> = Objects::new();
 static DESCRIPTORS: Objects<Descriptor> = Objects::new();
 static PREFERENCES: Objects<Attributes> = Objects::new();
 static TRANSFORMS: Objects<Attributes> = Objects::new();
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), hipblasStatus_t>) -> hipblasStatus_t {
-    caught(
-        hipblasStatus_t::HIPBLAS_STATUS_SUCCESS,
-        hipblasStatus_t::HIPBLAS_STATUS_INTERNAL_ERROR,
-        body,
-    )
-}
 
 /// hipBLASLt's status for a status of HIP.
 fn translate(status: hipError_t) -> hipblasStatus_t {
@@ -120,19 +112,6 @@ fn problem(
     }
 }
 
-/// Writes a value for the caller.
-///
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), hipblasStatus_t> {
-    if to.is_null() {
-        return Err(INVALID);
-    }
-    // SAFETY: it is not null, so that it may be written.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
 /// A factor.
 ///
 /// # Safety
@@ -156,7 +135,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         if handle.is_null() {
             return Err(hipblasStatus_t::HIPBLAS_STATUS_HANDLE_IS_NULLPTR);
         }
-        put_value(handle, HANDLES.add(()))
+        put(handle, HANDLES.add(()))
     }
 
     fn hipblasLtDestroy(handle: hipblasLtHandle_t) {
@@ -166,7 +145,7 @@ export! { hipblaslt, hipblasStatus_t, run;
     /// The version of hipBLASLt whose interface is implemented, such as 100202 for 1.2.2.
     fn hipblasLtGetVersion(_handle: hipblasLtHandle_t, version: *mut i32) {
         let number = HIPBLASLT_VERSION_MAJOR * 100_000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH;
-        put_value(version, number as i32)
+        put(version, number as i32)
     }
 
     /// There is no git revision of the real library.
@@ -211,7 +190,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         ] {
             attributes.put(attribute.0, value);
         }
-        put_value(to, LAYOUTS.add(attributes))
+        put(to, LAYOUTS.add(attributes))
     }
 
     fn hipblasLtMatrixLayoutDestroy(layout: hipblasLtMatrixLayout_t) {
@@ -238,7 +217,7 @@ export! { hipblaslt, hipblasStatus_t, run;
             return Err(INVALID);
         }
         let attributes = Attributes::new(attributes::MATMUL);
-        put_value(to, DESCRIPTORS.add(Descriptor { compute, scale, attributes }))
+        put(to, DESCRIPTORS.add(Descriptor { compute, scale, attributes }))
     }
 
     fn hipblasLtMatmulDescDestroy(desc: hipblasLtMatmulDesc_t) {
@@ -262,7 +241,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         if to.is_null() {
             return Err(INVALID);
         }
-        put_value(to, PREFERENCES.add(Attributes::new(attributes::PREFERENCE)))
+        put(to, PREFERENCES.add(Attributes::new(attributes::PREFERENCE)))
     }
 
     fn hipblasLtMatmulPreferenceDestroy(preference: hipblasLtMatmulPreference_t) {
@@ -294,7 +273,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         if capacity == 0 || results.is_null() {
             return Err(INVALID);
         }
-        put_value(found, 0)?;
+        put(found, 0)?;
         let problem = problem(handle, desc, [a, b, c, d])?;
         let most = hipblasLtMatmulPreferenceAttributes_t::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let workspace = PREFERENCES.get(preference).ok_or(INVALID)?.value(most.0);
@@ -305,7 +284,7 @@ export! { hipblaslt, hipblasStatus_t, run;
             results.add(number).write(algorithm.result(count, problem.scaling()));
             number += 1;
         }
-        put_value(found, number as i32)
+        put(found, number as i32)
     }
 
     /// Without an algorithm the first one is used.
@@ -346,7 +325,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         }
         let mut attributes = Attributes::new(attributes::TRANSFORM);
         attributes.put(TransformAttribute::HIPBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE.0, scale.0.into());
-        put_value(to, TRANSFORMS.add(attributes))
+        put(to, TRANSFORMS.add(attributes))
     }
 
     fn hipblasLtMatrixTransformDescDestroy(desc: hipblasLtMatrixTransformDesc_t) {

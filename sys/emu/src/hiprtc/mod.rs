@@ -7,12 +7,12 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hipvit_sys::Status as _;
-use hipvit_sys::export::{c_name, caught, copy_text};
-use hipvit_sys::hiprtc::{self, hiprtcProgram, hiprtcResult};
-use hipvit_sys::{export, not_offered};
+use hip_provider::export::copy_text;
+use hip_provider::hiprtc::{put, run};
+use hip_provider::{Handles, export};
+use hipvit_sys::hiprtc::{hiprtcProgram, hiprtcResult};
 
-use crate::hip::{Handles, current};
+use crate::hip::current;
 use compiler::Source;
 
 /// The object behind a `hiprtcProgram`.
@@ -41,29 +41,10 @@ impl Program {
     }
 }
 
-fn run(body: impl FnOnce() -> Result<(), hiprtcResult>) -> hiprtcResult {
-    caught(
-        hiprtcResult::HIPRTC_SUCCESS,
-        hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
-        body,
-    )
-}
-
 fn find(handle: hiprtcProgram) -> Result<Arc<Program>, hiprtcResult> {
     PROGRAMS
         .get(handle)
         .map_err(|_| hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)
-}
-
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put<T>(to: *mut T, value: T) -> Result<(), hiprtcResult> {
-    if to.is_null() {
-        return Err(hiprtcResult::HIPRTC_ERROR_INVALID_INPUT);
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
 }
 
 /// # Safety
@@ -89,11 +70,7 @@ unsafe fn texts(texts: *const *const c_char, count: i32) -> Result<Vec<String>, 
         .collect()
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn hiprtcGetErrorString(result: hiprtcResult) -> *const c_char {
-    c_name(result.name().unwrap_or("HIPRTC_ERROR_UNKNOWN"))
-}
-const _: hiprtc::prototypes::hiprtcGetErrorString = hiprtcGetErrorString;
+hip_provider::shared_hiprtc!();
 
 export! { hiprtc, hiprtcResult, run;
     fn hiprtcVersion(major: *mut i32, minor: *mut i32) {
@@ -205,15 +182,4 @@ export! { hiprtc, hiprtcResult, run;
         ptr::copy_nonoverlapping(code.as_ptr().cast(), to, code.len());
         Ok(())
     }
-}
-
-// LLVM bitcode, and linking it.
-not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
-    hiprtcGetBitcode
-    hiprtcGetBitcodeSize
-    hiprtcLinkCreate
-    hiprtcLinkAddFile
-    hiprtcLinkAddData
-    hiprtcLinkComplete
-    hiprtcLinkDestroy
 }

@@ -10,7 +10,8 @@ mod objects;
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export::caught;
+use hip_provider::hipsparselt::run;
+use hip_provider::{export, not_offered};
 use hipvit_sys::hip::{hipDataType, hipError_t, hipStream_t};
 use hipvit_sys::hipsparselt::{
     hipsparseLtComputetype_t, hipsparseLtHandle_t, hipsparseLtMatDescriptor_t, hipsparseLtMatmulAlg_t,
@@ -19,7 +20,6 @@ use hipvit_sys::hipsparselt::{
     hipsparseLtSparsity_t, hipsparseOperation_t, hipsparseOrder_t, hipsparseStatus_t,
     hipsparseltVersionMajor, hipsparseltVersionMinor, hipsparseltVersionPatch,
 };
-use hipvit_sys::{export, not_offered};
 use ndarray::{ArrayView2, ShapeBuilder as _};
 
 use self::objects::{Algorithm, Handle, Layout, Matmul, Object as _, Plan};
@@ -35,15 +35,6 @@ const NOT_SUPPORTED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT
 const MULTIPLE: usize = 8;
 /// Algorithms, which all compute the same.
 const ALGORITHMS: i32 = 2;
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), hipsparseStatus_t>) -> hipsparseStatus_t {
-    caught(
-        hipsparseStatus_t::HIPSPARSE_STATUS_SUCCESS,
-        hipsparseStatus_t::HIPSPARSE_STATUS_INTERNAL_ERROR,
-        body,
-    )
-}
 
 fn translate(status: hipError_t) -> hipsparseStatus_t {
     match status {

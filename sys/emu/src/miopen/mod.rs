@@ -7,26 +7,21 @@
 mod attention;
 mod convolution;
 mod norm;
-mod not_offered;
 mod pointwise;
 mod tensor;
 
 use std::collections::HashSet;
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::Status as _;
-use hipvit_sys::export;
-use hipvit_sys::export::{c_name, caught};
+use hip_provider::miopen::{BAD_PARAMETER as BAD, put, run};
+use hip_provider::{Objects, export};
 use hipvit_sys::hip::{hipError_t, hipStream_t};
-use hipvit_sys::miopen::{self, miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
+use hipvit_sys::miopen::{miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
 
 use self::convolution::Found;
-use crate::compute::{Element, Objects, Scalar, submit};
+use crate::compute::{Element, Scalar, submit};
 use crate::hip;
-
-const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
-const UNSUPPORTED: miopenStatus_t = miopenStatus_t::miopenStatusUnsupportedOp;
 
 /// The version of MIOpen whose interface is implemented.
 const VERSION: [usize; 3] = [3, 5, 1];
@@ -41,15 +36,6 @@ struct Handle {
 }
 
 static HANDLES: Objects<Handle> = Objects::new();
-
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), miopenStatus_t>) -> miopenStatus_t {
-    caught(
-        miopenStatus_t::miopenStatusSuccess,
-        miopenStatus_t::miopenStatusInternalError,
-        body,
-    )
-}
 
 /// MIOpen's status for a status of HIP.
 fn translate(status: hipError_t) -> miopenStatus_t {
@@ -74,19 +60,6 @@ fn submitted(
     submit(stream(of)?, name, work).map_err(translate)
 }
 
-/// Writes a value for the caller.
-///
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), miopenStatus_t> {
-    if to.is_null() {
-        return Err(BAD);
-    }
-    // SAFETY: it is not null, so that it may be written.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
 /// Alpha or beta: an f64 for tensors of f64, an f32 for all others.
 ///
 /// # Safety
@@ -107,12 +80,6 @@ unsafe fn scalar(at: *const c_void, of: Element) -> Result<f64, miopenStatus_t> 
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn miopenGetErrorString(status: miopenStatus_t) -> *const c_char {
-    c_name(status.name().unwrap_or("miopenStatusUnknownError"))
-}
-const _: miopen::prototypes::miopenGetErrorString = miopenGetErrorString;
-
 /// Creates a handle; without a device, as in MIOpen, `miopenStatusUnknownError`.
 ///
 /// # Safety
@@ -127,8 +94,10 @@ unsafe fn create(to: *mut miopenHandle_t, stream: miopenAcceleratorQueue_t) -> R
         found: HashSet::new(),
     });
     // SAFETY: as the caller says.
-    unsafe { put_value(to, handle) }
+    unsafe { put(to, handle) }
 }
+
+hip_provider::shared_miopen!();
 
 export! { miopen, miopenStatus_t, run;
     fn miopenCreate(to: *mut miopenHandle_t) {
@@ -148,12 +117,12 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetStream(of: miopenHandle_t, to: *mut miopenAcceleratorQueue_t) {
-        put_value(to, stream(of)?.cast())
+        put(to, stream(of)?.cast())
     }
 
     fn miopenGetVersion(major: *mut usize, minor: *mut usize, patch: *mut usize) {
         for (to, value) in [major, minor, patch].into_iter().zip(VERSION) {
-            put_value(to, value)?;
+            put(to, value)?;
         }
         Ok(())
     }

@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::miopen::{BAD_PARAMETER as BAD, run, tensor};
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenStatus_t, miopenTensorDescriptor_t};
 
-use super::tensor::{DeviceTensor, tensor};
-use super::{BAD, run, submitted};
+use super::submitted;
+use super::tensor::{DeviceMemory as _, DeviceTensor};
 
 /// The normalized dimensions: those from `first` on, together.
 struct Norm {

@@ -17,19 +17,18 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use std::{mem, ptr, slice, thread};
 
-use hipvit_sys::Status as _;
-use hipvit_sys::export::{c_name, caught};
+use hip_provider::export::{c_name, caught};
+use hip_provider::{Handles, export, not_offered};
 use hipvit_sys::hip::{hipError_t, hipStream_t};
 use hipvit_sys::rccl::{
     self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
 };
-use hipvit_sys::{export, not_offered};
 
 use self::call::{Call, Kind, Operation};
 use self::communicator::Communicator;
 use self::reduce::Format;
 use crate::hip::machine::{self, Device, machine};
-use crate::hip::{Handles, current, device_of, on_loss, submit_joint};
+use crate::hip::{current, device_of, on_loss, submit_joint};
 
 /// The version of RCCL whose interface is implemented.
 const VERSION: i32 = 22_707;
@@ -84,12 +83,9 @@ fn run(body: impl FnOnce() -> Result<(), Wrong>) -> ncclResult_t {
 /// # Safety
 /// `to` is null or may be written.
 unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Wrong> {
-    if to.is_null() {
-        return Err(Wrong::argument("a result's address is null"));
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
+    // SAFETY: the caller says that `to` is null or may be written.
+    let written = unsafe { hip_provider::export::put(to, value) };
+    written.ok_or_else(|| Wrong::argument("a result's address is null"))
 }
 
 fn find(comm: ncclComm_t) -> Result<Arc<Communicator>, Wrong> {
@@ -341,11 +337,7 @@ fn check(
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
-    c_name(result.name().unwrap_or("unknown result code"))
-}
-const _: rccl::prototypes::ncclGetErrorString = ncclGetErrorString;
+hip_provider::shared_rccl!();
 
 /// Why the communicator has failed; without one, or for one that has not failed, the process's last error.
 #[unsafe(no_mangle)]

@@ -5,14 +5,15 @@
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::rocblas::{put, run};
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_gemm_algo, rocblas_gemm_flags_, rocblas_half, rocblas_handle,
     rocblas_operation, rocblas_status, rocblas_stride,
 };
 use rayon::prelude::*;
 
-use super::{Handle, INVALID_POINTER, element, is_transposed, put_value, run, size};
+use super::{Handle, INVALID_POINTER, element, is_transposed, size};
 use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, gemm, write};
 
 /// The only solution, for callers that list solutions.
@@ -290,16 +291,10 @@ unsafe fn list_solutions(of: rocblas_handle, list: *mut i32, count: *mut i32) ->
     }
     if list.is_null() {
         // SAFETY: it is not null.
-        return unsafe { put_value(count, 1) };
+        return unsafe { put(count, 1) };
     }
     // SAFETY: as the caller says.
-    unsafe {
-        if *count > 0 {
-            put_value(list, SOLUTION)
-        } else {
-            Ok(())
-        }
-    }
+    unsafe { if *count > 0 { put(list, SOLUTION) } else { Ok(()) } }
 }
 
 export! { rocblas, rocblas_status, run;

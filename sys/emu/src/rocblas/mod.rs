@@ -8,20 +8,19 @@ mod gemm;
 mod transfer;
 mod vector;
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Kind, Memory};
-use hipvit_sys::Status as _;
+use hip_provider::rocblas::{put, run};
+use hip_provider::{Objects, export};
 use hipvit_sys::hip::{hipError_t, hipStream_t};
 use hipvit_sys::rocblas::{
     self, rocblas_atomics_mode, rocblas_datatype, rocblas_handle, rocblas_math_mode, rocblas_operation,
     rocblas_pointer_mode, rocblas_status,
 };
 
-use crate::compute::{Element, Objects, Scalar, submit};
+use crate::compute::{Element, Scalar, submit};
 use crate::hip;
-use hipvit_sys::export::{c_name, caught, copy_text};
-use hipvit_sys::{export, not_offered};
 
 /// The version whose interface is implemented, in the format of ROCm 7.2.
 const VERSION: &str = "5.2.0.hip-emu";
@@ -93,15 +92,6 @@ fn translate(status: hipError_t) -> rocblas_status {
     }
 }
 
-/// Runs an exported function.
-fn run(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_status {
-    caught(
-        rocblas_status::rocblas_status_success,
-        rocblas_status::rocblas_status_internal_error,
-        body,
-    )
-}
-
 fn is_transposed(operation: rocblas_operation) -> Result<bool, rocblas_status> {
     match operation {
         rocblas_operation::rocblas_operation_none => Ok(false),
@@ -129,24 +119,15 @@ fn size(value: i32) -> Result<usize, rocblas_status> {
     usize::try_from(value).map_err(|_| rocblas_status::rocblas_status_invalid_size)
 }
 
+fn version() -> Result<&'static str, rocblas_status> {
+    Ok(VERSION)
+}
+
 /// Changes a handle.
 fn set(handle: rocblas_handle, change: impl FnOnce(&mut Handle)) -> Result<(), rocblas_status> {
     HANDLES
         .change(handle, change)
         .ok_or(rocblas_status::rocblas_status_invalid_handle)
-}
-
-/// Writes a value for the caller.
-///
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), rocblas_status> {
-    if to.is_null() {
-        return Err(INVALID_POINTER);
-    }
-    // SAFETY: it is not null, so that it may be written.
-    unsafe { to.write(value) };
-    Ok(())
 }
 
 export! { rocblas, rocblas_status, run;
@@ -155,7 +136,7 @@ export! { rocblas, rocblas_status, run;
         if to.is_null() {
             return Err(rocblas_status::rocblas_status_invalid_handle);
         }
-        put_value(to, HANDLES.add(Handle {
+        put(to, HANDLES.add(Handle {
             stream: Stream(0),
             pointers: rocblas_pointer_mode::rocblas_pointer_mode_host,
             atomics: rocblas_atomics_mode::rocblas_atomics_allowed,
@@ -175,7 +156,7 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_stream(of: rocblas_handle, stream: *mut hipStream_t) {
-        put_value(stream, Handle::of(of)?.stream())
+        put(stream, Handle::of(of)?.stream())
     }
 
     fn rocblas_set_pointer_mode(of: rocblas_handle, mode: rocblas_pointer_mode) {
@@ -186,7 +167,7 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_pointer_mode(of: rocblas_handle, mode: *mut rocblas_pointer_mode) {
-        put_value(mode, Handle::of(of)?.pointers)
+        put(mode, Handle::of(of)?.pointers)
     }
 
     /// Has no effect: the order of summation is always the same.
@@ -198,7 +179,7 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_atomics_mode(of: rocblas_handle, mode: *mut rocblas_atomics_mode) {
-        put_value(mode, Handle::of(of)?.atomics)
+        put(mode, Handle::of(of)?.atomics)
     }
 
     /// Has no effect: f32 is never rounded to xf32.
@@ -210,7 +191,7 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_math_mode(of: rocblas_handle, mode: *mut rocblas_math_mode) {
-        put_value(mode, Handle::of(of)?.math)
+        put(mode, Handle::of(of)?.math)
     }
 
     /// GEMMs overwrite the workspace.
@@ -220,35 +201,11 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_device_memory_size(of: rocblas_handle, size: *mut usize) {
-        put_value(size, Handle::of(of)?.workspace.map_or(0, |(_, size)| size))
-    }
-
-    fn rocblas_get_version_string_size(size: *mut usize) {
-        put_value(size, VERSION.len() + 1)
-    }
-
-    fn rocblas_get_version_string(to: *mut c_char, len: usize) {
-        if to.is_null() {
-            return Err(INVALID_POINTER);
-        }
-        if len <= VERSION.len() {
-            return Err(rocblas_status::rocblas_status_invalid_size);
-        }
-        copy_text(VERSION.as_bytes(), to, len);
-        Ok(())
+        put(size, Handle::of(of)?.workspace.map_or(0, |(_, size)| size))
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn rocblas_status_to_string(status: rocblas_status) -> *const c_char {
-    c_name(status.name().unwrap_or("rocblas_status_unknown"))
-}
-const _: rocblas::prototypes::rocblas_status_to_string = rocblas_status_to_string;
-
-/// Does nothing. The real one ends the process if there is no device.
-#[unsafe(no_mangle)]
-extern "C" fn rocblas_initialize() {}
-const _: rocblas::prototypes::rocblas_initialize = rocblas_initialize;
+hip_provider::shared_rocblas!(version);
 
 /// Host, unless the address is in device memory.
 #[unsafe(no_mangle)]
@@ -274,17 +231,3 @@ extern "C" fn rocblas_is_managing_device_memory(of: rocblas_handle) -> bool {
     Handle::of(of).is_ok_and(|handle| handle.workspace.is_none())
 }
 const _: rocblas::prototypes::rocblas_is_managing_device_memory = rocblas_is_managing_device_memory;
-
-// Tuning and queries of workspace sizes: not needed, and not offered.
-not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_implemented;
-    rocblas_set_solution_fitness_query
-    rocblas_set_performance_metric
-    rocblas_get_performance_metric
-    rocblas_start_device_memory_size_query
-    rocblas_stop_device_memory_size_query
-    rocblas_set_device_memory_size
-}
-
-not_offered! { rocblas, bool, false;
-    rocblas_is_device_memory_size_query
-}

@@ -2,12 +2,13 @@
 
 use std::ffi::c_void;
 
+use hip_provider::export;
+use hip_provider::rocblas::run;
 use hipvit_sys::Status as _;
-use hipvit_sys::export;
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind, hipStream_t};
 use hipvit_sys::rocblas::rocblas_status;
 
-use super::{INVALID_POINTER, run, size, translate};
+use super::{INVALID_POINTER, size, translate};
 
 /// Elements or columns, each side with its own stride.
 struct Transfer {

@@ -1,19 +1,17 @@
 //! Forward convolution, as a GEMM of the filters with the patches of the image (im2col).
 
-mod descriptor;
 mod forward;
 mod work;
 
+use hip_provider::miopen::{
+    BAD_PARAMETER as BAD, Convolution, TensorDescriptor, UNSUPPORTED, convolution, tensor,
+};
 use hipvit_sys::miopen::{
-    miopenConvFwdAlgorithm_t as Algorithm, miopenConvolutionDescriptor_t, miopenConvolutionFindMode_t,
-    miopenConvolutionMode_t as Mode, miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t,
+    miopenConvFwdAlgorithm_t as Algorithm, miopenConvolutionDescriptor_t, miopenDataType_t, miopenStatus_t,
+    miopenTensorDescriptor_t,
 };
 
-use super::tensor::{Tensor, tensor};
-use super::{BAD, UNSUPPORTED, put_value};
-use crate::compute::Objects;
-
-static CONVOLUTIONS: Objects<Convolution> = Objects::new();
+use super::tensor::DeviceMemory as _;
 
 /// The algorithms: with the patches in the workspace, and without a workspace. MIOpen's other three are not supported.
 const ALGORITHMS: [Algorithm; 2] = [
@@ -21,78 +19,16 @@ const ALGORITHMS: [Algorithm; 2] = [
     Algorithm::miopenConvolutionFwdAlgoDirect,
 ];
 
-/// The object behind a `miopenConvolutionDescriptor_t`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Convolution {
-    mode: Mode,
-    padding: Vec<usize>,
-    stride: Vec<usize>,
-    dilation: Vec<usize>,
-    groups: usize,
-    find_mode: miopenConvolutionFindMode_t,
-    /// FP16_ALT_IMPL, DETERMINISTIC and FP8_ROUNDING_MODE; they have no effect.
-    attributes: [i32; 3],
-}
-
 /// The key of a convolution that was found: its problem and algorithm.
 pub(super) type Found = (Problem, Algorithm);
 
 /// A validated convolution: its tensors and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Problem {
-    x: Tensor,
-    w: Tensor,
+    x: TensorDescriptor,
+    w: TensorDescriptor,
     convolution: Convolution,
-    y: Tensor,
-}
-
-impl Convolution {
-    fn new(
-        mode: Mode,
-        padding: Vec<usize>,
-        stride: Vec<usize>,
-        dilation: Vec<usize>,
-    ) -> Result<Self, miopenStatus_t> {
-        match mode {
-            Mode::miopenConvolution | Mode::miopenGroupConv | Mode::miopenDepthwise => {}
-            Mode::miopenTranspose => return Err(UNSUPPORTED),
-            _ => return Err(BAD),
-        }
-        if padding.is_empty() || stride.contains(&0) || dilation.contains(&0) {
-            return Err(BAD);
-        }
-        let find_mode = miopenConvolutionFindMode_t::miopenConvolutionFindModeDefault;
-        Ok(Self {
-            mode,
-            padding,
-            stride,
-            dilation,
-            groups: 1,
-            find_mode,
-            attributes: [-1, 0, 0],
-        })
-    }
-
-    /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in the spatial dimensions.
-    fn output(&self, x: &Tensor, w: &Tensor) -> Result<Vec<usize>, miopenStatus_t> {
-        let ([batch, channels, image @ ..], [features, of_group, filter @ ..]) =
-            (&x.lengths[..], &w.lengths[..])
-        else {
-            return Err(BAD);
-        };
-        if [image.len(), filter.len()] != [self.padding.len(); 2]
-            || *channels != of_group * self.groups
-            || !features.is_multiple_of(self.groups)
-        {
-            return Err(BAD);
-        }
-        let mut lengths = vec![*batch, *features];
-        for (axis, (image, filter)) in image.iter().zip(filter).enumerate() {
-            let extent = (image + 2 * self.padding[axis]).checked_sub(self.dilation[axis] * (filter - 1) + 1);
-            lengths.push(extent.ok_or(BAD)? / self.stride[axis] + 1);
-        }
-        Ok(lengths)
-    }
+    y: TensorDescriptor,
 }
 
 impl Problem {
@@ -102,7 +38,7 @@ impl Problem {
         of: miopenConvolutionDescriptor_t,
         y: miopenTensorDescriptor_t,
     ) -> Result<Self, miopenStatus_t> {
-        let convolution = CONVOLUTIONS.get(of).ok_or(BAD)?;
+        let convolution = convolution(of)?;
         let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
         if convolution.output(&x, &w)? != y.lengths {
             return Err(BAD);
@@ -199,21 +135,4 @@ impl Iterator for Places<'_> {
         }
         Some(place)
     }
-}
-
-fn convolution(of: miopenConvolutionDescriptor_t) -> Result<Convolution, miopenStatus_t> {
-    CONVOLUTIONS.get(of).ok_or(BAD)
-}
-
-/// Writes numbers to a C array.
-///
-/// # Safety
-/// `to` is null or an array of at least as many elements as `values`.
-unsafe fn put_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus_t> {
-    for (index, value) in values.iter().enumerate() {
-        let value = i32::try_from(*value).map_err(|_| BAD)?;
-        // SAFETY: as the caller says; null stays null.
-        unsafe { put_value(if to.is_null() { to } else { to.add(index) }, value) }?;
-    }
-    Ok(())
 }

@@ -1,5 +1,4 @@
-//! Handles: numbers that identify objects. No number is used twice, so that a stale handle is an error and never another
-//! object; handles are not dereferenced.
+//! Handles: numbers that identify objects and are never dereferenced.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -9,15 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hipvit_sys::hip::hipError_t;
 
-/// Greater than the special handles, such as those of streams.
+/// The next handle's number. It is greater than the special handles, such as those of streams.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
-/// The live objects of one type.
+/// The live objects of one type, each under a handle.
+///
+/// No handle is used twice, so a stale handle is an error and never another object.
 #[derive(Debug)]
-pub(crate) struct Handles<T: ?Sized>(Mutex<BTreeMap<usize, Arc<T>>>);
+pub struct Handles<T: ?Sized>(Mutex<BTreeMap<usize, Arc<T>>>);
+
+impl<T: ?Sized> Default for Handles<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl<T: ?Sized> Handles<T> {
-    pub(crate) const fn new() -> Self {
+    /// An empty table.
+    pub const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
@@ -25,26 +33,32 @@ impl<T: ?Sized> Handles<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new handle for the object.
-    pub(crate) fn insert<H>(&self, object: Arc<T>) -> *mut H {
+    /// Returns a new handle for the object.
+    pub fn insert<H>(&self, object: Arc<T>) -> *mut H {
         let number = NEXT.fetch_add(0x10, Ordering::Relaxed);
         self.map().insert(number, object);
         ptr::without_provenance_mut::<c_void>(number).cast()
     }
 
-    /// The object; `hipErrorInvalidHandle` if there is none, or no longer.
-    pub(crate) fn get<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
+    /// Returns the object of a handle.
+    ///
+    /// # Errors
+    /// `hipErrorInvalidHandle` if no live object has this handle.
+    pub fn get<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
         let found = self.map().get(&handle.addr()).cloned();
         found.ok_or(hipError_t::hipErrorInvalidHandle)
     }
 
-    /// All objects.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+    /// Returns all objects.
+    pub fn all(&self) -> Vec<Arc<T>> {
         self.map().values().cloned().collect()
     }
 
-    /// Removes the handle.
-    pub(crate) fn remove<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
+    /// Removes a handle and returns its object.
+    ///
+    /// # Errors
+    /// `hipErrorInvalidHandle` if no live object has this handle.
+    pub fn remove<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
         let found = self.map().remove(&handle.addr());
         found.ok_or(hipError_t::hipErrorInvalidHandle)
     }
