@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::dlpack;
+use crate::dtype::long_name;
 use crate::error::convert;
-use crate::model::long_name;
 
 /// What a model computes for a number of images, in their order, on the model's GPU and in its dtype.
 #[derive(Debug)]

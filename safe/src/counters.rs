@@ -5,31 +5,28 @@
 //! time, so launches do not disturb each other's counts.
 
 mod callbacks;
+mod tool;
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ptr;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use hipvit_sys::Table;
 use hipvit_sys::rocprofiler::{
     rocprofiler_agent_id_t, rocprofiler_context_id_t, rocprofiler_counter_config_id_t,
     rocprofiler_counter_id_t, rocprofiler_counter_info_v0_t, rocprofiler_counter_info_version_id_t,
     rocprofiler_status_t,
 };
-use hipvit_sys::{Rocprofiler, Table};
 use parking_lot::{Condvar, Mutex};
 
 use self::callbacks::{collect, configure};
+use self::tool::{Pass, State, TOOL, Tool, check, failed, text};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
-use crate::status;
 
-const LIBRARY: &str = "rocprofiler-sdk";
-
-/// How long counts may take after the work has been waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for counts to arrive after the work has ended.
+const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a counter that an agent does not have makes of a configuration with it, beside exceeding the hardware's limit.
 const UNSUPPORTED: [rocprofiler_status_t; 5] = [
@@ -39,43 +36,6 @@ const UNSUPPORTED: [rocprofiler_status_t; 5] = [
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_GENERATION_FAILED,
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_NOT_FOUND,
 ];
-
-/// This process's part in rocprofiler-sdk, which accepts one. It stays, as the library's threads may call back until the end.
-static TOOL: OnceLock<Tool> = OnceLock::new();
-
-struct Tool {
-    sdk: Rocprofiler,
-    state: Mutex<State>,
-    recorded: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// What came of setting up; `None`: the library has not asked for it.
-    context: Option<Result<rocprofiler_context_id_t>>,
-    /// The kernels' names by their number.
-    names: BTreeMap<u64, String>,
-    passes: u64,
-    pass: Option<Pass>,
-}
-
-/// A run of the work.
-#[derive(Default)]
-struct Pass {
-    /// From 1, so that it is never that of a launch which was not to be counted.
-    number: u64,
-    /// What to count on which agent.
-    config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
-    launches: Vec<Launch>,
-    /// The counts of each launch, by the launch's and the counter's number.
-    records: BTreeMap<u64, BTreeMap<u64, f64>>,
-}
-
-struct Launch {
-    number: u64,
-    agent: u64,
-    kernel: u64,
-}
 
 /// Counters that are counted in one pass.
 struct Group {
@@ -244,7 +204,7 @@ impl HardwareCounters {
         });
         drop(state);
         let done = work();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + COUNTS_TIMEOUT;
         let mut state = self.tool.state.lock();
         let missing = |state: &State| {
             let pass = state.pass.as_ref().filter(|pass| pass.config.is_some());
@@ -261,7 +221,7 @@ impl HardwareCounters {
         done?;
         if missing > 0 {
             let launches = pass.launches.len();
-            let waited = PATIENCE.as_secs();
+            let waited = COUNTS_TIMEOUT.as_secs();
             return Err(failed(format!(
                 "the counts of {missing} of {launches} launches did not come within {waited} s"
             ))
@@ -391,50 +351,4 @@ impl fmt::Debug for HardwareCounters {
             .field("path", &self.tool.sdk.path())
             .finish()
     }
-}
-
-impl Pass {
-    /// The one that all launches were on.
-    fn agent(&self) -> Result<rocprofiler_agent_id_t> {
-        let Some(first) = self.launches.first() else {
-            return Err(failed(
-                "saw no launch of a kernel: the HIP runtime was initialised before, or does not know of profilers",
-            ));
-        };
-        if self.launches.iter().any(|launch| launch.agent != first.agent) {
-            return Err(failed(
-                "saw launches on several GPUs; counters are counted on one",
-            ));
-        }
-        Ok(rocprofiler_agent_id_t { handle: first.agent })
-    }
-}
-
-impl State {
-    /// The kernel's name, or its number if the library has not told it.
-    fn name(&self, kernel: u64) -> String {
-        let known = self.names.get(&kernel).cloned();
-        known.unwrap_or_else(|| format!("kernel {kernel}"))
-    }
-}
-
-fn failed(reason: impl fmt::Display) -> Error {
-    Error::Provider {
-        reason: format!("{LIBRARY} {reason}"),
-        tried: String::new(),
-    }
-}
-
-fn check(call: &'static str, returned: Result<rocprofiler_status_t, hipvit_sys::Error>) -> Result<()> {
-    status::check(LIBRARY, call, returned)
-}
-
-/// A C string's text; `None` of null.
-///
-/// # Safety
-/// The pointer is null or a C string's.
-unsafe fn text(chars: *const c_char) -> Option<String> {
-    // SAFETY: a C string's, says the caller.
-    let text = (!chars.is_null()).then(|| unsafe { CStr::from_ptr(chars) })?;
-    Some(text.to_string_lossy().into_owned())
 }

@@ -171,6 +171,7 @@ mod event;
 mod graph;
 mod host;
 mod kernel;
+mod libraries;
 mod markers;
 mod memory;
 mod monitor;

@@ -1,6 +1,7 @@
 //! From a library's status to an [`Error`] that says what to do.
 
 use hipvit_sys::Status;
+use hipvit_sys::hip::hipError_t;
 
 use crate::error::Error;
 
@@ -81,4 +82,9 @@ fn advice(status: &str) -> &'static str {
         "ROCPROFILER_STATUS_ERROR_INCOMPATIBLE_KERNEL" => "update the GPU's driver",
         _ => "",
     }
+}
+
+/// Whether the runtime has no such kind of memory, as providers for CUDA, where none is needed.
+pub(crate) fn is_not_offered(error: &Error) -> bool {
+    is(error, hipError_t::hipErrorNotSupported)
 }

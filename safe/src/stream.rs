@@ -1,15 +1,18 @@
 //! A queue of device work, and the order that buffers rely on.
 
+mod failure;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
+pub(crate) use self::failure::{CommunicatorFailure, StreamFailure};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::{Event, Purpose};
@@ -33,42 +36,6 @@ struct Inner {
     /// The memory that the graph under capture uses.
     captured: Mutex<Vec<Arc<dyn Resource>>>,
     failure: StreamFailure,
-}
-
-/// Why what a stream wrote is undefined: a communicator of it was aborted. Set once; every wait returns it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
-
-/// The fields of [`Error::Communicator`].
-#[derive(Clone, Debug)]
-pub(crate) struct CommunicatorFailure {
-    pub(crate) device: String,
-    pub(crate) rank: usize,
-    pub(crate) ranks: usize,
-    pub(crate) reason: String,
-}
-
-impl CommunicatorFailure {
-    pub(crate) fn error(&self) -> Error {
-        let Self {
-            device,
-            rank,
-            ranks,
-            reason,
-        } = self.clone();
-        Error::Communicator {
-            device,
-            rank,
-            ranks,
-            reason,
-        }
-    }
-}
-
-impl StreamFailure {
-    pub(crate) fn check(&self) -> Result<()> {
-        self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
-    }
 }
 
 /// What submitted work uses: a graph keeps it, and it knows when it was used last.
@@ -323,7 +290,7 @@ impl Stream {
 
     /// Makes every wait return this error: what the stream writes from now on is undefined.
     pub(crate) fn fail(&self, failure: CommunicatorFailure) {
-        let _ = self.inner.failure.0.set(failure);
+        let _ = self.inner.failure.set(failure);
     }
 
     fn event(&self, purpose: Purpose) -> Result<Event> {

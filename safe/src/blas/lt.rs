@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use hipvit_sys::Hipblaslt;
 use hipvit_sys::hipblaslt::{
-    hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDescAttributes_t as Attribute,
-    hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
-    hipblasStatus_t,
+    hipblasLtHandle_t, hipblasLtMatmulDescAttributes_t as Attribute, hipblasLtMatmulHeuristicResult_t,
+    hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t, hipblasStatus_t,
 };
 
 use self::matmul::AMAX;
 pub use self::matmul::Matmul;
-use super::{Gemm, WORKSPACE};
+use super::{Epilogue, Gemm, WORKSPACE};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
-use crate::status::{call, missing};
+use crate::status::call;
 use crate::stream::{Handle, Stream};
 
 /// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
@@ -38,38 +38,6 @@ pub struct BlasLt {
 
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
-
-/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type, or
-/// [`Gemm::wide`] where A and B are E4M3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Epilogue {
-    /// Nothing.
-    None,
-    /// The bias is added.
-    Bias,
-    /// GELU, in the tanh form.
-    Gelu,
-    /// The bias is added, then GELU in the tanh form.
-    BiasGelu,
-    /// The bias is added, then ReLU.
-    BiasRelu,
-}
-
-impl Epilogue {
-    pub(super) fn has_bias(self) -> bool {
-        matches!(self, Self::Bias | Self::BiasGelu | Self::BiasRelu)
-    }
-
-    fn raw(self) -> hipblasLtEpilogue_t {
-        match self {
-            Self::None => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DEFAULT,
-            Self::Bias => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BIAS,
-            Self::Gelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU,
-            Self::BiasGelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS,
-            Self::BiasRelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_RELU_BIAS,
-        }
-    }
-}
 
 /// What a [`Matmul`] works on.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +87,7 @@ impl BlasLt {
     /// As [`new`](Self::new).
     pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let workspace = stream.allocate(bytes)?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
@@ -128,7 +96,7 @@ impl BlasLt {
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
-            let table = self::table(device)?;
+            let table = libraries::hipblaslt(device)?;
             // SAFETY: destroyed once, when nothing uses it any more.
             unsafe { call!(device, table.hipblasLtDestroy(raw)) }
         })?;
@@ -153,7 +121,7 @@ impl BlasLt {
     /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
     pub fn version(&self) -> Result<i32> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let mut version = 0;
         // SAFETY: the handle lives; the call writes one integer.
         unsafe { call!(device, table.hipblasLtGetVersion(self.raw, &mut version)) }?;
@@ -167,7 +135,7 @@ impl BlasLt {
     /// [`Error::Device`] if the library has no algorithm for it.
     pub fn matmul(&self, gemm: Gemm, epilogue: Epilogue) -> Result<Matmul> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         device.enter()?;
         if gemm.output == DType::I32 {
             return Err(Error::argument("gemm", "sums of bytes are rocBLAS's here"));
@@ -302,7 +270,7 @@ impl BlasLt {
                 ));
             }
         }
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let [first, second, added, result] = matmul.layouts;
         let chosen = &matmul.algorithms[matmul.selected];
         let (raw, gemm) = (self.raw, &matmul.gemm);
@@ -352,14 +320,6 @@ impl Drop for Preference<'_> {
             device.park(unsafe { call!(device, table.hipblasLtMatmulPreferenceDestroy(raw)) });
         }
     }
-}
-
-fn table(device: &Device) -> Result<&Hipblaslt> {
-    device
-        .runtime()
-        .provider()
-        .hipblaslt()
-        .map_err(|error| missing(&error))
 }
 
 impl fmt::Debug for BlasLt {

@@ -9,16 +9,16 @@
 //! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that has
 //! connected to another port than the one that rank 0 listens at, or to another address: a process in between relays the exchange.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 
 use super::connection::{receive_before, send};
+use super::key::Key;
 use super::world::World;
 
 /// Maximum length of a message of a peer that is not known yet.
@@ -30,32 +30,6 @@ const LEAF: &[u8] = b"hip-safe rendezvous 2, other rank";
 const CONFIRMATION: &[u8] = b"hip-safe rendezvous 2, confirmation";
 
 type Number = [u8; 32];
-
-/// Key of a run's authentication codes, with zeros up to a block of the hash as HMAC takes it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Key([u8; 64]);
-
-impl Key {
-    /// Derives the key from the user's secret and the launcher's name of the run, each of which may be empty.
-    pub(super) fn new(secret: &str, run: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"hip-safe rendezvous key 1");
-        for part in [secret, run] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let mut key = [0; 64];
-        key[..32].copy_from_slice(&hash.finalize());
-        Self(key)
-    }
-}
-
-/// Does not print the key, so that no error or log has it.
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
-    }
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Challenge(Number);

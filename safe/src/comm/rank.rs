@@ -11,10 +11,10 @@ use hipvit_sys::Rccl;
 use hipvit_sys::rccl::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::table;
-use super::watchdog::Progress;
+use super::progress::Progress;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::{call, check};
 use crate::stream::{CommunicatorFailure, Resource, Stream};
 
@@ -48,7 +48,7 @@ unsafe impl Send for Raw {}
 
 /// A rank, once all others have come.
 pub(super) fn initialise(device: &Device, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<ncclComm_t> {
-    let table = table(device)?;
+    let table = libraries::rccl(device)?;
     device.select()?;
     let mut raw = ptr::null_mut();
     // SAFETY: the call writes one handle.
@@ -94,7 +94,7 @@ impl Inner {
 
     /// With RCCL's own explanation. To be called while `calls` is held, or the rank's only owner.
     pub(super) fn explained(&self, error: Error) -> Error {
-        match table(self.stream.device()) {
+        match libraries::rccl(self.stream.device()) {
             // SAFETY: the handle lives while it is not aborted, which takes `calls`.
             Ok(table) if !self.aborted.load(Ordering::Acquire) => unsafe {
                 with_last_error(table, self.raw, error)
@@ -135,7 +135,7 @@ impl Inner {
             return None;
         }
         let device = self.stream.device();
-        let table = table(device).ok()?;
+        let table = libraries::rccl(device).ok()?;
         let mut state = ncclResult_t::ncclSuccess;
         // SAFETY: the handle lives; the call writes one status.
         unsafe { call!(device, table.ncclCommGetAsyncError(self.raw, &mut state)) }.ok()?;
@@ -152,7 +152,7 @@ impl Inner {
 
     pub(super) fn abort(&self) -> Result<()> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         device.select()?;
         let _alone = self.calls.write();
         if self.aborted.swap(true, Ordering::AcqRel) {
@@ -213,7 +213,7 @@ impl Drop for Inner {
             return;
         }
         let device = self.stream.device();
-        let result = table(device).and_then(|table| {
+        let result = libraries::rccl(device).and_then(|table| {
             device.select()?;
             // SAFETY: the handles live; the rank ends once, here. A thread that panics may have left out a collective that
             // other ranks wait for, and would wait for them.

@@ -5,7 +5,7 @@
 //! those errors, and measures by an event on the rank's stream whether what was submitted ends in time. A rank that fails either
 //! way is aborted, and its stream returns the reason from every wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,37 +14,12 @@ use parking_lot::Mutex;
 
 use super::rank::Inner;
 use crate::error::{Error, Result};
-use crate::event::Event;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
 
 /// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
-
-/// What is known of a rank's work.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// Submissions that had collectives in them.
-    submitted: AtomicU64,
-    looked: Mutex<Looked>,
-}
-
-/// What the watchdog knows.
-#[derive(Debug, Default)]
-struct Looked {
-    /// The submissions before the last event.
-    covered: u64,
-    /// An event that was not reached when it was last asked for, and when it was recorded.
-    waiting: Option<(Event, Instant)>,
-}
-
-impl Progress {
-    /// Notes a submission.
-    pub(super) fn submit(&self) {
-        self.submitted.fetch_add(1, Ordering::AcqRel);
-    }
-}
 
 static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 

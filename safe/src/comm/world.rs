@@ -3,7 +3,7 @@
 use std::env;
 use std::net::IpAddr;
 
-use super::handshake::Key;
+use super::key::Key;
 use crate::error::{Error, Result};
 
 /// Which process of a run this one is: its rank, the number of processes, its number on this host, and where rank 0 is.

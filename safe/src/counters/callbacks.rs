@@ -15,7 +15,7 @@ use hipvit_sys::rocprofiler::{
 };
 use hipvit_sys::{Rocprofiler, Status};
 
-use super::{Launch, TOOL, check, text};
+use super::tool::{Launch, TOOL, check, text};
 use crate::error::Result;
 
 pub(super) unsafe extern "C" fn configure(

@@ -5,24 +5,8 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::{fs, io, ptr};
 
-use super::Device;
 use super::properties::PciAddress;
 use crate::error::{Error, Result};
-
-impl Device {
-    /// Binds the calling thread to the CPUs of the NUMA node that the GPU is attached to, and makes that node the one that
-    /// the thread's memory is preferably taken from. Threads that it starts from now on inherit both. Returns the node.
-    ///
-    /// Copies between host and device and the submission of work are fastest there. `None`, without any effect, where the
-    /// host has one node, the system does not tell the GPU's node, or the process may use none of its CPUs.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the system refuses.
-    pub fn bind_thread(&self) -> Result<Option<u32>> {
-        self.numa_node().map_or(Ok(None), NumaNode::bind_thread)
-    }
-}
 
 /// The NUMA node of a GPU, on a host with several: [`Device::numa_node`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,12 @@ use hipvit_sys::miopen::{
     miopenTensorArgument_t, miopenTensorArgumentId_t,
 };
 
+use super::Dnn;
 use super::descriptor::{Tensor, packed};
-use super::{Dnn, table};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
@@ -128,7 +129,7 @@ impl Dnn {
     pub fn find_attention(&mut self, shape: MultiHeadAttention) -> Result<Attention> {
         let stream = self.stream().clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         device.enter()?;
         let problem = Problem::new(device, &shape)?;
         let (mut solution, mut count, mut bytes) = (ptr::null_mut(), 0, 0);
@@ -191,7 +192,7 @@ impl Dnn {
         out.expect("out", bytes, true)?;
         let stream = self.stream().clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let solution = attention.solution;
         let rows = attention.shape.rows().iter().product::<usize>() * size_of::<f32>();
         let extras = attention.extras.writing();
@@ -249,7 +250,7 @@ struct Problem {
 
 impl Problem {
     fn new(device: &Device, shape: &MultiHeadAttention) -> Result<Self> {
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let mut attention: miopenMhaDescriptor_t = ptr::null_mut();
         let mut problem = Self {
             device: device.clone(),
@@ -284,7 +285,7 @@ impl Problem {
     }
 
     fn describe(&self, id: miopenTensorArgumentId_t, tensor: &Tensor) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::miopen(&self.device)?;
         // SAFETY: both live; the problem copies the description.
         unsafe {
             call!(
@@ -298,7 +299,7 @@ impl Problem {
 impl Drop for Problem {
     fn drop(&mut self) {
         if !self.raw.is_null()
-            && let Ok(table) = table(&self.device)
+            && let Ok(table) = libraries::miopen(&self.device)
         {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroyProblem(self.raw)) };
@@ -309,7 +310,7 @@ impl Drop for Problem {
 
 impl Drop for Attention {
     fn drop(&mut self) {
-        if let Ok(table) = table(&self.device) {
+        if let Ok(table) = libraries::miopen(&self.device) {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroySolution(self.solution)) };
             self.device.park(result);

@@ -8,11 +8,12 @@ use hipvit_sys::miopen::{
     miopenConvAlgoPerf_t, miopenConvFwdAlgorithm_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t,
 };
 
-use super::descriptor::{Tensor, data_type, packed};
-use super::{Dnn, int, table};
+use super::Dnn;
+use super::descriptor::{Tensor, data_type, int, packed};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
@@ -93,7 +94,7 @@ impl Dnn {
     ) -> Result<Convolution> {
         let stream = self.stream.clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         device.enter()?;
         let [image, weight, result] = shape.shapes();
         let mut convolution = Convolution {
@@ -197,7 +198,7 @@ impl Dnn {
     ) -> Result<()> {
         convolution.check(&x, &filter, &y)?;
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);
         let (raw, algorithm) = (convolution.raw, convolution.algorithm);
         let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
@@ -241,7 +242,7 @@ impl Convolution {
 
     /// MIOpen computes nothing, and says so nowhere, if the descriptions contradict each other.
     fn check_result(&self) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::miopen(&self.device)?;
         let mut found = [0; 4];
         let [n, c, h, w] = &mut found;
         let [image, filter, _] = self.tensors.each_ref().map(Tensor::raw);
@@ -266,7 +267,7 @@ impl Convolution {
 impl Drop for Convolution {
     fn drop(&mut self) {
         if !self.raw.is_null()
-            && let Ok(table) = table(&self.device)
+            && let Ok(table) = libraries::miopen(&self.device)
         {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroyConvolutionDescriptor(self.raw)) };

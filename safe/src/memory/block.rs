@@ -15,8 +15,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::cache::{self, PoolStats};
-use crate::memory::symmetric::is_not_offered;
-use crate::status::{call, is};
+use crate::status::{call, is, is_not_offered};
 use crate::stream::{Resource, Stream};
 
 impl Device {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hipvit_sys::hip::hipError_t;
-
 use crate::error::{Error, Result};
 use crate::memory::block::Block;
 use crate::memory::operand::Operand;
-use crate::status::{call, is};
+use crate::status::call;
 use crate::stream::Stream;
 
 /// As much memory on each of several GPUs, which the kernels of all of them read and write, for kernels that give each other data
@@ -130,9 +128,4 @@ impl SymmetricMemory {
         let reason = || Error::argument("rank", format!("{rank} of {}", self.parts.len()));
         self.parts.get(rank).ok_or_else(reason)
     }
-}
-
-/// Whether the runtime has no such kind of memory, as providers for CUDA, where none is needed.
-pub(crate) fn is_not_offered(error: &Error) -> bool {
-    is(error, hipError_t::hipErrorNotSupported)
 }

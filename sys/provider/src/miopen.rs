@@ -4,6 +4,7 @@
 
 mod activation;
 mod convolution;
+mod status;
 mod tensor;
 
 pub use activation::{Activation, activation, create_activation, destroy_activation, set_activation};
@@ -11,39 +12,10 @@ pub use convolution::{
     Convolution, change_convolution, convolution, create_convolution, destroy_convolution, read_axes,
     set_convolution,
 };
-use hipvit_sys::miopen::miopenStatus_t;
+pub use status::{BAD_PARAMETER, UNSUPPORTED, put, put_all, run};
 pub use tensor::{
     TensorDescriptor, create_tensor, destroy_tensor, element_size, read_numbers, set_tensor, tensor,
 };
-
-/// MIOpen's status for an invalid argument.
-pub const BAD_PARAMETER: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
-
-/// MIOpen's status for an operation that is not supported.
-pub const UNSUPPORTED: miopenStatus_t = miopenStatus_t::miopenStatusUnsupportedOp;
-
-crate::export::status! {
-    miopenStatus_t, success: miopenStatusSuccess, panic: miopenStatusInternalError, null: miopenStatusBadParm
-}
-
-/// Writes numbers to a C array.
-///
-/// # Errors
-/// `miopenStatusBadParm` if the array is null, or a number does not fit into an `int`.
-///
-/// # Safety
-/// `to` is null or an array of at least as many elements as `values`.
-pub unsafe fn put_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus_t> {
-    if to.is_null() {
-        return Err(BAD_PARAMETER);
-    }
-    for (index, value) in values.iter().enumerate() {
-        let value = i32::try_from(*value).map_err(|_| BAD_PARAMETER)?;
-        // SAFETY: the caller's array has as many elements as there are values.
-        unsafe { to.add(index).write(value) };
-    }
-    Ok(())
-}
 
 /// Exports MIOpen's functions that all providers implement alike: the names of statuses, and the functions of tensor, convolution and
 /// activation descriptors. Exports the functions that no provider offers, too: fusion plans, reductions, and most of find 2.0.

@@ -11,11 +11,11 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t,
 };
 
-use super::{Epilogue, table};
-use crate::blas::{Gemm, Matrix, Scaling, int};
+use crate::blas::{Epilogue, Gemm, Matrix, Scaling, int};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::call;
 
 /// Of factors before there are any: the library reads them when it runs. As aligned as cuBLASLt wants them.
@@ -167,7 +167,7 @@ impl Matmul {
     }
 
     pub(super) fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::hipblaslt(&self.device)?;
         // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
         unsafe {
             call!(
@@ -185,7 +185,9 @@ impl Matmul {
 
 impl Drop for Matmul {
     fn drop(&mut self) {
-        let Ok(table) = table(&self.device) else { return };
+        let Ok(table) = libraries::hipblaslt(&self.device) else {
+            return;
+        };
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.hipblasLtMatrixLayoutDestroy(layout)) };

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
 use hip_provider::hip::{MemoryKind, copy_target_and_source};
-use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
+use hipvit_sys::hip::{hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
 
 use super::pointer::address;
 use super::{cu, hip};

@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext};
 use hipvit_sys::hip::{
-    self, dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
+    dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 

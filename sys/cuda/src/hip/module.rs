@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use hipvit_sys::hip::{
-    self, hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
+    hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
     hipJitOption, hipModule_t, hipStream_t,
 };
 

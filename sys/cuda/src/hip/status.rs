@@ -38,7 +38,23 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
     }
 }
 
+/// Calls a function of the driver: `Ok(())`, or HIP's status for the driver's.
+macro_rules! cu {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::hip::check($crate::library::call!(CUDA, driver, $function($($argument),*)))
+    };
+}
+pub(crate) use cu;
+
 hip_provider::shared_hip!();
+
+/// Exports HIP functions that need no context.
+macro_rules! hip_without_context {
+    ($($functions:tt)*) => {
+        hip_provider::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::status::run; $($functions)* }
+    };
+}
+pub(super) use hip_without_context;
 
 /// The driver's description if it knows the status, else the name.
 #[unsafe(no_mangle)]

@@ -15,10 +15,48 @@ use hipvit_sys::hipblaslt::{
     hipblasStatus_t,
 };
 
-use super::{check, datatype, value};
+use super::status::check;
 use crate::library::call;
 
 const NOT_SUPPORTED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
+
+/// An element type's value: CUDA's and HIP's are the same, except AMD's own types, which are above them.
+pub(super) fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
+    if datatype.0 < 1000 {
+        Ok(datatype.0)
+    } else {
+        Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
+    }
+}
+
+/// Reads a `T` from the `size` bytes at `at`.
+pub(super) unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasStatus_t> {
+    if at.is_null() || size < size_of::<T>() {
+        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+    }
+    // SAFETY: there are enough bytes; the caller says of which type.
+    Ok(unsafe { at.cast::<T>().read_unaligned() })
+}
+
+/// Writes 4 bytes to `to`, which has `size`, and their number to `written`.
+pub(super) unsafe fn set_value(
+    to: *mut c_void,
+    size: usize,
+    written: *mut usize,
+    value: u32,
+) -> Result<(), hipblasStatus_t> {
+    if to.is_null() || size < size_of::<u32>() {
+        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+    }
+    // SAFETY: there are 4 bytes; `written` is null or may be written.
+    unsafe {
+        to.cast::<u32>().write_unaligned(value);
+        if !written.is_null() {
+            written.write(size_of::<u32>());
+        }
+    }
+    Ok(())
+}
 
 pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> {
     let compute = match of {

@@ -178,13 +178,13 @@ hip! {
         node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize,
         event: hipEvent_t,
     ) {
-        add(node, graph, dependencies, count, Task::Record(event::find(event)?))
+        add(node, graph, dependencies, count, Task::Record(event::find(event)?.recording.clone()))
     }
 
     fn hipGraphAddEventWaitNode(
         node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize,
         event: hipEvent_t,
     ) {
-        add(node, graph, dependencies, count, Task::Wait(event::find(event)?))
+        add(node, graph, dependencies, count, Task::Wait(event::find(event)?.recording.clone()))
     }
 }

@@ -8,8 +8,9 @@ use gcnrun::Checks;
 use hipvit_sys::hip::{hipError_t, hipFunction_t};
 
 use super::machine::machine;
-use super::module::{Function, find_function};
+use super::module::{Function, Module, find_function};
 use super::queue;
+use super::records::RecordedLaunch;
 use crate::faults::{Failure, report};
 use crate::parts::THREADS_PER_BLOCK;
 
@@ -93,11 +94,18 @@ impl Launch {
                 ..defaults
             },
         };
+        let Module { program, device, .. } = &*self.function.module;
+        let recorded = RecordedLaunch {
+            call: &launch,
+            program,
+            info: &self.function.info,
+            device: device.ordinal,
+            part: device.part,
+        };
         match (&machine.profiler, &machine.follower) {
-            (Some(profiler), _) => profiler.run(self, &machine.memory, &launch)?,
-            (None, Some(follower)) => follower.run(self, &machine.memory, &launch)?,
+            (Some(profiler), _) => profiler.run(&recorded, &machine.memory)?,
+            (None, Some(follower)) => follower.run(&recorded, &machine.memory)?,
             (None, None) => {
-                let program = &self.function.module.program;
                 if program.may_wait() {
                     program.launch_waiting(&launch, &queue::pause)?
                 } else {

@@ -9,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use gcnrun::{Memory, Profile};
 use serde::Serialize;
 
-use super::launch::Launch;
-use super::occupancy::blocks_per_multiprocessor;
-use super::records;
+use super::records::{self, RecordedLaunch};
+use super::residency::blocks_per_multiprocessor;
 use crate::faults::Failure;
 use crate::settings::Settings;
 
@@ -89,24 +88,19 @@ impl Profiler {
     }
 
     /// Runs a launch, or a sample of its blocks, and writes a line.
-    pub(super) fn run(
-        &self,
-        launch: &Launch,
-        memory: &Memory,
-        gcnrun: &gcnrun::Launch<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) fn run(&self, launch: &RecordedLaunch<'_>, memory: &Memory) -> Result<(), Failure> {
+        let RecordedLaunch { call, info, part, .. } = *launch;
         // Launches run one at a time, so the lock is not contended.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = launch.function.module.device;
         let number = state.launches;
         state.launches += 1;
         let key = Key {
-            device: device.ordinal,
-            kernel: launch.name().to_owned(),
-            grid: launch.grid,
-            block: launch.block,
-            lds: launch.lds,
-            arguments: without_addresses(memory, gcnrun.arguments),
+            device: launch.device,
+            kernel: call.kernel.to_owned(),
+            grid: call.grid,
+            block: call.block,
+            lds: call.dynamic_lds,
+            arguments: without_addresses(memory, call.arguments),
         };
         let same_as = match self.sample {
             Some(_) => state.first.get(&key).copied(),
@@ -115,30 +109,30 @@ impl Profiler {
         let profile = match same_as {
             Some(_) => None,
             None => {
-                let program = &launch.function.module.program;
-                Some(program.profile(gcnrun, self.sample.unwrap_or(u64::MAX))?)
+                let blocks = self.sample.unwrap_or(u64::MAX);
+                Some(launch.program.profile(call, blocks)?)
             }
         };
-        let info = &launch.function.info;
         let record = Record {
             launch: number,
-            device: device.ordinal,
-            arch: device.part.arch,
-            kernel: launch.name(),
-            grid: launch.grid,
-            block: launch.block,
-            wave: device.part.wave,
+            device: launch.device,
+            arch: part.arch,
+            kernel: call.kernel,
+            grid: call.grid,
+            block: call.block,
+            wave: part.wave,
             vgprs: info.vgprs,
             agprs: info.agprs,
             sgprs: info.sgprs,
             spilled_vgprs: info.spilled_vgprs,
             spilled_sgprs: info.spilled_sgprs,
-            lds: info.lds + launch.lds,
+            lds: info.lds + call.dynamic_lds,
             scratch: info.scratch,
             resident_blocks: blocks_per_multiprocessor(
-                &launch.function,
-                launch.block.iter().product(),
-                launch.lds,
+                part,
+                info,
+                call.block.iter().product(),
+                call.dynamic_lds,
             ),
             same_as,
             profile,

@@ -11,7 +11,7 @@ use hip_provider::Handles;
 use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
 
-use super::capture::Capture;
+use super::capture::{Captured, Member};
 use super::capture_mode;
 use super::hip;
 use super::machine::{self, Device, Work, current, machine, memory};
@@ -34,7 +34,7 @@ pub(super) struct Stream {
     cu_mask: Option<Vec<u32>>,
     /// Whether it is the legacy default stream.
     is_null: bool,
-    pub(super) capture: Mutex<Option<Capture>>,
+    pub(super) member: Arc<Member>,
 }
 
 impl Stream {
@@ -56,7 +56,7 @@ impl Stream {
             priority,
             cu_mask,
             is_null: false,
-            capture: Mutex::default(),
+            member: Member::new(device.ordinal, false, blocking),
         })
     }
 
@@ -68,7 +68,7 @@ impl Stream {
             priority: 0,
             cu_mask: None,
             is_null: true,
-            capture: Mutex::default(),
+            member: Member::new(device.ordinal, true, true),
         })
     }
 
@@ -76,15 +76,20 @@ impl Stream {
         self.is_null
     }
 
-    /// Whether it synchronises with the default stream.
-    pub(super) fn is_blocking(&self) -> bool {
-        self.flags & hip::hipStreamNonBlocking == 0
+    /// The stream's part in a capture.
+    pub(super) fn captured(&self) -> Result<Option<Captured>, hipError_t> {
+        self.member.captured()
+    }
+
+    /// For calls that query the stream's work: an error while it is captured.
+    pub(super) fn forbid_capture(&self) -> Result<(), hipError_t> {
+        self.member.forbid_capture()
     }
 
     /// Submits a task: into the capture, if there is one, else to the queue. `None` if it was captured.
     pub(super) fn submit(&self, task: &Task) -> Result<Option<Point>, hipError_t> {
         self.device.alive()?;
-        if self.capture_task(task)? {
+        if self.member.capture_task(task)? {
             return Ok(None);
         }
         if task.is_work() {

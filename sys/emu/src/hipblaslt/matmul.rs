@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::algorithm::Algorithm;
 use super::attributes::{Attributes, SAME_TYPE};
+use super::enumerations::{element, is_transposed};
 use super::epilogue::{Activation, Epilogue};
-use super::{element, is_transposed};
 use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, Vector, gemm, read, write};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;

@@ -7,8 +7,8 @@ use hipvit_sys::hipblaslt::{
 };
 
 use super::attributes::Attributes;
+use super::enumerations::{element, is_transposed};
 use super::matmul::Layout;
-use super::{element, is_transposed};
 use crate::compute::{Element, Factor, Scalar};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;

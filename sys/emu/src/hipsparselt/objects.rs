@@ -5,6 +5,7 @@ use hipvit_sys::hipsparselt::{
     hipsparseLtMatmulDescriptor_t, hipsparseLtMatmulPlan_t, hipsparseStatus_t,
 };
 
+use super::status::{INVALID, NOT_INITIALIZED};
 use crate::compute::Element;
 
 /// What is in a C object of the type `C`.
@@ -21,7 +22,7 @@ pub(super) trait Object: Copy {
     unsafe fn put(self, to: *mut Self::C) -> Result<(), hipsparseStatus_t> {
         const { assert!(size_of::<(u64, Self)>() <= size_of::<Self::C>()) };
         if to.is_null() {
-            return Err(super::INVALID);
+            return Err(INVALID);
         }
         // SAFETY: as the caller says; it is large enough.
         unsafe { to.cast::<(u64, Self)>().write_unaligned((Self::TAG, self)) };
@@ -34,13 +35,13 @@ pub(super) trait Object: Copy {
     /// `from` is null or may be read, and only [`put`](Self::put) writes objects with this tag.
     unsafe fn get(from: *const Self::C) -> Result<Self, hipsparseStatus_t> {
         if from.is_null() {
-            return Err(super::INVALID);
+            return Err(INVALID);
         }
         let from = from.cast::<(u64, Self)>();
         // SAFETY: as the caller says; the tag is a number, which any bytes are.
         let tag = unsafe { (&raw const (*from).0).read_unaligned() };
         if tag != Self::TAG {
-            return Err(super::NOT_INITIALIZED);
+            return Err(NOT_INITIALIZED);
         }
         // SAFETY: `put` wrote it.
         Ok(unsafe { from.read_unaligned() }.1)

@@ -2,7 +2,7 @@
 
 use hipvit_sys::miopen::{miopenActivationDescriptor_t, miopenActivationMode_t, miopenStatus_t};
 
-use super::{BAD_PARAMETER as BAD, put};
+use super::status::{BAD_PARAMETER as BAD, put};
 use crate::Objects;
 
 static ACTIVATIONS: Objects<Activation> = Objects::new();

@@ -5,7 +5,8 @@ use hipvit_sys::miopen::{
     miopenStatus_t,
 };
 
-use super::{BAD_PARAMETER as BAD, TensorDescriptor, UNSUPPORTED, put};
+use super::status::{BAD_PARAMETER as BAD, UNSUPPORTED, put};
+use super::tensor::TensorDescriptor;
 use crate::Objects;
 
 static CONVOLUTIONS: Objects<Convolution> = Objects::new();

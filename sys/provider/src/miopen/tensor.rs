@@ -2,7 +2,7 @@
 
 use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t};
 
-use super::{BAD_PARAMETER as BAD, UNSUPPORTED, put};
+use super::status::{BAD_PARAMETER as BAD, UNSUPPORTED, put};
 use crate::Objects;
 
 static TENSORS: Objects<TensorDescriptor> = Objects::new();

@@ -6,8 +6,19 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::Fresh;
 use super::allocation::{Allocation, Kind, MemoryError};
+
+/// What fresh memory holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Fresh {
+    /// Poison, unwritten.
+    #[default]
+    Poison,
+    /// Zeros that count as written; nothing is tracked.
+    Zeros,
+    /// Zeros that count as written, until they are marked.
+    Clean,
+}
 
 /// Fresh and freed memory.
 pub(crate) const POISON: u32 = 0x7fff_7fff;

@@ -1,6 +1,6 @@
 //! Matrix instructions whose groups of lanes hold consecutive parts of the depth: MFMA and SMFMAC of CDNA, WMMA of gfx12.
 
-use super::{Element, Operand, multiply, multiply_integers, wave_row_known};
+use super::operands::{Element, Operand, multiply, multiply_integers, wave_row_known};
 use crate::code::{Context, Exit, Instruction, Outcome, uninitialised};
 use crate::isa::lanes::scalar;
 use crate::line::Line;

@@ -1,6 +1,6 @@
 //! MFMA of doubles.
 
-use super::wave_row_known;
+use super::operands::wave_row_known;
 use crate::code::{Context, Instruction, Outcome};
 use crate::isa::lanes::scalar;
 use crate::line::Line;

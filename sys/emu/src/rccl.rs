@@ -8,6 +8,7 @@ mod bootstrap;
 mod call;
 mod communicator;
 mod connection;
+mod error;
 mod mailbox;
 mod reduce;
 
@@ -26,6 +27,7 @@ use hipvit_sys::rccl::{
 
 use self::call::{Call, Kind, Operation};
 use self::communicator::Communicator;
+use self::error::Error;
 use self::reduce::Format;
 use crate::hip::machine::{self, Device, machine};
 use crate::hip::{current, device_of, on_loss, submit_joint};
@@ -35,67 +37,36 @@ const VERSION: i32 = 22_707;
 
 static COMMUNICATORS: Handles<Communicator> = Handles::new();
 
-/// An error: the status of the call, and a text for `ncclGetLastError`.
-struct Wrong {
-    result: ncclResult_t,
-    text: Option<&'static str>,
-}
-
-impl Wrong {
-    fn new(result: ncclResult_t, text: impl AsRef<str>) -> Self {
-        Self {
-            result,
-            text: Some(text.as_ref().replace('\0', " ").leak()),
-        }
-    }
-
-    fn argument(text: impl AsRef<str>) -> Self {
-        Self::new(ncclResult_t::ncclInvalidArgument, text)
-    }
-}
-
-impl From<ncclResult_t> for Wrong {
-    fn from(result: ncclResult_t) -> Self {
-        Self { result, text: None }
-    }
-}
-
-impl From<hipError_t> for Wrong {
-    fn from(status: hipError_t) -> Self {
-        Self::new(ncclResult_t::ncclUnhandledCudaError, status.to_string())
-    }
-}
-
 /// The text of the process's last error.
 static LAST: Mutex<&'static str> = Mutex::new("");
 
-fn run(body: impl FnOnce() -> Result<(), Wrong>) -> ncclResult_t {
+fn run(body: impl FnOnce() -> Result<(), Error>) -> ncclResult_t {
     caught(ncclResult_t::ncclSuccess, ncclResult_t::ncclInternalError, || {
-        body().map_err(|wrong| {
-            if let Some(text) = wrong.text {
+        body().map_err(|error| {
+            if let Some(text) = error.text {
                 *LAST.lock().unwrap_or_else(PoisonError::into_inner) = text;
             }
-            wrong.result
+            error.result
         })
     })
 }
 
 /// # Safety
 /// `to` is null or may be written.
-unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Wrong> {
+unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Error> {
     // SAFETY: the caller says that `to` is null or may be written.
     let written = unsafe { hip_provider::export::put(to, value) };
-    written.ok_or_else(|| Wrong::argument("a result's address is null"))
+    written.ok_or_else(|| Error::argument("a result's address is null"))
 }
 
-fn find(comm: ncclComm_t) -> Result<Arc<Communicator>, Wrong> {
+fn find(comm: ncclComm_t) -> Result<Arc<Communicator>, Error> {
     let found = COMMUNICATORS.get(comm);
-    found.map_err(|_| Wrong::argument("there is no such communicator, or no longer"))
+    found.map_err(|_| Error::argument("there is no such communicator, or no longer"))
 }
 
-fn remove(comm: ncclComm_t) -> Result<Arc<Communicator>, Wrong> {
+fn remove(comm: ncclComm_t) -> Result<Arc<Communicator>, Error> {
     let found = COMMUNICATORS.remove(comm);
-    found.map_err(|_| Wrong::argument("there is no such communicator, or no longer"))
+    found.map_err(|_| Error::argument("there is no such communicator, or no longer"))
 }
 
 /// A handle for a communicator, which from now on hears of lost devices.
@@ -114,7 +85,7 @@ fn lose(device: u32) {
     }
 }
 
-fn timeout() -> Result<Duration, Wrong> {
+fn timeout() -> Result<Duration, Error> {
     Ok(machine()?.settings.rccl_timeout)
 }
 
@@ -130,13 +101,13 @@ struct Init {
 
 impl Init {
     /// Waits for the other ranks.
-    fn run(&self) -> Result<Communicator, Wrong> {
+    fn run(&self) -> Result<Communicator, Error> {
         bootstrap::join(self.device, &self.id, self.rank, self.ranks, timeout()?)
     }
 
     /// # Safety
     /// The handle's place may be written.
-    unsafe fn finish(&self, made: Result<Communicator, Wrong>) -> Result<(), Wrong> {
+    unsafe fn finish(&self, made: Result<Communicator, Error>) -> Result<(), Error> {
         let to: *mut ncclComm_t = ptr::with_exposed_provenance_mut(self.to);
         // SAFETY: as the caller says.
         unsafe { put(to, handle(made?)) }
@@ -147,8 +118,8 @@ impl Init {
 ///
 /// # Safety
 /// `to` is null or may be written, in a group until its end.
-unsafe fn create(to: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<(), Wrong> {
-    let wrong = || Wrong::argument(format!("there is no rank {rank} of {ranks}"));
+unsafe fn create(to: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<(), Error> {
+    let wrong = || Error::argument(format!("there is no rank {rank} of {ranks}"));
     let (number, count) = (usize::try_from(rank), usize::try_from(ranks));
     let (Ok(rank), Ok(ranks)) = (number, count) else {
         return Err(wrong());
@@ -182,7 +153,7 @@ unsafe fn create(to: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) -
 ///
 /// # Safety
 /// As for [`create`].
-unsafe fn create_all(inits: &[Init]) -> Result<(), Wrong> {
+unsafe fn create_all(inits: &[Init]) -> Result<(), Error> {
     let made: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = inits.iter().map(|init| scope.spawn(|| init.run())).collect();
         let panicked = |_| Err(ncclResult_t::ncclInternalError.into());
@@ -218,7 +189,7 @@ struct Submission {
 }
 
 impl Submission {
-    fn submit(self) -> Result<(), Wrong> {
+    fn submit(self) -> Result<(), Error> {
         let machine = machine()?;
         let hangs = machine.collectives.fires(machine.settings.hang_collective);
         let names: Vec<_> = self
@@ -241,7 +212,7 @@ fn call(
     rank: Option<i32>,
     comm: ncclComm_t,
     stream: hipStream_t,
-) -> Result<(), Wrong> {
+) -> Result<(), Error> {
     let checked = check(kind, (from, to), (count, datatype), op, rank, comm, stream);
     GROUP.with_borrow_mut(|group| {
         if checked.is_err() {
@@ -270,12 +241,12 @@ fn check(
     rank: Option<i32>,
     comm: ncclComm_t,
     stream: hipStream_t,
-) -> Result<Submission, Wrong> {
+) -> Result<Submission, Error> {
     let function = kind.function();
-    let wrong = |text: String| Wrong::argument(format!("{function}: {text}"));
+    let wrong = |text: String| Error::argument(format!("{function}: {text}"));
     let communicator = find(comm)?;
     if let Some(failed) = communicator.mailbox().failed() {
-        return Err(Wrong {
+        return Err(Error {
             result: failed.result,
             text: Some(failed.text),
         });
@@ -376,10 +347,10 @@ export! { rccl, ncclResult_t, run;
     /// Without a list, the first devices.
     fn ncclCommInitAll(comms: *mut ncclComm_t, count: i32, devices: *const i32) {
         let Some(count) = usize::try_from(count).ok().filter(|&count| count > 0) else {
-            return Err(Wrong::argument(format!("ncclCommInitAll: {count} ranks")));
+            return Err(Error::argument(format!("ncclCommInitAll: {count} ranks")));
         };
         if comms.is_null() {
-            return Err(Wrong::argument("a result's address is null"));
+            return Err(Error::argument("a result's address is null"));
         }
         let ordinals: Vec<i32> = if devices.is_null() { (0..count as i32).collect() } else { slice::from_raw_parts(devices, count).to_vec() };
         let found = ordinals.iter().map(|&ordinal| {
@@ -389,7 +360,7 @@ export! { rccl, ncclResult_t, run;
         });
         let devices: Vec<&'static Device> = found.collect::<Result<_, hipError_t>>()?;
         if let Some(twice) = (1..count).find(|&index| ordinals[..index].contains(&ordinals[index])) {
-            return Err(Wrong::new(
+            return Err(Error::new(
                 ncclResult_t::ncclInvalidUsage,
                 format!("ncclCommInitAll: device {} has two ranks", ordinals[twice]),
             ));
@@ -518,7 +489,7 @@ export! { rccl, ncclResult_t, run;
     /// Nothing is submitted if one of the calls was an error.
     fn ncclGroupEnd() {
         let (inits, calls) = GROUP.with_borrow_mut(|group| match group.depth {
-            0 => Err(Wrong::new(
+            0 => Err(Error::new(
                 ncclResult_t::ncclInvalidUsage,
                 "ncclGroupEnd without ncclGroupStart",
             )),

@@ -7,6 +7,7 @@
 
 mod algorithm;
 mod attributes;
+mod enumerations;
 mod epilogue;
 mod matmul;
 mod transform;
@@ -23,16 +24,17 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
     hipblasLtMatrixLayout_t, hipblasLtMatrixLayoutAttribute_t as LayoutAttribute,
     hipblasLtMatrixTransformDesc_t, hipblasLtMatrixTransformDescAttributes_t as TransformAttribute,
-    hipblasOperation_t, hipblasStatus_t,
+    hipblasStatus_t,
 };
 
 pub(crate) use self::epilogue::Activation;
 
 use self::algorithm::Algorithm;
 use self::attributes::Attributes;
+use self::enumerations::float8;
 use self::matmul::{Descriptor, Layout, Operands, Problem};
 use self::transform::{Conversion, Term};
-use crate::compute::{Element, Encoding, Scalar, submit};
+use crate::compute::{Element, Scalar, submit};
 use crate::hip;
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -53,38 +55,6 @@ fn translate(status: hipError_t) -> hipblasStatus_t {
         hipError_t::hipErrorNoDevice | hipError_t::hipErrorNotInitialized => NOT_INITIALIZED,
         hipError_t::hipErrorInvalidValue | hipError_t::hipErrorInvalidHandle => INVALID,
         _ => hipblasStatus_t::HIPBLAS_STATUS_EXECUTION_FAILED,
-    }
-}
-
-fn is_transposed(operation: u32) -> Result<bool, hipblasStatus_t> {
-    match hipblasOperation_t(operation) {
-        hipblasOperation_t::HIPBLAS_OP_N => Ok(false),
-        // For real numbers they are the same.
-        hipblasOperation_t::HIPBLAS_OP_T | hipblasOperation_t::HIPBLAS_OP_C => Ok(true),
-        _ => Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_ENUM),
-    }
-}
-
-fn element(datatype: hipDataType) -> Result<Element, hipblasStatus_t> {
-    Ok(match datatype {
-        hipDataType::HIP_R_16F => Element::F16,
-        hipDataType::HIP_R_16BF => Element::Bf16,
-        hipDataType::HIP_R_32F => Element::F32,
-        hipDataType::HIP_R_64F => Element::F64,
-        hipDataType::HIP_R_8I => Element::I8,
-        hipDataType::HIP_R_32I => Element::I32,
-        hipDataType::HIP_R_8F_E4M3 => Element::F8(Encoding::Ocp),
-        hipDataType::HIP_R_8F_E4M3_FNUZ => Element::F8(Encoding::Fnuz),
-        _ => return Err(NOT_SUPPORTED),
-    })
-}
-
-/// The encoding of E4M3 that an architecture multiplies.
-fn float8(arch: &str) -> Option<Encoding> {
-    match arch {
-        "gfx940" | "gfx941" | "gfx942" => Some(Encoding::Fnuz),
-        "gfx950" | "gfx1200" | "gfx1201" => Some(Encoding::Ocp),
-        _ => None,
     }
 }
 

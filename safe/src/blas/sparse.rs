@@ -3,54 +3,24 @@
 //! The library takes extents that are multiples of 8 alone. Rows beyond the last such multiple are copied to scratch memory with
 //! [`MULTIPLE`] rows, multiplied there, and copied back.
 
+mod handle;
 mod plan;
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 
-use hipvit_sys::Hipsparselt;
-use hipvit_sys::hipsparselt::{hipsparseLtHandle_t, hipsparseOperation_t};
+use hipvit_sys::hipsparselt::hipsparseOperation_t;
 
-use self::plan::{Described, Object, Plan};
-use super::{Epilogue, WORKSPACE};
-use crate::device::Device;
+use self::handle::MULTIPLE;
+pub use self::handle::{SparseGemm, SparseLt};
+use self::plan::{Described, Plan};
+use super::Epilogue;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
-use crate::status::{call, missing};
-use crate::stream::{Handle, Stream};
-
-/// What the extents of matrices in 16 bits are multiples of.
-const MULTIPLE: usize = 8;
-
-/// hipSPARSELt on one stream.
-pub struct SparseLt {
-    stream: Stream,
-    raw: *mut hipsparseLtHandle_t,
-    handle: Arc<Handle>,
-    workspace: DeviceBuffer<u8>,
-}
-
-// SAFETY: the handle may be used from any thread, by one at a time.
-unsafe impl Send for SparseLt {}
-
-/// `C = activation(A·Bᵀ + beta · C + bias)` of an A `m`×`k` and a 2:4 sparse weight B `n`×`k`, f16 or bf16, row-major and unpadded:
-/// along `k` two of each four elements of B are 0. Accumulated in f32.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SparseGemm {
-    /// Rows of A and C.
-    pub m: usize,
-    /// Rows of B, columns of C. A multiple of 8.
-    pub n: usize,
-    /// Columns of A and B. A multiple of 8.
-    pub k: usize,
-    /// The element type of all matrices and of the bias.
-    pub dtype: DType,
-    /// What C is multiplied by before A·Bᵀ is added; 0 ignores what C holds.
-    pub beta: f32,
-}
+use crate::status::call;
 
 /// What a [`SparseMatmul`] works on.
 #[derive(Clone, Copy, Debug)]
@@ -67,77 +37,7 @@ pub struct SparseOperands<'a> {
     pub bias: Option<Operand<'a>>,
 }
 
-impl SparseGemm {
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the library has no such weight.
-    fn check(&self) -> Result<()> {
-        let Self { m, n, k, dtype, .. } = *self;
-        let multiples = n.is_multiple_of(MULTIPLE) && k.is_multiple_of(MULTIPLE);
-        if [m, n, k].contains(&0) || !multiples || !matches!(dtype, DType::F16 | DType::BF16) {
-            let reason = format!("hipSPARSELt takes f16 and bf16 and multiples of {MULTIPLE}: {self:?}");
-            return Err(Error::argument("gemm", reason));
-        }
-        Ok(())
-    }
-
-    fn weight(n: usize, k: usize, dtype: DType) -> Self {
-        Self {
-            m: MULTIPLE,
-            n,
-            k,
-            dtype,
-            beta: 0.0,
-        }
-    }
-}
-
 impl SparseLt {
-    /// hipSPARSELt on `stream`, with a workspace of 32 MiB there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Provider`] if hipSPARSELt cannot be opened; [`Error::Device`] if it does not know the GPU.
-    pub fn new(stream: &Stream) -> Result<Self> {
-        Self::with_workspace(stream, WORKSPACE)
-    }
-
-    /// The same with a workspace of `bytes`; algorithms that need more cannot be selected.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
-        let device = stream.device();
-        let table = table(device)?;
-        let workspace = stream.allocate(bytes)?;
-        let create = |device: &Device| {
-            let mut handle = Box::new(Object::<hipsparseLtHandle_t>::new());
-            // SAFETY: the call writes the handle, which stays where it is from then on.
-            unsafe { call!(device, table.hipsparseLtInit(handle.get())) }?;
-            Ok(Box::into_raw(handle))
-        };
-        let (raw, handle) = Handle::new(stream, create, |device, raw| {
-            let table = self::table(device)?;
-            // SAFETY: the box of `create`, which is given back once, when nothing uses it any more.
-            let mut handle = unsafe { Box::from_raw(raw) };
-            // SAFETY: destroyed once.
-            unsafe { call!(device, table.hipsparseLtDestroy(handle.get())) }
-        })?;
-        Ok(Self {
-            stream: stream.clone(),
-            raw: raw.cast(),
-            handle,
-            workspace,
-        })
-    }
-
-    /// The stream that it submits to.
-    #[must_use]
-    pub fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
     /// The library's version, as `hipsparseLtGetVersion` counts it.
     ///
     /// # Errors
@@ -145,7 +45,7 @@ impl SparseLt {
     /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
     pub fn version(&self) -> Result<i32> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipsparselt(device)?;
         let mut version = 0;
         // SAFETY: the handle lives; the call writes one integer.
         unsafe { call!(device, table.hipsparseLtGetVersion(self.raw, &mut version)) }?;
@@ -158,7 +58,7 @@ impl SparseLt {
     ///
     /// [`Error::Argument`] if the library has no such weight; what it says.
     pub fn compressed_bytes(&self, [n, k]: [usize; 2], dtype: DType) -> Result<usize> {
-        Ok(self.sizes(&self.weight([n, k], dtype)?)?[0])
+        Ok(self.weight([n, k], dtype)?.sizes(self)?[0])
     }
 
     /// Compresses a dense weight `[n, k]`, of which along `k` two of each four elements are 0. What is compressed of others is not
@@ -175,13 +75,13 @@ impl SparseLt {
         compressed: Operand<'_>,
     ) -> Result<()> {
         let mut matrix = self.weight([n, k], dtype)?;
-        let [bytes, buffer] = self.sizes(&matrix)?;
+        let [bytes, buffer] = matrix.sizes(self)?;
         dense.expect("dense", n * k * dtype.size(), false)?;
         compressed.expect("compressed", bytes, true)?;
         let mut buffer: DeviceBuffer<u8> = self.stream.allocate(buffer.max(1))?;
         let buffer = buffer.writing();
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipsparselt(device)?;
         self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[dense, compressed, buffer], |_| {
             // SAFETY: handle and descriptor live; `expect` saw that the matrices have the sizes that the descriptor and the library
@@ -208,21 +108,6 @@ impl SparseLt {
     fn weight(&self, [n, k]: [usize; 2], dtype: DType) -> Result<Described> {
         SparseGemm::weight(n, k, dtype).check()?;
         Described::new(self, [k, n], dtype, true)
-    }
-
-    /// The bytes of a compressed weight, and of the memory that compressing it takes.
-    fn sizes(&self, weight: &Described) -> Result<[usize; 2]> {
-        let device = self.stream.device();
-        let table = table(device)?;
-        let [mut bytes, mut buffer] = [0; 2];
-        // SAFETY: handle and descriptor live; the call writes two sizes.
-        unsafe {
-            call!(
-                device,
-                table.hipsparseLtSpMMACompressedSize2(self.raw, weight.read(), &mut bytes, &mut buffer)
-            )
-        }?;
-        Ok([bytes, buffer])
     }
 
     /// Prepares a GEMM, by the library's default algorithm. `bias` is the address of the bias that it will be run with, 0 if that is not
@@ -327,7 +212,7 @@ impl SparseLt {
         }
         b.expect("B", plan.compressed, false)?;
         plan.set_bias(self, bias.map_or(0, |bias| bias.address()))?;
-        let table = table(device)?;
+        let table = libraries::hipsparselt(device)?;
         let workspace = self.workspace.writing();
         let used: Vec<Operand<'_>> = [a, b, c, d, workspace].into_iter().chain(bias).collect();
         stream.keep(|| self.handle.clone());
@@ -408,20 +293,6 @@ impl SparseMatmul {
 
     fn plans(&self) -> impl Iterator<Item = &Plan> {
         self.whole.iter().chain(self.rest.as_ref().map(|rest| &rest.plan))
-    }
-}
-
-fn table(device: &Device) -> Result<&Hipsparselt> {
-    device
-        .runtime()
-        .provider()
-        .hipsparselt()
-        .map_err(|error| missing(&error))
-}
-
-impl fmt::Debug for SparseLt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SparseLt").field(&self.stream).finish()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod algorithm;
 mod attributes;
+mod status;
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -22,85 +23,10 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatrixTransformDesc_t, hipblasLtMatrixTransformDescAttributes_t, hipblasStatus_t,
 };
 
-use crate::hip::{bound, device_arch};
-use crate::library::{Missing, call};
-
-fn translate(status: u32) -> hipblasStatus_t {
-    match status {
-        0 => hipblasStatus_t::HIPBLAS_STATUS_SUCCESS,
-        1 => hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED,
-        3 => hipblasStatus_t::HIPBLAS_STATUS_ALLOC_FAILED,
-        7 => hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE,
-        8 => hipblasStatus_t::HIPBLAS_STATUS_ARCH_MISMATCH,
-        11 => hipblasStatus_t::HIPBLAS_STATUS_MAPPING_ERROR,
-        13 => hipblasStatus_t::HIPBLAS_STATUS_EXECUTION_FAILED,
-        14 => hipblasStatus_t::HIPBLAS_STATUS_INTERNAL_ERROR,
-        15 => hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED,
-        _ => hipblasStatus_t::HIPBLAS_STATUS_UNKNOWN,
-    }
-}
-
-fn check(called: Result<u32, Missing>) -> Result<(), hipblasStatus_t> {
-    match called {
-        Ok(0) => Ok(()),
-        Ok(status) => Err(translate(status)),
-        Err(Missing::Library) => Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED),
-        Err(Missing::Function) => Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED),
-    }
-}
-
-/// Runs an exported function that works on the thread's device.
-fn on_device(body: impl FnOnce() -> Result<(), hipblasStatus_t>) -> hipblasStatus_t {
-    run(|| {
-        bound().map_err(|_| hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED)?;
-        body()
-    })
-}
-
-/// Calls a function of cuBLASLt: `Ok(())`, or hipBLASLt's status for cuBLASLt's. Use it inside an unsafe block.
-macro_rules! lt {
-    ($function:ident($($argument:expr),* $(,)?)) => {
-        $crate::hipblaslt::check($crate::library::call!(CUBLASLT, cublaslt, $function($($argument),*)))
-    };
-}
-
-/// An element type's value: CUDA's and HIP's are the same, except AMD's own types, which are above them.
-fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
-    if datatype.0 < 1000 {
-        Ok(datatype.0)
-    } else {
-        Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
-    }
-}
-
-/// Reads a `T` from the `size` bytes at `at`.
-unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasStatus_t> {
-    if at.is_null() || size < size_of::<T>() {
-        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
-    }
-    // SAFETY: there are enough bytes; the caller says of which type.
-    Ok(unsafe { at.cast::<T>().read_unaligned() })
-}
-
-/// Writes 4 bytes to `to`, which has `size`, and their number to `written`.
-unsafe fn set_value(
-    to: *mut c_void,
-    size: usize,
-    written: *mut usize,
-    value: u32,
-) -> Result<(), hipblasStatus_t> {
-    if to.is_null() || size < size_of::<u32>() {
-        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
-    }
-    // SAFETY: there are 4 bytes; `written` is null or may be written.
-    unsafe {
-        to.cast::<u32>().write_unaligned(value);
-        if !written.is_null() {
-            written.write(size_of::<u32>());
-        }
-    }
-    Ok(())
-}
+use self::attributes::{datatype, set_value, value};
+use self::status::{lt, on_device};
+use crate::hip::device_arch;
+use crate::library::call;
 
 export! { hipblaslt, hipblasStatus_t, on_device;
     fn hipblasLtCreate(handle: *mut hipblasLtHandle_t) {

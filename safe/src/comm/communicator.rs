@@ -1,13 +1,4 @@
-//! RCCL: communication between GPUs, of one process or several.
-
-mod connection;
-mod group;
-mod handshake;
-mod nodes;
-mod rank;
-mod rendezvous;
-mod watchdog;
-mod world;
+//! Ranks of communicators: how they are made, watched and ended.
 
 use std::fmt;
 use std::ptr;
@@ -16,31 +7,24 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use hipvit_sys::Rccl;
-use hipvit_sys::rccl::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
-
+use hipvit_sys::rccl::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use parking_lot::RwLock;
 
-use self::rank::{Inner, Raw, initialise};
-use self::watchdog::Progress;
-
-pub use self::connection::{Connection, Connections};
-pub use self::group::Group;
-pub use self::nodes::NodeComm;
-pub use self::rendezvous::Rendezvous;
-pub use self::world::World;
+use super::progress::Progress;
+use super::rank::{Inner, Raw, initialise};
+use super::rendezvous::Rendezvous;
+use super::watchdog;
 use crate::device::Device;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::operand::Operand;
-use crate::status::{call, check, missing};
+use crate::libraries;
+use crate::status::{call, check};
 use crate::stream::Stream;
 
 /// One rank of a communicator, on one stream of its GPU: RCCL, or NCCL where the provider is one for CUDA. Cheap to clone.
 ///
 /// Either one process makes all ranks ([`Comm::all`]), or each process or thread makes its own, from an id that they share
 /// ([`Comm::with_id`]). Every rank has to submit the same collectives in the same order; a collective runs once all
-/// ranks have submitted it. A thread that has several ranks submits those of one collective in a [`Group`].
+/// ranks have submitted it. A thread that has several ranks submits those of one collective in a [`Group`](super::Group).
 ///
 /// Buffers belong to the rank's stream, as for a launch: the collective is one more piece of work in its order.
 ///
@@ -76,7 +60,7 @@ use crate::stream::Stream;
 /// Dropping the last clone waits for the stream, as long as the time-out at most, and ends the rank.
 #[derive(Clone)]
 pub struct Comm {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 /// How long ranks may wait for each other.
@@ -119,7 +103,7 @@ impl UniqueId {
     ///
     /// [`Error::Provider`] if RCCL cannot be opened; what it says otherwise.
     pub fn new(device: &Device) -> Result<Self> {
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         device.enter()?;
         let mut id = ncclUniqueId::default();
         // SAFETY: the call writes one id.
@@ -144,41 +128,6 @@ impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UniqueId(..)")
     }
-}
-
-/// How the ranks' values become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reduction {
-    /// Their sum.
-    Sum,
-    /// Their product.
-    Product,
-    /// The largest.
-    Max,
-    /// The smallest.
-    Min,
-    /// Their mean.
-    Mean,
-}
-
-impl Reduction {
-    fn raw(self) -> ncclRedOp_t {
-        match self {
-            Self::Sum => ncclRedOp_t::ncclSum,
-            Self::Product => ncclRedOp_t::ncclProd,
-            Self::Max => ncclRedOp_t::ncclMax,
-            Self::Min => ncclRedOp_t::ncclMin,
-            Self::Mean => ncclRedOp_t::ncclAvg,
-        }
-    }
-}
-
-pub(crate) fn table(device: &Device) -> Result<&Rccl> {
-    device
-        .runtime()
-        .provider()
-        .rccl()
-        .map_err(|error| missing(&error))
 }
 
 impl Comm {
@@ -214,7 +163,7 @@ impl Comm {
             }
         }
         let device = first.device();
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         device.enter()?;
         let ordinals: Vec<i32> = streams
             .iter()
@@ -280,7 +229,7 @@ impl Comm {
             return Err(Error::argument("rank", format!("{rank} of {ranks}")));
         };
         let device = stream.device();
-        table(device)?;
+        libraries::rccl(device)?;
         device.enter()?;
         let id = ncclUniqueId {
             internal: id.0.map(|byte| byte as std::ffi::c_char),
@@ -292,7 +241,7 @@ impl Comm {
         let started = named.spawn(move || {
             let raw = initialise(&owner, count, id, number);
             if let Err(mpsc::SendError(Ok(Raw(raw)))) = made.send(raw.map(Raw))
-                && let Ok(table) = table(&owner)
+                && let Ok(table) = libraries::rccl(&owner)
             {
                 // SAFETY: the handle lives, and no one else has it.
                 let _ = unsafe { call!(owner, table.ncclCommAbort(raw)) };
@@ -355,108 +304,6 @@ impl Comm {
         self.inner.ranks
     }
 
-    /// Every rank's `target` becomes the reduction of all ranks' `source`, element by element.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, the target is read-only, or
-    /// one is another stream's; what RCCL says.
-    pub fn all_reduce<'a>(
-        &'a self,
-        dtype: DType,
-        reduction: Reduction,
-        source: impl Into<Operand<'a>>,
-        target: impl Into<Operand<'a>>,
-    ) -> Result<()> {
-        let mut group = Group::new();
-        group.all_reduce(self, dtype, reduction, source, target)?;
-        group.submit()
-    }
-
-    /// As [`Comm::all_reduce`], from and to the same memory.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::all_reduce`].
-    pub fn all_reduce_in_place<'a>(
-        &'a self,
-        dtype: DType,
-        reduction: Reduction,
-        buffer: impl Into<Operand<'a>>,
-    ) -> Result<()> {
-        let mut group = Group::new();
-        group.all_reduce_in_place(self, dtype, reduction, buffer)?;
-        group.submit()
-    }
-
-    /// Every rank's `target`, which is as long as all sources together, becomes the ranks' sources one after the other.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::all_reduce`], but for the lengths.
-    pub fn all_gather<'a>(
-        &'a self,
-        dtype: DType,
-        source: impl Into<Operand<'a>>,
-        target: impl Into<Operand<'a>>,
-    ) -> Result<()> {
-        let mut group = Group::new();
-        group.all_gather(self, dtype, source, target)?;
-        group.submit()
-    }
-
-    /// Rank `n`'s `target` becomes part `n` of the reduction of all ranks' `source`, which is as long as all targets
-    /// together.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::all_reduce`], but for the lengths.
-    pub fn reduce_scatter<'a>(
-        &'a self,
-        dtype: DType,
-        reduction: Reduction,
-        source: impl Into<Operand<'a>>,
-        target: impl Into<Operand<'a>>,
-    ) -> Result<()> {
-        let mut group = Group::new();
-        group.reduce_scatter(self, dtype, reduction, source, target)?;
-        group.submit()
-    }
-
-    /// Every rank's `buffer` becomes that of rank `root`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::all_reduce`]; [`Error::Argument`] if there is no such rank.
-    pub fn broadcast<'a>(&'a self, dtype: DType, root: usize, buffer: impl Into<Operand<'a>>) -> Result<()> {
-        let mut group = Group::new();
-        group.broadcast(self, dtype, root, buffer)?;
-        group.submit()
-    }
-
-    /// Sends `source` to the rank `peer`, which has to [receive](Comm::receive) as much. Ranks that send to each other do
-    /// both in a [`Group`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::broadcast`].
-    pub fn send<'a>(&'a self, dtype: DType, peer: usize, source: impl Into<Operand<'a>>) -> Result<()> {
-        let mut group = Group::new();
-        group.send(self, dtype, peer, source)?;
-        group.submit()
-    }
-
-    /// Receives into `target` what the rank `peer` [sends](Comm::send).
-    ///
-    /// # Errors
-    ///
-    /// As for [`Comm::broadcast`].
-    pub fn receive<'a>(&'a self, dtype: DType, peer: usize, target: impl Into<Operand<'a>>) -> Result<()> {
-        let mut group = Group::new();
-        group.receive(self, dtype, peer, target)?;
-        group.submit()
-    }
-
     /// What went wrong in collectives under way: a lost rank, a network's failure. To be asked while the stream takes
     /// longer than expected; after an error, [`abort`](Comm::abort).
     ///
@@ -465,7 +312,7 @@ impl Comm {
     /// What RCCL found.
     pub fn check(&self) -> Result<()> {
         let device = self.stream().device();
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         device.enter()?;
         let _alone = self.inner.calls.write();
         self.inner.usable()?;

@@ -8,7 +8,6 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use hipvit_sys::Miopen;
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t};
 
 pub use self::attention::{Attention, MultiHeadAttention};
@@ -16,10 +15,11 @@ pub use self::convolution::{Convolution, PatchConvolution};
 use self::descriptor::{Tensor, data_type};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
-use crate::status::{call, missing};
+use crate::status::call;
 use crate::stream::{Handle, Stream};
 
 /// MIOpen on one stream.
@@ -88,7 +88,7 @@ impl Dnn {
     /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
             // SAFETY: the call writes one handle; the stream lives as long as it.
@@ -96,7 +96,7 @@ impl Dnn {
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
-            let table = self::table(device)?;
+            let table = libraries::miopen(device)?;
             // SAFETY: destroyed once, when nothing uses it any more.
             unsafe { call!(device, table.miopenDestroy(raw)) }
         })?;
@@ -132,7 +132,7 @@ impl Dnn {
         x.expect("x", shape.bytes(), false)?;
         y.expect("y", shape.bytes(), true)?;
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let tensor = Tensor::new(device, shape.dtype, &[shape.rows, shape.columns, 1, 1])?;
         let (one, zero) = (1f32, 0f32);
         self.stream.keep(|| self.handle.clone());
@@ -173,7 +173,7 @@ impl Dnn {
         x.expect("x", relayout.bytes(from), false)?;
         y.expect("y", relayout.bytes(to), true)?;
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let tensor = |strides| Tensor::of(device, data_type(dtype)?, &shape, &strides);
         let (read, written) = (tensor(from)?, tensor(to)?);
         let (one, zero) = (1f32, 0f32);
@@ -218,7 +218,7 @@ impl Dnn {
         bias.expect("bias", shape.columns * shape.dtype.size(), false)?;
         let stream = self.stream.clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let matrix = Tensor::new(device, shape.dtype, &[shape.rows, shape.columns])?;
         let row = Tensor::new(device, shape.dtype, &[shape.columns])?;
         let column = Tensor::new(device, shape.dtype, &[shape.rows])?;
@@ -267,19 +267,6 @@ fn grown<'a>(
         None => stream.allocate(bytes)?,
     };
     Ok(buffer.insert(large_enough))
-}
-
-fn table(device: &Device) -> Result<&Miopen> {
-    device
-        .runtime()
-        .provider()
-        .miopen()
-        .map_err(|error| missing(&error))
-}
-
-/// A size as MIOpen's.
-fn int(size: usize) -> Result<i32> {
-    i32::try_from(size).map_err(|_| Error::argument("shape", format!("{size} is too large for MIOpen")))
 }
 
 impl fmt::Debug for Dnn {

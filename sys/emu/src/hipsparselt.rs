@@ -6,13 +6,14 @@
 
 mod compressed;
 mod objects;
+mod status;
 
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
 use hip_provider::hipsparselt::run;
 use hip_provider::{export, not_offered};
-use hipvit_sys::hip::{hipDataType, hipError_t, hipStream_t};
+use hipvit_sys::hip::{hipDataType, hipStream_t};
 use hipvit_sys::hipsparselt::{
     hipsparseLtComputetype_t, hipsparseLtHandle_t, hipsparseLtMatDescriptor_t, hipsparseLtMatmulAlg_t,
     hipsparseLtMatmulAlgAttribute_t, hipsparseLtMatmulAlgSelection_t,
@@ -23,27 +24,15 @@ use hipvit_sys::hipsparselt::{
 use ndarray::{ArrayView2, ShapeBuilder as _};
 
 use self::objects::{Algorithm, Handle, Layout, Matmul, Object as _, Plan};
+use self::status::{INVALID, NOT_INITIALIZED, NOT_SUPPORTED, translate};
 use crate::compute::{Element, Factor, Matrix, Vector, submit, taint, write};
 use crate::hip;
 use crate::hipblaslt::Activation;
-
-const INVALID: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_INVALID_VALUE;
-const NOT_INITIALIZED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_INITIALIZED;
-const NOT_SUPPORTED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_SUPPORTED;
 
 /// What extents of matrices in 16 bits are multiples of.
 const MULTIPLE: usize = 8;
 /// Algorithms, which all compute the same.
 const ALGORITHMS: i32 = 2;
-
-fn translate(status: hipError_t) -> hipsparseStatus_t {
-    match status {
-        hipError_t::hipErrorOutOfMemory => hipsparseStatus_t::HIPSPARSE_STATUS_ALLOC_FAILED,
-        hipError_t::hipErrorNoDevice | hipError_t::hipErrorNotInitialized => NOT_INITIALIZED,
-        hipError_t::hipErrorInvalidValue | hipError_t::hipErrorInvalidHandle => INVALID,
-        _ => hipsparseStatus_t::HIPSPARSE_STATUS_EXECUTION_FAILED,
-    }
-}
 
 fn transposed(operation: hipsparseOperation_t) -> Result<bool, hipsparseStatus_t> {
     match operation {

@@ -1,19 +1,18 @@
 //! The HIP runtime: devices, streams, memory, modules, graphs.
 //!
-//! `machine` holds the devices and their memory; `queue` runs the operations of streams, as late as possible. A call becomes
+//! `machine` holds the devices and their memory. `queue` runs the operations of streams, as late as possible. A call becomes
 //! a `task`, which goes to a stream's queue or, while the stream is captured, into a `graph`. The other libraries use
-//! [`submit`]. `copy_calls` and `launch_calls` are HIP's functions for the work that `copy` and `launch` describe.
-//!
-//! `stream`, `task`, `graph`, `event` and `capture` refer to each other, as a task may be a graph of tasks or the record of an
-//! event, and an event may be a part of a capture; no other modules do.
+//! [`submit`]. Modules named `*_calls` export HIP's functions for what the module without that suffix describes.
 
 mod capture;
+mod capture_calls;
 mod capture_mode;
 mod copy;
 mod copy_calls;
 mod device;
 mod event;
 mod graph;
+mod graph_calls;
 mod graph_nodes;
 mod image;
 mod launch;
@@ -28,7 +27,9 @@ mod pointer;
 mod profile;
 mod properties;
 mod queue;
+mod recording;
 mod records;
+mod residency;
 mod status;
 mod stream;
 mod taint;

@@ -1,12 +1,14 @@
 //! GEMM: rocBLAS ([`Blas`]), hipBLASLt with its epilogues ([`BlasLt`]), hipSPARSELt for 2:4 sparse weights ([`SparseLt`]). Matrices are row-major here; the
 //! libraries' are column-major, which is the same GEMM with A and B exchanged and the result transposed.
 
+mod epilogue;
 mod lt;
 mod rocblas;
 mod sparse;
 mod tensile;
 
-pub use self::lt::{BlasLt, Epilogue, Matmul, MatmulOperands, Scales};
+pub use self::epilogue::Epilogue;
+pub use self::lt::{BlasLt, Matmul, MatmulOperands, Scales};
 pub use self::rocblas::Blas;
 pub use self::sparse::{SparseGemm, SparseLt, SparseMatmul, SparseOperands};
 

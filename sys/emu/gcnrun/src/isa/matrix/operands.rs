@@ -1,21 +1,12 @@
-//! Matrix instructions: WMMA of RDNA 3 and 4, MFMA of CDNA, SMFMAC of gfx942 and gfx950.
-//!
-//! D = A·B + C, accumulated in the order of k with fused multiplications; the hardware's order is not documented, so last bits
-//! may differ. Layouts are those of AMD's matrix instruction calculator. EXEC is ignored.
+//! Element types, operands and products of matrices.
 
-mod grouped;
-mod mfma_f64;
-mod wmma;
-
-use super::float::{bf16_to_f32, f16_to_f32};
-use super::float8::Float8;
-use crate::code::Instruction;
-use crate::line::Line;
+use crate::isa::float::{bf16_to_f32, f16_to_f32};
+use crate::isa::float8::Float8;
 use crate::wave::Wave;
 
 /// The element type of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Element {
+pub(super) enum Element {
     F16,
     Bf16,
     F32,
@@ -40,18 +31,18 @@ impl Element {
         Self::F8(Float8::Bf8),
     ];
 
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         Self::CODES
             .iter()
             .position(|element| *element == self)
             .unwrap_or(0) as u32
     }
 
-    fn from_code(code: u32) -> Self {
+    pub(super) fn from_code(code: u32) -> Self {
         Self::CODES.get(code as usize).copied().unwrap_or(Self::F32)
     }
 
-    fn per_dword(self) -> usize {
+    pub(super) fn per_dword(self) -> usize {
         match self {
             Self::F32 => 1,
             Self::F16 | Self::Bf16 => 2,
@@ -61,7 +52,7 @@ impl Element {
     }
 
     /// The `index`th element of a dword, as a float: whole numbers of 8 bits are exact.
-    fn get(self, dword: u32, index: usize) -> f32 {
+    pub(super) fn get(self, dword: u32, index: usize) -> f32 {
         match self {
             Self::F16 => f16_to_f32(dword >> (16 * index)),
             Self::Bf16 => bf16_to_f32(dword >> (16 * index) & 0xffff),
@@ -76,12 +67,12 @@ impl Element {
 }
 
 /// An operand's matrix, row-major with the rows' known flags. B is read as its transpose: a row is a column of B.
-struct Operand {
-    values: Vec<f32>,
-    known: Vec<bool>,
+pub(super) struct Operand {
+    pub(super) values: Vec<f32>,
+    pub(super) known: Vec<bool>,
 }
 
-fn wave_row_known(wave: &Wave, register: usize, lane: usize) -> bool {
+pub(super) fn wave_row_known(wave: &Wave, register: usize, lane: usize) -> bool {
     let [low, high] = wave.vgpr_known[register];
     low & high & 1 << lane != 0
 }
@@ -111,7 +102,7 @@ fn accumulate_with_fma(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, column
     accumulate(a, b, c, depth, columns);
 }
 
-fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
+pub(super) fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     #[cfg(target_arch = "x86_64")]
     if has_fma {
         // SAFETY: `has_fma` is only true where the interpreter detected AVX2 and FMA.
@@ -123,26 +114,11 @@ fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, co
 }
 
 /// The same with integers, which wrap around.
-fn multiply_integers(a: &[f32], b: &[f32], c: &mut [u32], depth: usize, columns: usize) {
+pub(super) fn multiply_integers(a: &[f32], b: &[f32], c: &mut [u32], depth: usize, columns: usize) {
     for (row, out) in a.chunks_exact(depth).zip(c.chunks_exact_mut(columns)) {
         for (column, sum) in b.chunks_exact(depth).zip(out) {
             let sum_of_row: i32 = row.iter().zip(column).map(|(a, b)| *a as i32 * *b as i32).sum();
             *sum = sum.wrapping_add(sum_of_row.cast_unsigned());
         }
     }
-}
-
-/// `None` if another file decodes the mnemonic.
-pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
-    let (kind, shape) = base.strip_prefix("v_")?.split_once('_')?;
-    let arch = line.arch;
-    Some(match (kind, arch.lanes) {
-        ("wmma", 32) if arch.gfx11 => wmma::decode(line, shape),
-        ("wmma", 32) if arch.gfx12 => grouped::decode(line, shape),
-        ("mfma", 64) if matches!(shape, "f64_16x16x4_f64" | "f64_16x16x4f64") => mfma_f64::decode(line),
-        ("mfma", 64) => grouped::decode(line, shape),
-        ("smfmac", 64) => grouped::decode_sparse(line, shape),
-        ("wmma" | "mfma" | "smfmac", _) => Err(format!("{base} of this architecture or wave size")),
-        _ => return None,
-    })
 }

@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use allocation::{Allocation, Kind, MemoryError};
+use block::Fresh;
 pub(crate) use block::{Block, POISON, WRITTEN};
 
 use crate::fault::FaultKind;
@@ -31,18 +32,6 @@ struct Inner {
     fresh: Fresh,
     table: RwLock<Table>,
     peers: RwLock<BTreeSet<(u32, u32)>>,
-}
-
-/// What fresh memory holds.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Fresh {
-    /// Poison, unwritten.
-    #[default]
-    Poison,
-    /// Zeros that count as written; nothing is tracked.
-    Zeros,
-    /// Zeros that count as written, until they are marked.
-    Clean,
 }
 
 #[derive(Default)]
