@@ -19,7 +19,7 @@ use crate::memory::operand::Operand;
 /// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
 const WORKSPACE: usize = 32 << 20;
 
-/// How a matrix lies in memory: row-major, `stride` elements from row to row, `batch_stride` from matrix to matrix.
+/// Layout of a matrix in memory: row-major, `stride` elements from row to row, `batch_stride` from matrix to matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
     /// The stored matrix is the transpose of the one that is multiplied.
@@ -57,7 +57,8 @@ impl Matrix {
     }
 }
 
-/// By which factors [`BlasLt`] multiplies matrices of narrow numbers. [`Scales`] has them: of A, of B, and of the result where that is E4M3.
+/// Granularity of the factors by which [`BlasLt`] multiplies matrices of narrow numbers. [`Scales`] holds the factors of A, of B,
+/// and of an E4M3 result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scaling {
     /// None.
@@ -65,15 +66,16 @@ pub enum Scaling {
     None,
     /// One of each matrix.
     Tensor,
-    /// One of each row of A and of each column of B, hipBLASLt's outer vectors: not of every GPU that multiplies E4M3, and not with a
-    /// result of E4M3.
+    /// One factor for each row of A and for each column of B (hipBLASLt's outer vectors). Not every GPU that multiplies E4M3
+    /// supports this, and no result may be E4M3.
     Outer,
 }
 
 /// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32, or of bytes in i32.
 ///
 /// A and B are f32, f16, bf16, signed bytes, or E4M3 in the encoding that [the device has](crate::Properties::float8). Bytes give
-/// i32. E4M3, of which rocBLAS has no GEMM, gives f32, f16, bf16, or E4M3 where [`BlasLt`] has been given a bias or C of [`wide`](Self::wide).
+/// i32. rocBLAS has no GEMM of E4M3. In [`BlasLt`] E4M3 gives f32, f16, bf16, or E4M3 if the bias or C has the type
+/// [`wide`](Self::wide).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Rows of A and C.
@@ -82,27 +84,27 @@ pub struct Gemm {
     pub n: usize,
     /// Columns of A, rows of B.
     pub k: usize,
-    /// How many of them.
+    /// Number of matrices in the batch.
     pub batch: usize,
-    /// How A lies in memory.
+    /// Layout of A.
     pub a: Matrix,
-    /// How B lies in memory.
+    /// Layout of B.
     pub b: Matrix,
-    /// How C lies in memory; never transposed.
+    /// Layout of C, which is never transposed.
     pub c: Matrix,
     /// The element type of A and B.
     pub inputs: DType,
     /// The element type of C, for [`BlasLt`] of D.
     pub output: DType,
-    /// The element type of the bias, and of C beside a D of E4M3, for [`BlasLt`].
+    /// The element type of the bias, and of C if D is E4M3, for [`BlasLt`].
     pub wide: DType,
-    /// By which factors [`BlasLt`] multiplies them.
+    /// Granularity of the factors by which [`BlasLt`] multiplies the matrices.
     pub scaling: Scaling,
-    /// Whether [`BlasLt`] writes the largest magnitude of the result, before its factor, to [`MatmulOperands::amax`]: of E4M3.
+    /// True if [`BlasLt`] writes the largest magnitude of an E4M3 result, before scaling, to [`MatmulOperands::amax`].
     pub amax: bool,
-    /// What A·B is multiplied by.
+    /// Factor of A·B.
     pub alpha: f32,
-    /// What C is multiplied by before A·B is added; 0 ignores what C holds.
+    /// Factor of C before A·B is added; 0 ignores the contents of C.
     pub beta: f32,
 }
 

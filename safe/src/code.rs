@@ -8,15 +8,14 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// A code object: an ELF file, clang's bundle of several, CUDA's fat binary, or PTX. Its outer structure lies within its
-/// bytes.
+/// A code object: an ELF file, clang's bundle of several, CUDA's fat binary, or PTX. Its outer structure is within its bytes.
 #[derive(Clone)]
 pub struct Code {
     /// In words of 8 bytes, as headers are read from it in place.
     words: Vec<u64>,
     bytes: usize,
     targets: Vec<String>,
-    /// Where the code of each target lies.
+    /// Byte ranges of the code of each target.
     entries: Vec<Range<usize>>,
     /// Name expressions, and the names that the compiler gave what they name.
     lowered: Vec<(String, String)>,
@@ -27,8 +26,8 @@ const COMPRESSED: &[u8] = b"CCOB";
 const FATBIN: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
 
 impl Code {
-    /// Copies and checks a code object. What it is made of lies within its bytes afterwards; whether it fits a GPU is
-    /// found out by [`Module::load`](crate::Module::load).
+    /// Copies a code object and checks that its parts are within its bytes. [`Module::load`](crate::Module::load) checks that it
+    /// fits a GPU.
     ///
     /// # Errors
     ///
@@ -90,7 +89,7 @@ impl Code {
             .collect()
     }
 
-    /// What the code for GPUs of `arch` states of its kernels' parameters. Empty where it cannot be seen: in a compressed
+    /// Returns the kernels' parameters that the code for GPUs of `arch` declares. Empty if they cannot be read: in a compressed
     /// bundle, a fat binary, PTX.
     pub(crate) fn kernels(&self, arch: &str) -> metadata::Kernels {
         self.objects(arch)
@@ -139,7 +138,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(wide)).ok()
 }
 
-/// Whether a range lies within `bytes`.
+/// Returns `None` if a range exceeds `bytes`.
 fn lies_within(bytes: &[u8], start: usize, len: usize) -> Option<()> {
     (start.checked_add(len)? <= bytes.len()).then_some(())
 }

@@ -1,8 +1,8 @@
 //! Hardware counters of each launch of a kernel, by rocprofiler-sdk.
 //!
-//! The library takes a tool before the HIP runtime is initialised. From then on it tells the tool of every kernel that is loaded
-//! and asks it, before each launch, what to count; the counts come later, on a thread of the library. It runs one kernel at a
-//! time, so launches do not disturb each other's counts.
+//! The library takes a tool before the HIP runtime is initialised. It then reports every kernel that is loaded to the tool, and
+//! asks it before each launch what to count. The counts come later, on a thread of the library. It runs one kernel at a time, so
+//! launches do not disturb each other's counts.
 
 mod callbacks;
 mod tool;
@@ -28,7 +28,7 @@ use crate::runtime::Runtime;
 /// Time limit for counts to arrive after the work has ended.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a counter that an agent does not have makes of a configuration with it, beside exceeding the hardware's limit.
+/// Statuses that mean that an agent lacks a counter, in addition to exceeding the hardware's limit.
 const UNSUPPORTED: [rocprofiler_status_t; 5] = [
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_COUNTER_NOT_FOUND,
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_METRIC_NOT_VALID_FOR_AGENT,
@@ -57,11 +57,11 @@ pub struct HardwareCounters {
     context: rocprofiler_context_id_t,
 }
 
-/// What was counted.
+/// Result of counting.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Counted {
-    /// How many times the work ran to be counted: a GPU counts only so many counters at a time.
+    /// Number of times that the work ran: a GPU has only a few counters at a time.
     pub passes: usize,
     /// The names of the counters, of those asked for, that the GPU has.
     pub counters: Vec<String>,
@@ -75,9 +75,9 @@ pub struct Counted {
 pub struct KernelCounts {
     /// The kernel's name in its code object.
     pub kernel: String,
-    /// How many times the work launches it.
+    /// Number of times that the work launches the kernel.
     pub launches: u64,
-    /// By the counter's name, summed over launches and over the counter's instances.
+    /// Values by counter name, summed over launches and over the counter's instances.
     pub values: BTreeMap<String, f64>,
 }
 
@@ -88,8 +88,8 @@ impl HardwareCounters {
     ///
     /// # Errors
     ///
-    /// There is no provider or no rocprofiler-sdk, it is of another version, a device is open, or the process has a profiler's
-    /// tool already.
+    /// [`Error::Provider`] if there is no provider or no rocprofiler-sdk, its version is not supported, a device is open, or the
+    /// process already has a profiler's tool.
     pub fn open() -> Result<Option<Self>> {
         let runtime = Runtime::open()?;
         let sdk = match runtime.provider().rocprofiler() {
@@ -136,14 +136,14 @@ impl HardwareCounters {
         Ok(Some(Self { tool, context }))
     }
 
-    /// Runs `work` once for each set of counters that the GPU counts at a time, after a run that shows what it launches, and
-    /// sums their values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Those of the
-    /// `wanted` counters that the GPU does not have are left out.
+    /// Runs `work` once to see its launches, and then once for each set of counters that the GPU counts at a time. Sums the
+    /// values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Counters in `wanted` that
+    /// the GPU lacks are left out.
     ///
     /// # Errors
     ///
-    /// What `work` fails with; it launched nothing, other kernels than before, or on several GPUs; the GPU has none of the
-    /// counters; rocprofiler-sdk refuses, or counts are missing.
+    /// The error of `work`. [`Error::Provider`] if `work` launched nothing, other kernels than before, or kernels on several
+    /// GPUs; if the GPU has none of the counters; if rocprofiler-sdk fails or counts are missing.
     pub fn measure<E: From<Error>>(
         &mut self,
         wanted: &[&str],
@@ -230,7 +230,7 @@ impl HardwareCounters {
         Ok(pass)
     }
 
-    /// Those of the counters that the agent has.
+    /// Returns the counters in `wanted` that the agent has.
     fn supported(&self, agent: rocprofiler_agent_id_t, wanted: &[&str]) -> Result<Vec<Counter>> {
         let sdk = &self.tool.sdk;
         let mut ids: Vec<rocprofiler_counter_id_t> = Vec::new();
@@ -300,7 +300,7 @@ impl HardwareCounters {
     ) -> Result<Option<rocprofiler_counter_config_id_t>> {
         let mut ids: Vec<_> = counters.iter().map(|counter| counter.id).collect();
         let mut config = rocprofiler_counter_config_id_t { handle: 0 };
-        // SAFETY: as many numbers are read as there are, and one is written.
+        // SAFETY: the given number of counters is read, and one number is written.
         let returned = unsafe {
             self.tool
                 .sdk

@@ -28,12 +28,12 @@ pub struct Device {
     shared: Arc<Shared>,
 }
 
-/// What all handles of one device share.
+/// State that all handles of one device share.
 struct Shared {
     runtime: Runtime,
     ordinal: usize,
     properties: Properties,
-    /// Its name in errors.
+    /// The device's name in errors.
     name: String,
     /// `None` on a host with one NUMA node.
     numa: Option<NumaNode>,
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 thread_local! {
-    /// Whether this thread captures a stream, and so would wait for itself.
+    /// True while this thread captures a stream, and so would wait for itself.
     static CAPTURES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -93,7 +93,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As for [`Runtime::device`].
+    /// [`Error::Device`] if the driver refuses.
     pub fn devices(&self) -> Result<Vec<Device>> {
         (0..self.device_count()?).map(|n| self.device(n)).collect()
     }
@@ -136,19 +136,19 @@ impl Device {
         &self.shared.runtime
     }
 
-    /// Its number, from 0.
+    /// Number of the device, from 0.
     #[must_use]
     pub fn ordinal(&self) -> usize {
         self.shared.ordinal
     }
 
-    /// Its properties.
+    /// Properties of the device.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.shared.properties
     }
 
-    /// Its name in errors: number, name, architecture.
+    /// Name of the device in errors: number, name, architecture.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -160,11 +160,11 @@ impl Device {
         self.shared.numa.as_ref()
     }
 
-    /// Binds the calling thread to the CPUs of the NUMA node that the GPU is attached to, and makes that node the one that
-    /// the thread's memory is preferably taken from. Threads that it starts from now on inherit both. Returns the node.
+    /// Binds the calling thread to the CPUs of the NUMA node that the GPU is attached to, and prefers that node for the thread's
+    /// memory. Threads that it starts later inherit both. Returns the node.
     ///
-    /// Copies between host and device and the submission of work are fastest there. `None`, without any effect, where the
-    /// host has one node, the system does not tell the GPU's node, or the process may use none of its CPUs.
+    /// Copies between host and device and the submission of work are fastest there. Returns `None`, without any effect, if the
+    /// host has one node, the system does not report the GPU's node, or the process may use none of its CPUs.
     ///
     /// # Errors
     ///
@@ -192,14 +192,14 @@ impl Device {
         CaptureGuard(guard)
     }
 
-    /// To be held while the whole device is waited for, as libraries do when a handle is made or destroyed: other threads'
-    /// captures are over, and none begins. `None` on a thread that captures, where the driver refuses to wait.
+    /// Guard to hold while the whole device is waited for, as libraries do when a handle is made or destroyed. Captures of other
+    /// threads are over, and none begins. `None` on a thread that captures, where the driver refuses to wait.
     pub(crate) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         let lock = || self.shared.captures.write();
         (!CAPTURES.get()).then(lock)
     }
 
-    /// As [`Device::between_captures`], without waiting: `None` if a capture is under way.
+    /// Takes the guard of [`Device::between_captures`] without waiting. `None` if a capture is under way.
     pub(crate) fn try_between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.shared.captures.try_write()
     }
@@ -234,7 +234,7 @@ impl Device {
         self.select()
     }
 
-    /// As [`Device::enter`], for drops: a parked error stays parked.
+    /// Makes the device current for a drop: a parked error stays parked.
     pub(crate) fn select(&self) -> Result<&Hip> {
         self.shared.select()
     }
@@ -264,8 +264,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Every stream and buffer holds its device, so nothing runs and all blocks are unused. An error has no one left
-        // to be told to.
+        // Every stream and buffer holds its device, so nothing runs and all blocks are unused. No caller is left to receive an
+        // error.
         let Ok(hip) = self.select() else { return };
         for address in self.cache.lock().drain().0 {
             // SAFETY: the pool got the address from hipMalloc and has forgotten it.

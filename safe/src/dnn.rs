@@ -27,17 +27,17 @@ pub struct Dnn {
     stream: Stream,
     raw: miopenHandle_t,
     handle: Arc<Handle>,
-    /// What layer norm writes besides its result.
+    /// Statistics that layer norm writes in addition to its result.
     statistics: Option<DeviceBuffer<u8>>,
 }
 
 // SAFETY: a MIOpen handle may be used from any thread, one at a time, which `&mut self` sees to.
 unsafe impl Send for Dnn {}
 
-/// A row-major matrix `[rows, columns]` without gaps, of which each row is normalised by itself.
+/// A row-major matrix `[rows, columns]` without gaps. Each row is normalised by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
     /// Elements of a row.
     pub columns: usize,
@@ -45,14 +45,14 @@ pub struct Rows {
     pub dtype: DType,
 }
 
-/// Four-dimensional tensors of the same extents that lie in memory in different ways.
+/// Two four-dimensional tensors of the same extents with different layouts in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Relayout {
-    /// Their extents.
+    /// Extents of both tensors.
     pub shape: [usize; 4],
     /// Elements from one index to the next in what is read, by dimension.
     pub from: [usize; 4],
-    /// The same, in what is written.
+    /// Strides of the tensor that is written, in elements.
     pub to: [usize; 4],
     /// f32, f16 or bf16.
     pub dtype: DType,
@@ -198,8 +198,8 @@ impl Dnn {
         })
     }
 
-    /// Submits the layer norm of each row of `x` into `y`, both of `shape`: `(x - mean) / √(variance + epsilon) · weight +
-    /// bias`, with a weight and a bias of `columns` elements of the same type.
+    /// Submits the layer norm of each row of `x` into `y`, both of `shape`: `(x - mean) / √(variance + epsilon) · weight + bias`.
+    /// Weight and bias have `columns` elements of the same type.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{check, missing};
 
-/// Variables by which hipRTC takes options beside those that it is given, and by which hip-emu's chooses its compiler.
+/// Variables from which hipRTC takes options in addition to its arguments, and by which hip-emu chooses its compiler.
 const COMPILER_VARIABLES: [&str; 3] = [
     "HIPRTC_COMPILE_OPTIONS_APPEND",
     "HIPRTC_LINK_OPTIONS_APPEND",
@@ -49,7 +49,7 @@ impl Rtc {
         })
     }
 
-    /// The same with this cache, or none.
+    /// Uses this cache, or none.
     #[must_use]
     pub fn with_cache(self, cache: Option<KernelCache>) -> Self {
         Self { cache, ..self }
@@ -60,7 +60,7 @@ impl Rtc {
     ///
     /// # Errors
     ///
-    /// As for [`Program::compile`].
+    /// [`Error::Compile`] with the compiler's log if the source does not compile; [`Error::Provider`] if hipRTC cannot be opened.
     pub fn compile(
         &self,
         program: &str,
@@ -119,7 +119,7 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// An option for the compiler, beside `--offload-arch`.
+    /// Adds an option for the compiler. `--offload-arch` is given by the device.
     pub fn option(mut self, option: &'a str) -> Self {
         self.options.push(option);
         self
@@ -179,7 +179,7 @@ impl<'a> Program<'a> {
         let expressions = strings(&mut self.expressions.iter().copied())?;
 
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle; every string ends in a zero, and there are as many as it is told.
+        // SAFETY: the call writes one handle; every string ends in a zero, and there are as many as the count says.
         self.check("hiprtcCreateProgram", unsafe {
             table.hiprtcCreateProgram(
                 &mut raw,
@@ -197,7 +197,7 @@ impl<'a> Program<'a> {
                 table.hiprtcAddNameExpression(raw.raw, expression.as_ptr())
             })?;
         }
-        // SAFETY: the program lives; as many options as it is told.
+        // SAFETY: the program lives; there are as many options as the count says.
         let compiled = self.check("hiprtcCompileProgram", unsafe {
             table.hiprtcCompileProgram(raw.raw, options.len() as i32, pointers(&options).as_ptr())
         });
@@ -230,7 +230,7 @@ impl<'a> Program<'a> {
         expressions.zip(lowered).collect()
     }
 
-    /// What [`pack`] packed, if it is whole.
+    /// Restores what [`pack`] packed, if it is whole.
     fn unpack(&self, kept: &[u8]) -> Option<Code> {
         let (mut names, mut rest) = (Vec::new(), kept);
         for _ in &self.expressions {
@@ -297,7 +297,7 @@ impl<'a> Program<'a> {
         Ok(code)
     }
 
-    /// What the compiler said; nothing if it cannot be had.
+    /// Returns the compiler's log; empty if it cannot be read.
     fn log(&self, program: &Handle<'_>) -> String {
         let mut size = 0;
         // SAFETY: the call writes one size.
@@ -337,12 +337,12 @@ struct Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, by its owner. It is host memory: a failure hurts nobody.
+        // SAFETY: destroyed once, by its owner. Ignoring a failure is safe: only host memory would leak.
         let _ = unsafe { self.table.hiprtcDestroyProgram(&mut self.raw) };
     }
 }
 
-/// What the cache keeps: the lowered names, each after its length, and the code.
+/// Packs an entry of the cache: the lowered names, each after its length, and the code.
 fn pack(lowered: &[String], code: Vec<u8>) -> Vec<u8> {
     if lowered.is_empty() {
         return code;

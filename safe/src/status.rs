@@ -13,7 +13,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// What a call returned, as a `Result`.
+/// Converts what a call returned into a `Result`.
 pub(crate) fn check<S: Status>(
     device: &str,
     call: &'static str,
@@ -39,12 +39,12 @@ pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     }
 }
 
-/// Whether the call failed with this status.
+/// True if the call failed with this status.
 pub(crate) fn is<S: Status>(error: &Error, expected: S) -> bool {
     matches!(error, Error::Device { status, .. } if *status == expected.to_string())
 }
 
-/// What helps against a status, where something does.
+/// Returns advice for a status; empty if there is none.
 fn advice(status: &str) -> &'static str {
     match status {
         "hipErrorIllegalAddress" => {
@@ -84,7 +84,7 @@ fn advice(status: &str) -> &'static str {
     }
 }
 
-/// Whether the runtime has no such kind of memory, as providers for CUDA, where none is needed.
+/// True if the runtime lacks this kind of memory, as providers for CUDA do, which need none.
 pub(crate) fn is_not_offered(error: &Error) -> bool {
     is(error, hipError_t::hipErrorNotSupported)
 }

@@ -30,7 +30,7 @@ struct Inner {
     device: Device,
     raw: hipStream_t,
     id: u64,
-    /// How many submissions were made, for [`Event`]s to tell what came before them.
+    /// Number of submissions. [`Event`]s use it to tell what came before them.
     submitted: AtomicU64,
     capturing: AtomicBool,
     /// The memory that the graph under capture uses.
@@ -38,7 +38,7 @@ struct Inner {
     failure: StreamFailure,
 }
 
-/// What submitted work uses: a graph keeps it, and it knows when it was used last.
+/// A resource that submitted work uses. A graph keeps it, and it knows when it was used last.
 pub(crate) trait Resource: Send + Sync {
     /// The stream's submission of this number uses it.
     fn used(&self, submission: u64);
@@ -53,7 +53,7 @@ pub(crate) trait Resource: Send + Sync {
     }
 }
 
-/// What destroys a library's handle.
+/// Function that destroys a library's handle.
 type Destroy = Box<dyn Fn(&Device) -> Result<()> + Send + Sync>;
 
 /// A library's handle: destroyed once neither its owner nor a captured graph uses it.
@@ -103,11 +103,11 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// How a stream is to be made, by [`Device::stream_with`].
+/// Options of a stream, for [`Device::stream_with`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Its priority, among [`Device::stream_priorities`]: work of a stream with a lower number goes first where both wait
-    /// for compute units.
+    /// Priority among [`Device::stream_priorities`]. Work of a stream with a lower number goes first if both wait for compute
+    /// units.
     pub priority: Option<i32>,
     /// The compute units that its kernels may use: bit `n % 32` of word `n / 32` is number `n`. Not together with a
     /// priority.
@@ -128,8 +128,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both are given; the
-    /// driver refuses, as providers for CUDA do with compute units.
+    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both options are given.
+    /// [`Error::Device`] if the driver refuses, as providers for CUDA do with compute units.
     pub fn stream_with(&self, options: &StreamOptions) -> Result<Stream> {
         Stream::new(self, options)
     }
@@ -165,7 +165,7 @@ impl Stream {
         }
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the calls write one handle, and read as many words of the mask as they are told.
+        // SAFETY: the calls write one handle, and read as many words of the mask as the count says.
         unsafe {
             match (options.priority, options.compute_units.as_deref()) {
                 (None, None) => call!(
@@ -205,7 +205,7 @@ impl Stream {
         })
     }
 
-    /// Its priority; see [`Device::stream_priorities`].
+    /// Priority of the stream; see [`Device::stream_priorities`].
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Stream {
         let hip = self.device().enter()?;
         let units = self.device().properties().compute_units;
         let mut mask = vec![0u32; units.div_ceil(32).max(1) as usize];
-        // SAFETY: the handle lives; the call writes as many words as it is told.
+        // SAFETY: the handle lives; the call writes as many words as the count says.
         unsafe {
             call!(
                 self.device(),
@@ -273,8 +273,8 @@ impl Stream {
         self.event(Purpose::Order)
     }
 
-    /// As [`Stream::mark`], but a thread that waits for the event sleeps. Drivers let threads that wait for other events
-    /// spin, which is some microseconds faster and takes a core.
+    /// Records an event whose waiting threads sleep. Drivers let threads that wait for other events spin, which is some
+    /// microseconds faster and takes a core. See [`Stream::mark`].
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl Stream {
         self.event(Purpose::BlockingWait)
     }
 
-    /// As [`Stream::mark`], for a thread that is not the user's: a parked error stays parked.
+    /// Records an event for an internal thread: a parked error stays parked. See [`Stream::mark`].
     pub(crate) fn mark_quietly(&self) -> Result<Event> {
         self.record_event(Purpose::Order)
     }
@@ -312,7 +312,7 @@ impl Stream {
         unsafe { Event::record(device, *raw, *id, after, failure.clone(), purpose) }
     }
 
-    /// What is submitted from now on runs after `event`, which may be another stream's.
+    /// Makes later submissions run after `event`, which may be of another stream.
     ///
     /// # Errors
     ///
@@ -333,13 +333,13 @@ impl Stream {
         self.inner.raw.addr()
     }
 
-    /// Its number, unique in the process.
+    /// Number of the stream, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// Whether no one else has the stream.
+    /// True if the stream has no other owner.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
@@ -380,7 +380,7 @@ impl Stream {
         }
     }
 
-    /// Keeps what captured work uses beside memory, such as the module of a kernel, for the graph under capture.
+    /// Keeps a resource other than memory, such as the module of a kernel, for the graph under capture.
     pub(crate) fn keep(&self, resource: impl FnOnce() -> Arc<dyn Resource>) {
         if self.is_capturing() {
             self.captured().push(resource());

@@ -1,9 +1,9 @@
-//! What a GEMM does to its result before it writes it.
+//! Operations that a GEMM fuses before it writes its result.
 
 use hipvit_sys::hipblaslt::hipblasLtEpilogue_t;
 
-/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type, or
-/// [`Gemm::wide`](super::Gemm::wide) where A and B are E4M3.
+/// Operation on the result of a GEMM before it is written. The bias is a vector of `n` elements of the output's type, or of type
+/// [`Gemm::wide`](super::Gemm::wide) if A and B are E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.

@@ -25,7 +25,7 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
+/// Number of algorithms that the heuristics are asked for. It is constant, so that an algorithm keeps its index.
 const CANDIDATES: usize = 32;
 
 /// hipBLASLt on one stream.
@@ -39,20 +39,20 @@ pub struct BlasLt {
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
 
-/// What a [`Matmul`] works on.
+/// Operands of a [`Matmul`].
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulOperands<'a> {
     /// The left factor.
     pub a: Operand<'a>,
     /// The right factor.
     pub b: Operand<'a>,
-    /// What `beta` scales: the residual. `None` takes `d`.
+    /// The residual, which is multiplied by `beta`. `None` uses `d`.
     pub c: Option<Operand<'a>>,
-    /// The result; lies as `c` does.
+    /// The result, whose layout is that of `c`.
     pub d: Operand<'a>,
     /// The bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
-    /// What the matrices are multiplied by.
+    /// Factors of the matrices.
     pub scales: Scales<'a>,
     /// Receives an f32, if [`Gemm::amax`] asks for it.
     pub amax: Option<Operand<'a>>,
@@ -62,11 +62,11 @@ pub struct MatmulOperands<'a> {
 /// to 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scales<'a> {
-    /// Of A.
+    /// Factors of A.
     pub a: Option<Operand<'a>>,
-    /// Of B.
+    /// Factors of B.
     pub b: Option<Operand<'a>>,
-    /// Of the result.
+    /// Factor of the result.
     pub d: Option<Operand<'a>>,
 }
 
@@ -80,11 +80,12 @@ impl BlasLt {
         Self::with_workspace(stream, WORKSPACE)
     }
 
-    /// The same with a workspace of `bytes`; algorithms that need more are left out.
+    /// Creates a handle with a workspace of `bytes`. Algorithms that need more are left out.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// [`Error::Provider`] if hipBLASLt cannot be opened; [`Error::Device`] if the GPU has too little memory or the library
+    /// fails.
     pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
         let device = stream.device();
         let table = libraries::hipblaslt(device)?;
@@ -168,7 +169,7 @@ impl BlasLt {
         let mut results = [hipblasLtMatmulHeuristicResult_t::default(); CANDIDATES];
         let mut count = 0;
         let [first, second, added, result] = matmul.layouts;
-        // SAFETY: the calls write one handle, read one size, and write as many results as they are told and their count.
+        // SAFETY: the calls write one handle, read one size, and write at most the requested number of results and their count.
         unsafe {
             call!(device, table.hipblasLtMatmulPreferenceCreate(&mut preference.raw))?;
             call!(
@@ -276,9 +277,9 @@ impl BlasLt {
         let (raw, gemm) = (self.raw, &matmul.gemm);
         stream.keep(|| self.handle.clone());
         stream.submit(&used, |_| {
-            // SAFETY: all handles live; `check` saw that the matrices lie in the operands, the checks above that the
-            // vectors do; the algorithm was chosen for this description and this much workspace; the scalars are read
-            // before the call returns.
+            // SAFETY: all handles live; `check` ensured that the matrices are within the operands, the checks above that the
+            // vectors are; the algorithm was chosen for this description and this workspace; the scalars are read before the call
+            // returns.
             unsafe {
                 call!(
                     device,

@@ -123,8 +123,8 @@ impl Blas {
         let raw = self.raw;
         stream.keep(|| self.handle.clone());
         stream.submit(&operands, |_| {
-            // SAFETY: the handle lives and is ours alone; `check` saw that the matrices lie in the operands; the scalars
-            // are read before the call returns, as the pointer mode is the host's.
+            // SAFETY: the handle lives and only this thread uses it; `check` ensured that the matrices are within the operands;
+            // the scalars are read before the call returns, because the pointer mode is host.
             unsafe {
                 if gemm.batch == 1 {
                     call!(
@@ -197,7 +197,7 @@ impl Blas {
     }
 }
 
-/// Whether a call was made that a library may lack.
+/// Returns false if the library lacks the call.
 fn optional(result: Result<()>) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! hipSPARSELt: linear layers whose weight is 2:4 sparse, of which the library keeps a compressed copy.
+//! hipSPARSELt: linear layers whose weight is 2:4 sparse and stored compressed.
 //!
 //! The library takes extents that are multiples of 8 alone. Rows beyond the last such multiple are copied to scratch memory with
 //! [`MULTIPLE`] rows, multiplied there, and copied back.
@@ -22,14 +22,14 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// What a [`SparseMatmul`] works on.
+/// Operands of a [`SparseMatmul`].
 #[derive(Clone, Copy, Debug)]
 pub struct SparseOperands<'a> {
     /// The dense factor.
     pub a: Operand<'a>,
     /// The [compressed](SparseLt::compress) weight.
     pub b: Operand<'a>,
-    /// What `beta` scales: the residual. `None` takes `d`.
+    /// The residual, which is multiplied by `beta`. `None` uses `d`.
     pub c: Option<Operand<'a>>,
     /// The result.
     pub d: Operand<'a>,
@@ -61,12 +61,11 @@ impl SparseLt {
         Ok(self.weight([n, k], dtype)?.sizes(self)?[0])
     }
 
-    /// Compresses a dense weight `[n, k]`, of which along `k` two of each four elements are 0. What is compressed of others is not
-    /// defined.
+    /// Compresses a dense weight `[n, k]`. Along `k`, two of each four elements must be 0; otherwise the result is undefined.
     ///
     /// # Errors
     ///
-    /// As [`compressed_bytes`](Self::compressed_bytes); [`Error::Argument`] if an operand is too small.
+    /// [`Error::Argument`] if the library has no such weight or an operand is too small; [`Error::Device`] if the library fails.
     pub fn compress(
         &self,
         [n, k]: [usize; 2],
@@ -110,8 +109,8 @@ impl SparseLt {
         Described::new(self, [k, n], dtype, true)
     }
 
-    /// Prepares a GEMM, by the library's default algorithm. `bias` is the address of the bias that it will be run with, 0 if that is not
-    /// known: the library plans for it, so that [`run`](Self::run) with another plans again, which takes a while.
+    /// Prepares a GEMM with the library's default algorithm. `bias` is the address of the bias, or 0 if it is not known yet. The
+    /// library plans for this address, so [`run`](Self::run) with a different bias plans again, which is slow.
     ///
     /// # Errors
     ///
@@ -172,7 +171,7 @@ impl SparseLt {
         };
         let stream = self.stream.clone();
         if let Some(Rest { rows, plan, scratch }) = rest {
-            // First, as the result may lie where the residual does.
+            // The rest runs first, because the result may overwrite the residual.
             let (first, rows) = (m - *rows, *rows);
             let scratch = scratch.writing();
             let result_at = MULTIPLE * k * size;
@@ -219,9 +218,9 @@ impl SparseLt {
         let (raw, gemm) = (self.raw, plan.gemm);
         let mut streams = [stream.raw()];
         stream.submit(&used, |_| {
-            // SAFETY: handle and plan live; the caller saw that the dense matrices have their sizes, and `expect` above that the
-            // compressed one does; the plan's algorithm was found to need no more workspace than there is; the scalars and the
-            // stream are read before the call returns.
+            // SAFETY: handle and plan live. The caller checked the sizes of the dense matrices, `expect` above that of the
+            // compressed one. The plan's algorithm needs at most the given workspace. The scalars and the stream are read before
+            // the call returns.
             unsafe {
                 call!(
                     device,
@@ -248,7 +247,7 @@ impl SparseLt {
 pub struct SparseMatmul {
     gemm: SparseGemm,
     epilogue: Epilogue,
-    /// Of the rows up to the last multiple of [`MULTIPLE`].
+    /// The plan for the rows up to the last multiple of [`MULTIPLE`].
     whole: Option<Plan>,
     rest: Option<Rest>,
 }
@@ -262,7 +261,7 @@ struct Rest {
 }
 
 impl SparseMatmul {
-    /// How many algorithms there are to [select](Self::select) from; at least one.
+    /// Number of algorithms to [select](Self::select) from, at least one.
     #[must_use]
     pub fn algorithms(&self) -> usize {
         self.plans().map(|plan| plan.algorithms).min().unwrap_or(1)
@@ -272,8 +271,8 @@ impl SparseMatmul {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are not so many, or it needs more workspace than `lt` has; what hipSPARSELt says if it does not
-    /// compute this.
+    /// [`Error::Argument`] if there is no algorithm with this index or it needs more workspace than `lt` has; [`Error::Device`]
+    /// if hipSPARSELt does not support it.
     pub fn select(&mut self, lt: &SparseLt, algorithm: usize) -> Result<()> {
         let plan = self
             .whole

@@ -48,14 +48,14 @@ use crate::stream::Stream;
 ///
 /// # Ranks that are lost
 ///
-/// A collective waits for all ranks. So that none waits for ever, a watchdog looks after every communicator: where RCCL reports an
-/// error ([`Comm::check`]), or what was submitted has not ended within [`CommOptions::timeout`] (300 s unless set), it
-/// [aborts](Comm::abort) the rank. The stream goes on then, what it wrote is undefined, and every wait for it, and every later call of
-/// the communicator, returns [`Error::Communicator`], which names the rank and the reason. To go on, make new streams and a new
+/// A collective waits for all ranks. A watchdog checks every communicator, so that none waits for ever. It [aborts](Comm::abort)
+/// a rank if RCCL reports an error ([`Comm::check`]) or a submission exceeds [`CommOptions::timeout`] (300 s unless set). The
+/// stream then continues with undefined contents in what it wrote. Every wait for the stream, and every later call of the
+/// communicator, returns [`Error::Communicator`], which names the rank and the reason. To continue, make new streams and a new
 /// communicator.
 ///
-/// What it cannot end is a call into RCCL that does not return, as the first collective's may while ranks connect to each other
-/// ([`Comm::with_id`] itself has the time-out).
+/// The watchdog cannot end a call into RCCL that does not return, such as the first collective while ranks connect.
+/// [`Comm::with_id`] has the time-out itself.
 ///
 /// Dropping the last clone waits for the stream, as long as the time-out at most, and ends the rank.
 #[derive(Clone)]
@@ -63,12 +63,11 @@ pub struct Comm {
     pub(super) inner: Arc<Inner>,
 }
 
-/// How long ranks may wait for each other.
+/// Time limits for the ranks of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommOptions {
-    /// How long the others may take to make their ranks, and a submission to end once the stream has come to it. `None`: for
-    /// ever.
+    /// Time limit for the other ranks to be made, and for a submission to end once it runs. `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -82,7 +81,7 @@ impl Default for CommOptions {
 }
 
 impl CommOptions {
-    /// With this time-out.
+    /// Options with this time-out.
     #[must_use]
     pub fn with_timeout(timeout: impl Into<Option<Duration>>) -> Self {
         Self {
@@ -91,8 +90,7 @@ impl CommOptions {
     }
 }
 
-/// What ranks of several processes find each other by. The process that makes it passes its bytes on to the others, by
-/// whatever way they have.
+/// Identifier by which ranks of several processes find each other. One process makes it and passes its bytes on to the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; 128]);
 
@@ -111,7 +109,7 @@ impl UniqueId {
         Ok(Self(id.internal.map(|byte| byte as u8)))
     }
 
-    /// Its bytes.
+    /// Bytes of the identifier.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 128] {
         self.0
@@ -141,11 +139,12 @@ impl Comm {
         Self::all_with(streams, CommOptions::default())
     }
 
-    /// As [`Comm::all`], with options.
+    /// Makes all ranks of a communicator with options. See [`Comm::all`].
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all`].
+    /// [`Error::Argument`] if two streams are of one GPU or of several runtimes; [`Error::Provider`] if RCCL cannot be opened;
+    /// [`Error::Device`] if RCCL fails.
     pub fn all_with(streams: &[Stream], options: CommOptions) -> Result<Vec<Self>> {
         let wrong = |reason: &str| Err(Error::argument("streams", reason));
         let Some(first) = streams.first() else {
@@ -170,7 +169,7 @@ impl Comm {
             .map(|stream| stream.device().ordinal() as i32)
             .collect();
         let mut raw = vec![ptr::null_mut(); streams.len()];
-        // SAFETY: the call reads as many numbers, and writes as many handles, as it is told.
+        // SAFETY: the call reads as many numbers, and writes as many handles, as its arguments say.
         unsafe {
             call!(
                 device,
@@ -197,7 +196,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::with_id`] and [`Rendezvous::gather`].
+    /// [`Error::Rendezvous`] if a rank fails before the communicator is made; [`Error::Provider`] if RCCL cannot be opened;
+    /// [`Error::Device`] if RCCL fails.
     pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
         let (rank, ranks) = (rendezvous.world().rank(), rendezvous.world().size());
         // The first rank's failure is all ranks' failure: they would wait for its id.
@@ -213,11 +213,12 @@ impl Comm {
         Self::with_id_and(stream, UniqueId::from_bytes(id), rank, ranks, options)
     }
 
-    /// As [`Comm::with_id`], with options.
+    /// Makes one rank of a communicator with options. See [`Comm::with_id`].
     ///
     /// # Errors
     ///
-    /// As for [`Comm::with_id`].
+    /// [`Error::Argument`] if there is no such rank; [`Error::Provider`] if RCCL cannot be opened; [`Error::Device`] if RCCL
+    /// fails.
     pub fn with_id_and(
         stream: &Stream,
         id: UniqueId,
@@ -243,7 +244,7 @@ impl Comm {
             if let Err(mpsc::SendError(Ok(Raw(raw)))) = made.send(raw.map(Raw))
                 && let Ok(table) = libraries::rccl(&owner)
             {
-                // SAFETY: the handle lives, and no one else has it.
+                // SAFETY: the handle lives, and nothing else has it.
                 let _ = unsafe { call!(owner, table.ncclCommAbort(raw)) };
             }
         });
@@ -292,20 +293,20 @@ impl Comm {
         &self.inner.stream
     }
 
-    /// Its number, from 0.
+    /// Number of this rank, from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.inner.rank
     }
 
-    /// How many ranks the communicator has.
+    /// Number of ranks of the communicator.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.inner.ranks
     }
 
-    /// What went wrong in collectives under way: a lost rank, a network's failure. To be asked while the stream takes
-    /// longer than expected; after an error, [`abort`](Comm::abort).
+    /// Checks for errors in collectives under way, such as a lost rank or a network failure. Call it when the stream takes longer
+    /// than expected, and [`abort`](Comm::abort) after an error.
     ///
     /// # Errors
     ///
@@ -326,9 +327,9 @@ impl Comm {
         }
     }
 
-    /// Ends the rank without waiting for the others: collectives in flight end, with undefined contents in their targets. Later
-    /// calls of every clone, and of graphs that captured its collectives, are errors. Waits for calls into RCCL that have not
-    /// returned.
+    /// Ends the rank without waiting for the others. Collectives in flight end, with undefined contents in their targets. Later
+    /// calls of every clone, and of graphs that captured its collectives, are errors. Waits for calls into RCCL that are still
+    /// running.
     ///
     /// # Errors
     ///

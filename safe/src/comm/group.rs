@@ -13,18 +13,18 @@ use crate::memory::operand::Operand;
 use crate::status::{call, check};
 use crate::stream::Resource;
 
-/// How the ranks' values become one.
+/// Operation that combines the ranks' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their sum.
+    /// Sum of the values.
     Sum,
-    /// Their product.
+    /// Product of the values.
     Product,
     /// The largest.
     Max,
     /// The smallest.
     Min,
-    /// Their mean.
+    /// Mean of the values.
     Mean,
 }
 
@@ -71,7 +71,7 @@ enum Operation {
 }
 
 impl<'a> Group<'a> {
-    /// With nothing in it.
+    /// An empty group.
     pub fn new() -> Self {
         Self::default()
     }
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, or the target is read-only.
     pub fn all_reduce(
         &mut self,
         comm: &'a Comm,
@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the buffer does not hold whole elements or is read-only.
     pub fn all_reduce_in_place(
         &mut self,
         comm: &'a Comm,
@@ -126,7 +126,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the lengths do not fit, the operands do not hold whole elements, or the target is read-only.
     pub fn all_gather(
         &mut self,
         comm: &'a Comm,
@@ -149,7 +149,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the lengths do not fit, the operands do not hold whole elements, or the target is read-only.
     pub fn reduce_scatter(
         &mut self,
         comm: &'a Comm,
@@ -173,7 +173,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the buffer does not hold whole elements or is read-only.
     pub fn broadcast(
         &mut self,
         comm: &'a Comm,
@@ -189,7 +189,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the source does not hold whole elements.
     pub fn send(
         &mut self,
         comm: &'a Comm,
@@ -205,7 +205,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the target does not hold whole elements or is read-only.
     pub fn receive(
         &mut self,
         comm: &'a Comm,
@@ -376,11 +376,12 @@ impl Comm {
         group.submit()
     }
 
-    /// As [`Comm::all_reduce`], from and to the same memory.
+    /// Reduces `buffer` in place over all ranks, element by element.
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all_reduce`].
+    /// [`Error::Argument`] if the buffer does not hold whole elements, is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
     pub fn all_reduce_in_place<'a>(
         &'a self,
         dtype: DType,
@@ -396,7 +397,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all_reduce`], but for the lengths.
+    /// [`Error::Argument`] if the lengths do not fit, the target is read-only, or an operand belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
     pub fn all_gather<'a>(
         &'a self,
         dtype: DType,
@@ -413,7 +415,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all_reduce`], but for the lengths.
+    /// [`Error::Argument`] if the lengths do not fit, the target is read-only, or an operand belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
     pub fn reduce_scatter<'a>(
         &'a self,
         dtype: DType,
@@ -430,7 +433,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all_reduce`]; [`Error::Argument`] if there is no such rank.
+    /// [`Error::Argument`] if there is no such rank, or the buffer is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
     pub fn broadcast<'a>(&'a self, dtype: DType, root: usize, buffer: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.broadcast(self, dtype, root, buffer)?;
@@ -442,7 +446,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::broadcast`].
+    /// [`Error::Argument`] if there is no such rank, or the source belongs to a different stream; [`Error::Device`] if RCCL
+    /// fails.
     pub fn send<'a>(&'a self, dtype: DType, peer: usize, source: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.send(self, dtype, peer, source)?;
@@ -453,7 +458,8 @@ impl Comm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::broadcast`].
+    /// [`Error::Argument`] if there is no such rank, or the target is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
     pub fn receive<'a>(&'a self, dtype: DType, peer: usize, target: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.receive(self, dtype, peer, target)?;

@@ -1,13 +1,13 @@
-//! How rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
+//! Authentication: rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
-//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, where it has connected to, a random number, and a code over
-//!    all of these.
+//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a
+//!   code over all of these.
 //! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
 //! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
 //!
-//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that has
-//! connected to another port than the one that rank 0 listens at, or to another address: a process in between relays the exchange.
+//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that
+//! connected to an address or port at which rank 0 does not listen, because then a process in between relays the exchange.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -46,7 +46,7 @@ struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 struct Confirmation(Number);
 
-/// Where rank 0 is, as one side of a connection sees it.
+/// Address of rank 0, as one side of a connection sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     /// IPv6 address, or IPv4 address mapped to one.
@@ -85,8 +85,8 @@ pub(super) struct Peer {
     number: Number,
 }
 
-/// Receives the hello of a connection to the listener at `listener`. A peer without the run's key is refused, and one that has
-/// connected to another place: to another port, or to another address unless rank 0 listens at all addresses.
+/// Receives the hello of a connection to the listener at `listener`. Refuses a peer without the run's key. Refuses a peer that
+/// connected to a different port, or to a different address unless rank 0 listens at all addresses.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 pub(super) struct Key(pub(super) [u8; 64]);
 
 impl Key {
-    /// Derives the key from the user's secret and the launcher's name of the run, each of which may be empty.
+    /// Derives the key from the user's secret and the launcher's name of the run. Both may be empty.
     pub(super) fn new(secret: &str, run: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"hip-safe rendezvous key 1");

@@ -1,4 +1,4 @@
-//! How far a rank's work has come.
+//! Progress of a rank's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::event::Event;
 
-/// What is known of a rank's work.
+/// State of a rank's work.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Submissions that had collectives in them.
@@ -15,7 +15,7 @@ pub(super) struct Progress {
     pub(super) looked: Mutex<Looked>,
 }
 
-/// What the watchdog knows.
+/// State that the watchdog keeps.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     /// The submissions before the last event.

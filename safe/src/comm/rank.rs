@@ -24,11 +24,11 @@ pub(crate) struct Inner {
     pub(super) rank: usize,
     pub(super) ranks: usize,
     pub(super) aborted: AtomicBool,
-    /// Why the watchdog has to abort it, or has.
+    /// Reason for which the watchdog has to abort the rank, or has aborted it.
     pub(super) failure: OnceLock<CommunicatorFailure>,
-    /// Whether the watchdog has begun to.
+    /// True once the watchdog has begun to abort the rank.
     pub(super) aborting: AtomicBool,
-    /// How long collectives may take.
+    /// Time limit for collectives.
     pub(super) timeout: Option<Duration>,
     pub(super) progress: Progress,
     /// Written while RCCL is called, which takes one call at a time; read while a graph is launched that uses the rank.
@@ -92,7 +92,7 @@ impl Inner {
         }
     }
 
-    /// With RCCL's own explanation. To be called while `calls` is held, or the rank's only owner.
+    /// Adds RCCL's own explanation to an error. The caller holds `calls`, or is the rank's only owner.
     pub(super) fn explained(&self, error: Error) -> Error {
         match libraries::rccl(self.stream.device()) {
             // SAFETY: the handle lives while it is not aborted, which takes `calls`.
@@ -103,12 +103,12 @@ impl Inner {
         }
     }
 
-    /// Whether nothing is left to look after.
+    /// True if nothing is left to watch.
     pub(super) fn is_over(&self) -> bool {
         self.failure.get().is_some() || self.aborted.load(Ordering::Acquire)
     }
 
-    /// Whether a failure was found and the rank is to be aborted; once.
+    /// Returns true once, if a failure was found and the rank is to be aborted.
     pub(super) fn must_abort(&self) -> bool {
         self.failure.get().is_some()
             && !self.aborted.load(Ordering::Acquire)
@@ -128,7 +128,7 @@ impl Inner {
         }
     }
 
-    /// What RCCL found wrong, unless a call is in it just now.
+    /// Returns the error that RCCL found, if any. `None` while a call into RCCL is running.
     pub(super) fn asynchronous_error(&self) -> Option<String> {
         let _alone = self.calls.try_write()?;
         if self.aborted.load(Ordering::Acquire) {
@@ -178,7 +178,7 @@ impl Inner {
                 ));
             }
             if self.failure.get().is_some() {
-                // The stream tells why whoever waits for what it wrote.
+                // The stream returns the reason to threads that wait for its results.
                 return self.abort();
             }
             // Short waits are the rule.

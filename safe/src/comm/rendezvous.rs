@@ -1,9 +1,9 @@
-//! How the processes of a run find each other: by TCP at rank 0.
+//! Rendezvous of the processes of a run, by TCP at rank 0.
 //!
-//! Rank 0 listens at `MASTER_ADDR`. The others connect, again and again until it is up, and keep the connection once both sides have
-//! proved that they belong to the run (`handshake`). A peer that cannot is dropped: it causes no error, and no rank waits for it.
-//! A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come leaves its
-//! place open.
+//! Rank 0 listens at `MASTER_ADDR`. The others try to connect until it is up. They keep the connection once both sides have
+//! proved that they belong to the run (`handshake`). A peer that cannot prove it is dropped: it causes no error, and no rank
+//! waits for it. A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come
+//! leaves its place open.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 /// Maximum time of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// Maximum number of handshakes in progress, beside one for each rank. The oldest is dropped for a new one.
+/// Maximum number of handshakes in progress, in addition to one for each rank. A new one replaces the oldest.
 const HANDSHAKES: usize = 256;
 
 /// Stack size of a handshake's thread in bytes.
@@ -104,8 +104,8 @@ impl Rendezvous {
         &self.world
     }
 
-    /// What each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
-    /// half a megabyte each.
+    /// Exchanges bytes: returns what each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other
+    /// than 0 may give up to half a megabyte each.
     ///
     /// # Errors
     ///
@@ -380,7 +380,7 @@ impl<'a> Places<'a> {
         Ok(streams)
     }
 
-    /// Tells the ranks that have come which ones have not, and returns that.
+    /// Sends the list of missing ranks to the ranks that have come, and returns it.
     fn fail(&self, timeout: Duration) -> String {
         let missing = self.streams.iter().enumerate();
         let missing = missing.filter(|(_, place)| place.is_none());
@@ -399,7 +399,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns true if the other side of a connection that does not block has not closed it. A rank sends nothing before all agree.
+/// Returns true if the other side of a non-blocking connection is open. A rank sends nothing before all agree.
 fn is_open(stream: &TcpStream) -> bool {
     let read = stream.peek(&mut [0]);
     read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -462,7 +462,7 @@ fn reach(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStrea
         for &port in world.ports() {
             match greet(world, port) {
                 Ok(stream) => return Ok(stream),
-                // Nobody listens yet: what was learnt about another port says more.
+                // No process listens yet: what was learnt about another port says more.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => last = format!("port {port}: {error}"),
             }

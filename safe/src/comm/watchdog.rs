@@ -1,9 +1,9 @@
 //! Ends collectives that would wait for ever.
 //!
-//! A collective waits for all ranks, so one that is lost, or calls something else, stops all others. RCCL notes some errors by
-//! itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process looks after all communicators: it asks for
-//! those errors, and measures by an event on the rank's stream whether what was submitted ends in time. A rank that fails either
-//! way is aborted, and its stream returns the reason from every wait.
+//! A collective waits for all ranks, so a rank that is lost, or calls something else, stops all others. RCCL detects some errors
+//! by itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process watches all communicators. It
+//! polls for those errors, and uses an event on the rank's stream to see whether submissions end in time. A rank that fails
+//! either way is aborted, and its stream returns the reason from every wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::rank::Inner;
 use crate::error::{Error, Result};
 
-/// How often it looks.
+/// Interval between checks.
 const TICK: Duration = Duration::from_millis(50);
 
 /// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
@@ -23,7 +23,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(500);
 
 static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
-/// Whether the thread runs; changed while `WATCHED` is locked.
+/// True while the thread runs. Changed only while `WATCHED` is locked.
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// Looks after a rank until it is dropped.
@@ -45,7 +45,8 @@ pub(super) fn watch(rank: &Arc<Inner>) -> Result<()> {
     })
 }
 
-/// To be called before an owner of a rank goes: the watchdog then is not the last one, so that the rank ends where its owner expects.
+/// Removes a rank whose last owner drops it. The watchdog then is not the last owner, so the rank ends on the thread of its
+/// owner.
 pub(super) fn release(rank: &Arc<Inner>) {
     // While the watchdog looks, it owns the ranks, and has the lock.
     let mut watched = WATCHED.lock();

@@ -27,7 +27,7 @@ pub(super) struct Tool {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// What came of setting up; `None`: the library has not asked for it.
+    /// Result of the setup; `None` until the library asks for it.
     pub(super) context: Option<Result<rocprofiler_context_id_t>>,
     /// The kernels' names by their number.
     pub(super) names: BTreeMap<u64, String>,
@@ -40,7 +40,7 @@ pub(super) struct State {
 pub(super) struct Pass {
     /// From 1, so that it is never that of a launch which was not to be counted.
     pub(super) number: u64,
-    /// What to count on which agent.
+    /// The agent and what to count on it.
     pub(super) config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
     pub(super) launches: Vec<Launch>,
     /// The counts of each launch, by the launch's and the counter's number.
@@ -71,7 +71,7 @@ impl Pass {
 }
 
 impl State {
-    /// The kernel's name, or its number if the library has not told it.
+    /// The kernel's name, or its number if the library did not report a name.
     pub(super) fn name(&self, kernel: u64) -> String {
         let known = self.names.get(&kernel).cloned();
         known.unwrap_or_else(|| format!("kernel {kernel}"))

@@ -34,11 +34,12 @@ impl NumaNode {
         (!cpus.is_empty()).then_some(Self { number, cpus })
     }
 
-    /// As [`Device::bind_thread`], for threads that outlive the device.
+    /// Binds the calling thread to this node, for threads that outlive the device. See
+    /// [`Device::bind_thread`](crate::Device::bind_thread).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::System`] if the system refuses.
     pub fn bind_thread(&self) -> Result<Option<u32>> {
         let failed = |call| Error::System {
             call,
@@ -77,7 +78,7 @@ impl NumaNode {
     /// system does not allow it.
     pub(crate) fn prefer(&self) -> Preference {
         let (mut mode, mut nodes) = (0, Nodes::default());
-        // SAFETY: the call writes the thread's policy and as many bits as it is told.
+        // SAFETY: the call writes the thread's policy and as many bits as its arguments say.
         let told = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -114,7 +115,7 @@ fn set_policy(mode: i32, nodes: &Nodes) -> bool {
         // The kernel uses one bit less than this number.
         (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
     };
-    // SAFETY: the call reads as many bits as it is told; only the calling thread's later allocations depend on it.
+    // SAFETY: the call reads as many bits as its arguments say; only the calling thread's later allocations depend on it.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }
 }
 
@@ -173,7 +174,7 @@ mod tests {
 
     fn affinity() -> Vec<usize> {
         let size = size_of::<libc::cpu_set_t>();
-        // SAFETY: a set is an array of integers, of which the call writes all.
+        // SAFETY: a set is an array of integers, and the call writes all of them.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             assert_eq!(libc::sched_getaffinity(0, size, &mut set), 0);

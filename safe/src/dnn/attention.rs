@@ -1,7 +1,7 @@
 //! Attention as a problem for which MIOpen finds a solution (its find 2.0 interface, a beta one).
 //!
-//! MIOpen states it for training and eight-bit floats too, so most of the tensors are scales of one, a dropout that drops
-//! nothing, and statistics that nobody reads.
+//! MIOpen defines it for training and eight-bit floats too. So most of the tensors are scales of one, a dropout of probability
+//! zero, and statistics that are ignored.
 
 use std::fmt;
 use std::ptr;
@@ -32,9 +32,9 @@ pub struct MultiHeadAttention {
     pub tokens: usize,
     /// Channels of a head.
     pub head_dim: usize,
-    /// What the scores are multiplied by, usually 1/√head_dim.
+    /// Factor of the scores, usually 1/√head_dim.
     pub scale: f32,
-    /// Of Q, K, V and the result.
+    /// Element type of Q, K, V and the result.
     pub dtype: DType,
 }
 
@@ -55,7 +55,7 @@ impl MultiHeadAttention {
 /// Apart, so that each tensor of one element is aligned as an allocation is.
 const SLOT: usize = 256;
 
-/// What the extra tensors are.
+/// Contents of an extra tensor.
 #[derive(Clone, Copy)]
 enum Extra {
     /// One f32, 1.
@@ -120,8 +120,8 @@ unsafe impl Send for Attention {}
 impl Dnn {
     /// Lets MIOpen find how it attends; it may compile kernels, and time them on memory of its own.
     ///
-    /// Verified against MIOpen 3.5.1 without a GPU as far as that goes: the problem is accepted with these tensors. It has
-    /// not been found or run on a GPU.
+    /// Verified against MIOpen 3.5.1 without a GPU: the problem is accepted with these tensors. It has not been found or run on a
+    /// GPU.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl Dnn {
     }
 }
 
-/// What a solution is sought for.
+/// Problem for which a solution is searched.
 struct Problem {
     device: Device,
     raw: miopenProblem_t,

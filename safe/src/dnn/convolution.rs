@@ -18,8 +18,8 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
-/// `[batch, features, height / patch, width / patch]`, without a bias.
+/// A convolution without a bias. It takes `[batch, channels, height, width]` with filters `[features, channels, patch]` at the
+/// patch's stride, and gives `[batch, features, height / patch, width / patch]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PatchConvolution {
     /// Images.
@@ -34,9 +34,9 @@ pub struct PatchConvolution {
     pub features: usize,
     /// The patch's height and width, in pixels.
     pub patch: [usize; 2],
-    /// Whether image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
+    /// True if image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
     pub channels_last: bool,
-    /// Of image, filter and result: f32, f16 or bf16.
+    /// Element type of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 
@@ -71,7 +71,7 @@ pub struct Convolution {
     device: Device,
     shape: PatchConvolution,
     raw: miopenConvolutionDescriptor_t,
-    /// Of the image, the filter and the result.
+    /// Descriptors of the image, the filter and the result.
     tensors: [Tensor; 3],
     algorithm: miopenConvFwdAlgorithm_t,
     workspace: Option<DeviceBuffer<u8>>,

@@ -17,7 +17,7 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    /// Of a tensor without gaps, the last dimension contiguous.
+    /// Describes a tensor without gaps whose last dimension is contiguous.
     pub(super) fn new<const N: usize>(device: &Device, dtype: DType, shape: &[usize; N]) -> Result<Self> {
         Self::of(device, data_type(dtype)?, shape, &packed(*shape))
     }
@@ -35,7 +35,7 @@ impl Tensor {
             device: device.clone(),
             raw: ptr::null_mut(),
         };
-        // SAFETY: the calls write one handle, and read as many sizes and strides as they are told.
+        // SAFETY: the calls write one handle, and read as many sizes and strides as the arguments say.
         unsafe {
             call!(device, table.miopenCreateTensorDescriptor(&mut tensor.raw))?;
             call!(

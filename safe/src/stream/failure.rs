@@ -1,10 +1,10 @@
-//! Why the contents of what a stream wrote are undefined.
+//! Reason for which the contents of what a stream wrote are undefined.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 
-/// Why what a stream wrote is undefined: a communicator of it was aborted. Set once; every wait returns it.
+/// Failure of a stream: a communicator of it was aborted, so what it wrote is undefined. Set once; every wait returns it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
 

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::call;
 
-/// Of factors before there are any: the library reads them when it runs. As aligned as cuBLASLt wants them.
+/// Address that stands in for factors until the library runs. It has the alignment that cuBLASLt requires.
 const SOME_POINTER: u64 = 256;
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
@@ -29,7 +29,7 @@ pub struct Matmul {
     pub(super) gemm: Gemm,
     pub(super) epilogue: Epilogue,
     pub(super) description: hipblasLtMatmulDesc_t,
-    /// Of B, A, C and D, the first two of which are the library's A and B.
+    /// Layouts of B, A, C and D. The library calls the first two A and B.
     pub(super) layouts: [hipblasLtMatrixLayout_t; 4],
     pub(super) algorithms: Vec<hipblasLtMatmulHeuristicResult_t>,
     pub(super) selected: usize,
@@ -95,7 +95,7 @@ impl Matmul {
         Ok(matmul)
     }
 
-    /// How many algorithms there are to [select](Matmul::select) from; at least one.
+    /// Number of algorithms to [select](Matmul::select) from, at least one.
     #[must_use]
     pub fn algorithms(&self) -> usize {
         self.algorithms.len()
@@ -105,7 +105,7 @@ impl Matmul {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are not so many.
+    /// [`Error::Argument`] if there is no algorithm with this index.
     pub fn select(&mut self, algorithm: usize) -> Result<()> {
         if algorithm >= self.algorithms.len() {
             return Err(Error::argument(
@@ -128,9 +128,9 @@ impl Matmul {
         self.algorithms[self.selected].workspaceSize
     }
 
-    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. Where the algorithm
-    /// divides the sum over `k` the same way for any number of rows, a row's result does not depend on how many there are;
-    /// one that distributes the work by the number of tiles (Stream-K) does not.
+    /// Selects the algorithm of `other`, which was prepared for a different number of rows. A row's result then does not depend
+    /// on the number of rows, if the algorithm divides the sum over `k` the same way for any number. Stream-K algorithms do not,
+    /// because they distribute the work by the number of tiles.
     ///
     /// # Errors
     ///

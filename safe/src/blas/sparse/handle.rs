@@ -14,7 +14,7 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// What the extents of matrices in 16 bits are multiples of.
+/// The extents of 16-bit matrices must be multiples of this.
 pub(super) const MULTIPLE: usize = 8;
 
 /// hipSPARSELt on one stream.
@@ -28,8 +28,8 @@ pub struct SparseLt {
 // SAFETY: the handle may be used from any thread, by one at a time.
 unsafe impl Send for SparseLt {}
 
-/// `C = activation(A·Bᵀ + beta · C + bias)` of an A `m`×`k` and a 2:4 sparse weight B `n`×`k`, f16 or bf16, row-major and unpadded:
-/// along `k` two of each four elements of B are 0. Accumulated in f32.
+/// `C = activation(A·Bᵀ + beta · C + bias)`, accumulated in f32. A is `m`×`k`, and B is a 2:4 sparse weight `n`×`k`: along `k`
+/// two of each four elements are 0. All are f16 or bf16, row-major and unpadded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SparseGemm {
     /// Rows of A and C.
@@ -40,7 +40,7 @@ pub struct SparseGemm {
     pub k: usize,
     /// The element type of all matrices and of the bias.
     pub dtype: DType,
-    /// What C is multiplied by before A·Bᵀ is added; 0 ignores what C holds.
+    /// Factor of C before A·Bᵀ is added; 0 ignores the contents of C.
     pub beta: f32,
 }
 
@@ -79,11 +79,11 @@ impl SparseLt {
         Self::with_workspace(stream, WORKSPACE)
     }
 
-    /// The same with a workspace of `bytes`; algorithms that need more cannot be selected.
+    /// Creates a handle with a workspace of `bytes`. Algorithms that need more cannot be selected.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// [`Error::Provider`] if hipSPARSELt cannot be opened; [`Error::Device`] if it does not support the GPU.
     pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
         let device = stream.device();
         let table = libraries::hipsparselt(device)?;

@@ -42,7 +42,7 @@ unsafe impl Send for Plan {}
 
 /// They point to each other, so that they stay where they are.
 struct Objects {
-    /// Of the weight, of A, and of C and D, as the library sees them.
+    /// Descriptors of the weight, of A, and of C and D, as the library sees them.
     matrices: [Described; 3],
     description: Object<hipsparseLtMatmulDescriptor_t>,
     selection: Object<hipsparseLtMatmulAlgSelection_t>,
@@ -50,7 +50,7 @@ struct Objects {
 }
 
 impl Plan {
-    /// By the default algorithm.
+    /// Makes a plan with the default algorithm.
     pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<Self> {
         // Some address shows whether the library computes it.
         let bias = if bias == 0 { lt.workspace.address() } else { bias };
@@ -302,7 +302,7 @@ impl Described {
         })
     }
 
-    /// Of a compressed weight: its bytes, and those of the memory that compressing it takes.
+    /// Returns the bytes of the compressed weight, and the bytes of memory that compressing takes.
     pub(super) fn sizes(&self, lt: &SparseLt) -> Result<[usize; 2]> {
         let device = lt.stream.device();
         let table = libraries::hipsparselt(device)?;

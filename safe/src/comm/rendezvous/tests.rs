@@ -163,7 +163,7 @@ fn a_rank_that_leaves_before_all_have_come_leaves_its_place_open() {
     let port = free_port();
     let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], LONG).remove(0));
     let leaf = || world(1, 3, port, "a");
-    // One that has not got the welcome, and one that has come.
+    // One rank that did not receive the welcome, and one that has come.
     let deadline = Instant::now() + LONG;
     handshake::greet(&connected(port), &leaf(), deadline).unwrap();
     handshake::introduce(&connected(port), &leaf(), deadline).unwrap();
@@ -255,7 +255,7 @@ fn a_relay_at_the_first_port_gets_no_message_of_the_ranks() {
     assert!(!has(b"Welcome") && !has(b"Parts"));
 }
 
-/// What rank 0 makes of a rank that comes by a relay at another address, with the same port.
+/// Returns what rank 0 answers a rank that comes by a relay at another address, with the same port.
 #[cfg(target_os = "linux")]
 fn relayed(listens_at: &str) -> io::Result<usize> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
