@@ -75,7 +75,8 @@ export! { hipblaslt, hipblasStatus_t, on_device;
             None => None,
         };
         let algo = algo.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // Of another type D cannot lie where C does. HipBLASLt takes such a C where it is not read, cuBLASLt takes none.
+        // If D's type differs from C's, they cannot share memory. hipBLASLt accepts such a C if it is not read; cuBLASLt requires
+        // null.
         let apart = attributes::element_type(c_layout.cast())? != attributes::element_type(d_layout.cast())?;
         let c = if apart && c == d.cast_const() { std::ptr::null() } else { c };
         lt!(cublasLtMatmul(

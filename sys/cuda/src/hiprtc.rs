@@ -1,8 +1,8 @@
 //! hipRTC on NVRTC.
 //!
-//! A program's code is a cubin for the architecture of `--offload-arch=sm_90`, or of the thread's device if no option names
-//! one; for a virtual architecture such as `compute_90`, and with neither option nor device, it is PTX. AMD's
-//! architectures are rejected, with the reason in the program's log.
+//! A program's code is a cubin for the architecture of `--offload-arch=sm_90`, or of the thread's device if no option names one.
+//! It is PTX for a virtual architecture such as `compute_90`, and if there is neither an option nor a device. AMD's architectures
+//! are rejected, with the reason in the program's log.
 
 mod options;
 
@@ -20,7 +20,7 @@ use crate::library::{Missing, call};
 /// The target of a `hiprtcProgram`.
 struct Program {
     nvrtc: nvrtcProgram,
-    /// What precedes NVRTC's own log.
+    /// Text that precedes NVRTC's own log.
     message: CString,
 }
 

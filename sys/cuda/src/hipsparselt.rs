@@ -1,5 +1,5 @@
-//! hipSPARSELt on cuSPARSELt from 0.5: the functions, their arguments and most values are the same; those that are not are mapped.
-//! cudarc has no cuSPARSELt, so the function types are hipSPARSELt's, whose handles and enumerations C passes alike.
+//! hipSPARSELt on cuSPARSELt from 0.5. The functions, their arguments and most values are the same; the others are mapped. cudarc
+//! has no cuSPARSELt, so the function types are hipSPARSELt's, whose handles and enumerations C passes alike.
 //!
 //! A handle or descriptor is the caller's memory, which hipSPARSELt makes larger than cuSPARSELt needs; cuSPARSELt wants it aligned to
 //! 16 bytes.
@@ -24,8 +24,8 @@ const INVALID: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_INVALID_V
 const NOT_INITIALIZED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_INITIALIZED;
 const NOT_SUPPORTED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_SUPPORTED;
 
-/// The algorithms that are told of, of those that cuSPARSELt counts: 0.8.0 has 52 for f16, and from this one on they fault on an H200.
-/// For bf16 it has 21.
+/// Maximum number of algorithms to report. cuSPARSELt 0.8.0 counts 52 for f16, and the algorithms from this index on fault on an
+/// H200. For bf16 it has 21.
 const ALGORITHMS: i32 = 36;
 
 /// The first version whose compute types have the numbers below.
@@ -187,7 +187,7 @@ export! { hipsparselt, hipsparseStatus_t, on_device;
         let set = sparse!(cusparseLtMatmulDescSetAttribute as hipsparseLtMatmulDescSetAttribute(
             handle, matmul, of_matmul(attribute)?, from, size,
         ));
-        // Of an activation that there is not for the matrices' types.
+        // The matrices' types lack this activation.
         let is_activation = attribute == hipsparseLtMatmulDescAttribute_t::HIPSPARSELT_MATMUL_ACTIVATION_GELU;
         set.map_err(|status| if is_activation && status == INVALID { NOT_SUPPORTED } else { status })
     }

@@ -69,7 +69,7 @@ fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<
     Ok(status == OK)
 }
 
-/// Whether the first can read the second's memory.
+/// True if the first device can read the second's memory.
 pub(crate) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
     peer_status(first, second, READ)
 }
@@ -82,7 +82,7 @@ pub(crate) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<LinkType
 
 /// The link between the devices at these PCI addresses; `None` if NVML does not report it.
 pub(crate) fn link_by_address(first: &[c_char; 32], second: &[c_char; 32]) -> Option<LinkType> {
-    /// Whether NVML was initialised here. It counts, so that a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
+    /// True if NVML was initialised here. NVML counts initialisations, so a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
     static INITIALISED: OnceLock<bool> = OnceLock::new();
     // SAFETY: takes no arguments.
     if !*INITIALISED.get_or_init(|| unsafe { nvml!(nvmlInit_v2()) }.is_ok()) {

@@ -33,8 +33,8 @@ fn on_device(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
     })
 }
 
-/// NVLink multicast stays off unless the program or its user has set it: it takes memory and a driver service of every GPU, and where
-/// these are missing, as in containers and virtual machines, making a communicator fails.
+/// Switches NVLink multicast off unless the program or its user has set it. It takes memory and a driver service of every GPU.
+/// Where these are missing, as in containers and virtual machines, making a communicator fails.
 fn multicast_off() {
     static ONCE: Once = Once::new();
     const VARIABLE: &str = "NCCL_NVLS_ENABLE";

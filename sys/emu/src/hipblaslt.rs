@@ -1,9 +1,12 @@
 //! hipBLASLt, computed on the CPU: sums in f32 (f64 for f64; exactly for i8), results rounded once.
 //!
-//! Matrices are column-major, as in the real library. Supported are f32, f16, bf16, f64, i8 (into i32), and E4M3 in the
-//! encoding of the emulated GPU, if it has one; epilogues with a bias, an auxiliary output and an activation, whose GELU is the
-//! tanh form; scales per matrix, or per row of A and column of B. Narrower floats, gradients and blockwise scales are not supported. The real
-//! `hipblasLtCreate` exits the process if there is no device: this one returns a status.
+//! Matrices are column-major, as in the real library. Supported are:
+//! - f32, f16, bf16, f64, i8 (into i32), and E4M3 in the encoding of the emulated GPU, if it has one;
+//! - epilogues with a bias, an auxiliary output and an activation, whose GELU is the tanh form;
+//! - scales per matrix, or per row of A and column of B.
+//!
+//! Narrower floats, gradients and blockwise scales are not supported. The real `hipblasLtCreate` exits the process if there is no
+//! device: this one returns a status.
 
 mod algorithm;
 mod attributes;

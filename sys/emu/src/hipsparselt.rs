@@ -1,8 +1,9 @@
 //! hipSPARSELt, computed on the CPU: sums in f32, results rounded once.
 //!
-//! As the real library, it is for gfx942 and gfx950, and a handle or descriptor is the caller's memory. Supported are f16 and bf16 in
-//! columns whose length and number are multiples of 8, with a structured A that is transposed; a bias, and an activation of ReLU or
-//! GELU in the tanh form. A compressed matrix has the layout of [`compressed`], not the real library's, which is not documented.
+//! It supports gfx942 and gfx950, and a handle or descriptor is the caller's memory, as in the real library. Supported are f16
+//! and bf16 in columns whose length and number are multiples of 8, with a structured A that is transposed. A bias and an
+//! activation of ReLU or GELU in the tanh form are supported too. A compressed matrix has the layout of [`compressed`]; the real
+//! library's is not documented.
 
 mod compressed;
 mod objects;
@@ -29,7 +30,7 @@ use crate::compute::{Element, Factor, Matrix, Vector, submit, taint, write};
 use crate::hip;
 use crate::hipblaslt::Activation;
 
-/// What extents of matrices in 16 bits are multiples of.
+/// The extents of 16-bit matrices must be multiples of this.
 const MULTIPLE: usize = 8;
 /// Algorithms, which all compute the same.
 const ALGORITHMS: i32 = 2;
@@ -109,7 +110,7 @@ struct Call {
     matmul: Matmul,
     alpha: f32,
     beta: f32,
-    /// Of A, B, C and D.
+    /// Addresses of A, B, C and D.
     addresses: [u64; 4],
 }
 
@@ -335,7 +336,7 @@ export! { hipsparselt, hipsparseStatus_t, run;
         Plan::get(plan).map(drop)
     }
 
-    /// Of several streams, the first is used.
+    /// Uses the first of several streams.
     fn hipsparseLtMatmul(
         handle: *const hipsparseLtHandle_t, plan: *const hipsparseLtMatmulPlan_t, alpha: *const c_void,
         a: *const c_void, b: *const c_void, beta: *const c_void, c: *const c_void, d: *mut c_void,

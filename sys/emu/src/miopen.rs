@@ -1,7 +1,7 @@
 //! MIOpen, computed on the CPU: tensors, forward convolution with find and immediate mode, attention, layer normalization,
 //! softmax, activation, and arithmetic on tensors. Computed in f32 (f64 for f64 and integers), each result rounded once.
 //!
-//! As in MIOpen, a convolution by algorithm has to be found first by the same handle. Inconsistent descriptors, for which MIOpen
+//! A convolution by algorithm has to be found first by the same handle, as in MIOpen. Inconsistent descriptors, for which MIOpen
 //! may silently write nothing, are errors.
 
 mod attention;

@@ -29,7 +29,7 @@ pub(crate) struct Part {
     pub(crate) memory: u64,
     pub(crate) pci_id: u32,
     pub(crate) ecc: bool,
-    /// Whether GPUs of this model are linked by Infinity Fabric, or else by PCIe.
+    /// True if GPUs of this model are linked by Infinity Fabric; otherwise they are linked by PCIe.
     pub(crate) fabric: bool,
     /// The compute capability that HIP derives from the processor's name.
     pub(crate) capability: (i32, i32),

@@ -1,8 +1,12 @@
 //! RCCL: collectives, sends and receives between emulated GPUs, of one process or several.
 //!
-//! `call` says what a call moves and computes, `reduce` how elements are reduced, `communicator` what a rank's stream does for it,
-//! `mailbox` holds what ranks give each other; `bootstrap` brings the ranks of a unique id together, and a `connection` links two
-//! of different processes.
+//! Modules:
+//! - `call`: the data that a call moves and computes;
+//! - `reduce`: the reduction of elements;
+//! - `communicator`: the work of a rank's stream;
+//! - `mailbox`: the data that ranks give each other;
+//! - `bootstrap`: brings the ranks of a unique id together;
+//! - `connection`: links two ranks of different processes.
 
 mod bootstrap;
 mod call;
@@ -69,7 +73,7 @@ fn remove(comm: ncclComm_t) -> Result<Arc<Communicator>, Error> {
     found.map_err(|_| Error::argument("there is no such communicator, or no longer"))
 }
 
-/// A handle for a communicator, which from now on hears of lost devices.
+/// Returns a handle for a communicator, and reports lost devices to it from now on.
 fn handle(communicator: Communicator) -> ncclComm_t {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| on_loss(lose));
@@ -91,7 +95,7 @@ fn timeout() -> Result<Duration, Error> {
 
 /// A rank that is to be made.
 struct Init {
-    /// Where the handle goes, as a number.
+    /// Address for the handle.
     to: usize,
     device: &'static Device,
     id: ncclUniqueId,
@@ -152,7 +156,7 @@ unsafe fn create(to: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) -
 /// Makes a group's ranks, which wait for each other, at once.
 ///
 /// # Safety
-/// As for [`create`].
+/// The addresses of the handles may be written.
 unsafe fn create_all(inits: &[Init]) -> Result<(), Error> {
     let made: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = inits.iter().map(|init| scope.spawn(|| init.run())).collect();
@@ -176,7 +180,7 @@ struct Group {
     depth: usize,
     inits: Vec<Init>,
     calls: Vec<Submission>,
-    /// Whether one of the calls was an error.
+    /// True if one of the calls was an error.
     failed: bool,
 }
 
@@ -310,7 +314,8 @@ fn check(
 
 hip_provider::shared_rccl!();
 
-/// Why the communicator has failed; without one, or for one that has not failed, the process's last error.
+/// Returns the reason for which the communicator failed. Without a communicator, or if it did not fail, returns the process's
+/// last error.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
     let failed = COMMUNICATORS

@@ -1,8 +1,8 @@
 //! rocBLAS, computed on the CPU: GEMM in f32 (f64 for f64; exactly for i8), vectors in f64, each result rounded once.
 //!
-//! Arguments are checked as rocBLAS does, with its statuses. Work is submitted to the handle's stream; scalars on the host
-//! are read at once, those on the device when the work runs, and a call with a result on the host waits. The real
-//! `rocblas_initialize` ends the process if there is no device: here it does nothing.
+//! Arguments are checked as rocBLAS does, with its statuses. Work is submitted to the handle's stream. Scalars on the host are
+//! read at once, those on the device when the work runs. A call with a result on the host waits. The real `rocblas_initialize`
+//! ends the process if there is no device: here it does nothing.
 
 mod gemm;
 mod transfer;

@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
     pub(crate) schedule: Schedule,
     pub(crate) seed: u64,
-    /// Whether unaligned loads and stores are faults.
+    /// True if unaligned loads and stores are faults.
     pub(crate) alignment: bool,
     /// Instructions that a wave may execute.
     pub(crate) budget: Option<u64>,
@@ -46,16 +46,16 @@ pub(crate) struct Settings {
     pub(crate) lose_device: Nth,
     pub(crate) corrupt_replay: Nth,
     pub(crate) hang_collective: Nth,
-    /// How long RCCL waits for other ranks.
+    /// Time limit for RCCL to wait for other ranks.
     pub(crate) rccl_timeout: Duration,
 }
 
 /// Bytes of a buffer, which kernels get by a pointer among their arguments: they are marked when these are launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// How the kernels' names begin.
+    /// Prefix of the kernels' names.
     pub(crate) kernel: String,
-    /// Which pointer it is, from 0.
+    /// Index of the pointer, from 0.
     pub(crate) pointer: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -83,7 +83,7 @@ fn visible(parts: &[&'static Part], list: &str) -> Vec<&'static Part> {
     named.map_while(|part| part).collect()
 }
 
-/// How programs that use hipvit-sys configure it.
+/// Setting by which programs that use hipvit-sys configure it.
 const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
 
 /// An invalid setting, and why.

@@ -56,8 +56,8 @@ struct Output {
 /// `beta` is known to be zero.
 ///
 /// # Safety
-/// The matrices have the given rows, columns and batch, of elements of `size` bytes; `beta` has the type `compute` and is
-/// where the handle's pointer mode says.
+/// The matrices have the given rows, columns and batch, with elements of `size` bytes. `beta` has the type `compute` and is in
+/// the memory that the handle's pointer mode says.
 #[allow(clippy::too_many_arguments, reason = "the shape of one GEMM")]
 unsafe fn copy_to_output(
     of: Handle,
@@ -115,7 +115,7 @@ unsafe fn copy_to_output(
     Ok(())
 }
 
-/// Whether a factor is zero, of either sign.
+/// True if a factor is zero, of either sign.
 unsafe fn is_zero(factor: *const c_void, of: rocblas_datatype) -> Result<bool, rocblas_status> {
     // SAFETY: the caller's number has this type.
     unsafe {

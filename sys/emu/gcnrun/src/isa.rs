@@ -1,8 +1,8 @@
 //! The semantics of AMD's instructions, by the ISA guides of RDNA 2 to 4 and of CDNA 2 to 4.
 //!
-//! [`decode`](crate::decode) turns the disassembler's text into [`Instruction`]s, each with the function that executes it
-//! for the whole wave, from the tables here, one file for each kind. The [`interpreter`](crate::interpreter) executes a wave;
-//! instructions access memory through [`Space`](crate::space::Space).
+//! [`decode`](crate::decode) turns the disassembler's text into [`Instruction`]s by the tables here, one file for each kind. Each
+//! has the function that executes it for the whole wave. The [`interpreter`](crate::interpreter) executes a wave; instructions
+//! access memory through [`Space`](crate::space::Space).
 
 mod access;
 mod arithmetic;

@@ -1,9 +1,9 @@
 //! The address space that all devices of a process share. Addresses of the device are addresses of the host.
 //!
-//! Every allocation records whether it is live, and device memory which of its bytes were ever written: a *shadow* of
-//! four bits for each dword. Fresh and freed memory is poison, which is NaN in f16, bf16, f32 and f64 and far out of bounds
-//! as an index. Freed allocations are quarantined for a while, so that a use after free is told from other
-//! accesses out of bounds.
+//! Every allocation records whether it is live, and device memory which of its bytes were ever written: a *shadow* of four bits
+//! for each dword. Fresh and freed memory is poison, which is NaN in f16, bf16, f32 and f64 and far out of bounds as an index.
+//! Freed allocations are quarantined for a while, so that a use after free can be distinguished from other accesses out of
+//! bounds.
 
 mod allocation;
 mod block;
@@ -19,7 +19,7 @@ pub(crate) use block::{Block, POISON, WRITTEN};
 
 use crate::fault::FaultKind;
 
-/// How much freed memory is kept at most, in bytes and in allocations.
+/// Maximum amount of freed memory that is kept, in bytes and in allocations.
 const QUARANTINE_BYTES: u64 = 256 << 20;
 const QUARANTINE_ALLOCATIONS: usize = 4096;
 
@@ -58,8 +58,8 @@ impl Memory {
         Self::default()
     }
 
-    /// An address space whose fresh memory is zeros and counts as written: for launches that only count what they execute,
-    /// after others that did not run.
+    /// Returns an address space whose fresh memory is zeros and counts as written. It is for launches that only count what they
+    /// execute, after others that did not run.
     #[must_use]
     pub fn zeroed() -> Self {
         Self(Arc::new(Inner {
@@ -78,8 +78,8 @@ impl Memory {
         }))
     }
 
-    /// Allocates `bytes` (not 0), aligned to `alignment` (a power of two; at least 256 is given), filled with poison and,
-    /// if it is a device's, unwritten.
+    /// Allocates `bytes` (not 0), aligned to `alignment` (a power of two; the minimum is 256). The memory is filled with poison
+    /// and, if it is a device's, unwritten.
     pub fn allocate(&self, bytes: u64, kind: Kind, alignment: u64) -> Result<u64, MemoryError> {
         let block = Arc::new(Block::new(bytes, kind, alignment, self.0.fresh)?);
         let begin = block.begin;
@@ -236,7 +236,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Which bytes of the range are unwritten, or marked; `None` if none is.
+    /// Returns the bytes of the range that are unwritten, or marked; `None` if none is.
     ///
     /// # Errors
     ///

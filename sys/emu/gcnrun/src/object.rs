@@ -1,7 +1,7 @@
 //! Code objects: what a compiler made for an AMD GPU, loaded into the address space.
 //!
-//! The layout is that of LLVM's "User Guide for AMDGPU Backend" (code object versions 3 to 6): an ELF with the kernels'
-//! metadata as MessagePack in a note, and for each kernel a descriptor of 64 bytes, whose symbol ends in `.kd`.
+//! The layout is that of LLVM's "User Guide for AMDGPU Backend" (code object versions 3 to 6). It is an ELF with the kernels'
+//! metadata as MessagePack in a note. Each kernel has a descriptor of 64 bytes, whose symbol ends in `.kd`.
 
 mod descriptor;
 mod error;
@@ -42,9 +42,9 @@ pub struct Program {
 /// A kernel of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelInfo {
-    /// Its name, as [`Launch`](crate::Launch) takes it.
+    /// Name of the kernel, as [`Launch`](crate::Launch) takes it.
     pub name: String,
-    /// Its explicit arguments.
+    /// Explicit arguments of the kernel.
     pub arguments: Vec<Argument>,
     /// Bytes of all explicit arguments with the padding between them.
     pub arguments_size: u32,
@@ -71,22 +71,22 @@ pub struct KernelInfo {
 /// An explicit argument of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its offset in the kernel argument segment.
+    /// Offset in the kernel argument segment.
     pub offset: u32,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// What it is, as the metadata says: `by_value`, `global_buffer`, …
+    /// Kind in the metadata: `by_value`, `global_buffer`, …
     pub kind: String,
 }
 
 /// A global variable of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name (of C++, mangled).
+    /// Name of the variable (mangled in C++).
     pub name: String,
-    /// Its address in the [`Memory`].
+    /// Address in the [`Memory`].
     pub address: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -178,7 +178,7 @@ impl Program {
         self.wave_size
     }
 
-    /// Its kernels.
+    /// Returns the program's kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &KernelInfo> {
         self.kernels.values().map(|kernel| &kernel.info)
     }
@@ -193,7 +193,7 @@ impl Program {
         self.kernels.get(name)
     }
 
-    /// Its global variables.
+    /// Returns the program's global variables.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.variables.iter()
     }

@@ -1,5 +1,5 @@
-//! What a launch executes, counted: instructions by kind, LDS cycles, memory traffic. [`recorder`] counts while blocks run,
-//! [`class`] sorts instructions by the unit that executes them, [`lds`] counts bank conflicts.
+//! Counts of a launch: instructions by kind, LDS cycles, memory traffic. [`recorder`] counts while blocks run, [`class`] sorts
+//! instructions by the unit that executes them, [`lds`] counts bank conflicts.
 
 mod class;
 mod lds;
@@ -20,7 +20,7 @@ pub struct Profile {
     pub blocks: u64,
     /// Blocks that ran; everything below counts these alone.
     pub sampled_blocks: u64,
-    /// Their waves.
+    /// Waves of the blocks that ran.
     pub waves: u64,
     /// Wave instructions.
     pub instructions: u64,
@@ -44,7 +44,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// By what counts are multiplied for the whole grid: 1 if every block ran.
+    /// Factor from the counts to those of the whole grid: 1 if every block ran.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.blocks as f64 / self.sampled_blocks.max(1) as f64
@@ -61,7 +61,7 @@ pub struct LdsTraffic {
     pub store_bytes: u64,
     /// Cycles in which the 32 banks are busy.
     pub cycles: u64,
-    /// Those of them that bank conflicts cause.
+    /// Cycles of `cycles` that bank conflicts cause.
     pub conflict_cycles: u64,
 }
 
@@ -73,8 +73,8 @@ pub struct Traffic {
     pub instructions: u64,
     /// Bytes that lanes access.
     pub bytes: u64,
-    /// The same, but bytes that several lanes of an instruction access count once. Divided by the bytes of `segments_128`: how
-    /// well accesses are coalesced.
+    /// Bytes moved, where bytes that several lanes of an instruction access count once. Divided by the bytes of `segments_128` it
+    /// shows how well accesses are coalesced.
     pub distinct_bytes: u64,
     /// Segments of 64 bytes, counted once per instruction.
     pub segments_64: u64,
@@ -87,10 +87,10 @@ pub struct Traffic {
     /// Distinct lines that at least an eighth of the blocks access: what all blocks share, such as weights. With every
     /// block of the grid run there is no need to tell them apart, and they are 0.
     pub common_lines: u64,
-    /// As `lines`, counted once for each of eight groups of blocks, which blocks belong to in turn: GPUs of eight dies
-    /// with a cache each distribute blocks so.
+    /// Lines, counted once for each of eight groups of blocks. Blocks belong to the groups in turn, as GPUs of eight dies with a
+    /// cache each distribute them.
     pub lines_of_8: u64,
-    /// As `common_lines`, counted so.
+    /// Common lines, counted once for each of eight groups of blocks. See `lines_of_8`.
     pub common_lines_of_8: u64,
 }
 

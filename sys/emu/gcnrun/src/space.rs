@@ -27,20 +27,20 @@ pub(crate) struct Space<'a> {
     /// The address at which the code object is loaded.
     image: u64,
     recent: [Recent; RECENT],
-    /// Which of `recent` was found last: the lanes of an instruction mostly access one allocation.
+    /// Index in `recent` of the last find: the lanes of an instruction mostly access one allocation.
     last: usize,
-    /// Which of `recent` to replace next.
+    /// Index in `recent` to replace next.
     next: usize,
     wave: u32,
     lds: Lds,
     scratch: Local,
     scratch_size: u32,
     lanes: u32,
-    /// Of a launch that is watched.
+    /// Observer of a launch that is watched.
     pub(crate) observer: Option<Observer>,
 }
 
-/// How many allocations a thread remembers: most kernels access fewer.
+/// Number of allocations that a thread remembers: most kernels access fewer.
 const RECENT: usize = 8;
 
 /// A recently accessed allocation, with its bounds.
@@ -145,7 +145,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Which of the recent allocations it is; a new one replaces the oldest.
+    /// Returns the index among the recent allocations; a new one replaces the oldest.
     #[inline(never)]
     fn find(&mut self, address: u64, bytes: u64) -> Result<usize, FaultKind> {
         if let Some(slot) = self.recent.iter().position(|recent| recent.holds(address, bytes)) {
@@ -199,7 +199,7 @@ impl<'a> Space<'a> {
         Ok(block.update32(offset, update))
     }
 
-    /// As [`Space::global_update32`], of 64 bits.
+    /// Updates 64 bits of global memory. See [`Space::global_update32`].
     pub(crate) fn global_update64(
         &mut self,
         address: u64,

@@ -1,7 +1,7 @@
-//! Where marked bytes go: dynamic taint analysis. In a launch that [`Program::taint`](crate::Program::taint) runs, a bit of
-//! the shadow says not whether a byte was written but whether it is *clean*: everything is, but what
-//! [`Memory::taint`](crate::Memory::taint) marked and what was computed from that. [`isa`](crate::isa) propagates the one as it
-//! propagates the other, through arithmetic, permutations, matrix instructions, LDS and memory; [`tracer`] looks at what each
+//! Dynamic taint analysis: the ways of marked bytes. In a launch that [`Program::taint`](crate::Program::taint) runs, a bit of
+//! the shadow does not say whether a byte was written but whether it is *clean*. Bytes that
+//! [`Memory::taint`](crate::Memory::taint) marked, and those computed from them, are not clean. [`isa`](crate::isa) propagates
+//! both kinds of bits alike, through arithmetic, permutations, matrix instructions, LDS and memory; [`tracer`] looks at what each
 //! instruction wrote. Values that only control which instructions run, or which addresses they access, do not propagate.
 
 mod operands;
@@ -13,7 +13,7 @@ use crate::profile::Class;
 
 pub(crate) use tracer::Tracer;
 
-/// What in a launch carries marked bytes.
+/// Carriers of marked bytes in a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Taint {
@@ -21,7 +21,7 @@ pub struct Taint {
     pub instructions: u64,
     /// Blocks with such an instruction.
     pub blocks: u64,
-    /// Their waves.
+    /// Waves of the blocks that carry marked bytes.
     pub waves: u64,
     /// The lanes of these whose registers carried it at some time.
     pub lanes: u64,
@@ -29,13 +29,13 @@ pub struct Taint {
     pub first: Option<Carrier>,
     /// The last: of the last block.
     pub last: Option<Carrier>,
-    /// The same by what the instruction does.
+    /// Carriers by the instruction's step.
     pub steps: BTreeMap<Step, Carriers>,
     /// Ranges of global memory whose bytes were stored and depend on a marked byte: address and length, in order.
     pub stored: Vec<[u64; 2]>,
 }
 
-/// What an instruction does with a value.
+/// Operation of an instruction on a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -72,19 +72,19 @@ pub struct Carriers {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Carrier {
-    /// Its address.
+    /// Address of the instruction.
     pub pc: u64,
-    /// As the disassembler writes it, with its registers.
+    /// The instruction as the disassembler writes it, with its registers.
     pub instruction: String,
     /// The index of its block in the grid.
     pub block: [u32; 3],
     /// The index of its wave in the block.
     pub wave: u32,
-    /// How many of its lanes do. 0 where a scalar register does.
+    /// Number of its lanes that carry marked bytes. 0 if a scalar register does.
     pub lanes: u32,
     /// The first of them.
     pub lane: Option<u32>,
-    /// Of an access to memory: that lane's address, in LDS its offset.
+    /// Address of that lane's access to memory; in LDS its offset.
     pub address: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::space::Space;
 use crate::wave::Wave;
 
-/// Executes lines, each optionally followed by ` ; ` and its first word, on a wave whose v0 to v31 and s0 to s31 are known.
+/// Executes lines on a wave whose v0 to v31 and s0 to s31 are known. Each line may be followed by ` ; ` and its first word.
 pub(super) fn execute(
     arch: &str,
     prepare: impl FnOnce(&mut Wave),

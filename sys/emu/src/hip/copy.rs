@@ -130,7 +130,7 @@ impl Copy {
     }
 
     /// # Safety
-    /// As for `run`.
+    /// The host memory that it reads or writes is valid, and not accessed otherwise meanwhile.
     unsafe fn copy_row(&self, memory: &Memory, to: u64, from: u64) -> Result<(), FaultKind> {
         let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
         match (self.to.pageable, self.from.pageable) {
@@ -153,12 +153,12 @@ impl Copy {
         }
     }
 
-    /// Whether either side is pageable host memory.
+    /// True if either side is pageable host memory.
     pub(super) fn is_pageable(&self) -> bool {
         self.to.pageable || self.from.pageable
     }
 
-    /// Whether a blocking call has to wait: not for copies between devices, whose results the host does not see.
+    /// True if a blocking call has to wait. Copies between devices need no wait, because the host does not see their results.
     pub(super) fn concerns_host(&self) -> bool {
         self.to.host || self.from.host
     }

@@ -19,7 +19,7 @@ pub(super) static NODES: Handles<NodeRef> = Handles::new();
 pub(super) static EXECUTABLES: Handles<Executable> = Handles::new();
 
 pub(super) struct Graph {
-    /// By index, which does not change; a destroyed node is `None`.
+    /// Nodes by index, which does not change; a destroyed node is `None`.
     nodes: Mutex<Vec<Option<Node>>>,
     this: Weak<Graph>,
 }

@@ -67,7 +67,7 @@ unsafe fn instantiate(to: *mut hipGraphExec_t, graph: hipGraph_t, flags: u64) ->
     unsafe { put(to, EXECUTABLES.insert(executable)) }
 }
 
-/// Why an executable graph cannot be updated to another graph.
+/// Returns the reason for which an executable graph cannot be updated to another graph.
 fn difference(old: &[Step], new: &[Step]) -> Option<(hipGraphExecUpdateResult, usize)> {
     let topology = hipGraphExecUpdateResult::hipGraphExecUpdateErrorTopologyChanged;
     if old.len() != new.len() {

@@ -197,7 +197,7 @@ unsafe fn from_buffer(extra: *mut *mut c_void) -> Result<Vec<u8>, hipError_t> {
     let (mut buffer, mut size) = (ptr::null(), None);
     // At most a buffer and its size.
     for pair in 0..3 {
-        // SAFETY: the end has not been met, so there is an option, and its value after it.
+        // SAFETY: the end was not reached, so there is an option, and its value after it.
         let option = unsafe { *extra.add(2 * pair) }.addr();
         if option == END {
             break;

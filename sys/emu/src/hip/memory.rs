@@ -19,7 +19,7 @@ use super::task::Task;
 use super::{capture_mode, hip, queue};
 use crate::faults::{Failure, report};
 
-/// What the runtime records of an allocation.
+/// Record that the runtime keeps of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     /// The thread's device at the time.
@@ -123,8 +123,8 @@ fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
     freed.map_err(|error| Failure::new(hipError_t::hipErrorInvalidValue, error.to_string()))
 }
 
-/// [`release`] as a call: waits for all work of the device that was current when the memory was allocated, as AMD's runtime does,
-/// and reports errors. Not for other devices: their collectives may wait for this thread.
+/// Frees memory for a call. Waits for all work of the device that was current when the memory was allocated, as AMD's runtime
+/// does, and reports errors. Does not wait for other devices, because their collectives may wait for this thread.
 fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError_t> {
     let chosen = machine::chosen()?;
     if memory.is_null() {

@@ -18,7 +18,7 @@ pub(crate) fn link(first: &Device, second: &Device) -> (LinkType, u32) {
     }
 }
 
-/// Which device may access which other's memory.
+/// Pairs of devices: the first may access the second's memory.
 static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
 
 fn set(peer: i32, allowed: bool) -> Result<(), hipError_t> {

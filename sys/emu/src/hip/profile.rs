@@ -30,7 +30,7 @@ struct State {
     first: HashMap<Key, u64>,
 }
 
-/// What equal launches have in common: all but the addresses of their buffers.
+/// Properties that equal launches share: all but the addresses of their buffers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     device: u32,
@@ -44,7 +44,7 @@ struct Key {
 /// A line of the file.
 #[derive(Serialize)]
 struct Record<'a> {
-    /// Its place among the process's launches, from 0.
+    /// Number of the launch in the process, from 0.
     launch: u64,
     device: u32,
     arch: &'static str,
@@ -62,7 +62,7 @@ struct Record<'a> {
     lds: u32,
     /// Bytes of scratch memory of a lane.
     scratch: u32,
-    /// How many blocks a multiprocessor (on RDNA, a pair of compute units) holds at once.
+    /// Number of blocks that a multiprocessor (on RDNA, a pair of compute units) holds at once.
     resident_blocks: u32,
     /// The earlier launch whose counts are this one's, which did not run; otherwise the counts follow.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -29,8 +29,7 @@ pub(super) fn uuid(device: &Device) -> hipUUID {
     uuid
 }
 
-/// What `hipDeviceArch_t` holds, by bits: everything but funnel shifts, extended synchronisation, surfaces and dynamic
-/// parallelism.
+/// Value of `hipDeviceArch_t`, by bits: everything but funnel shifts, extended synchronisation, surfaces and dynamic parallelism.
 const ARCH: u32 = 0b1001_0111_1111_1111;
 
 pub(super) fn properties(device: &Device) -> Result<hipDeviceProp_tR0600, hipError_t> {

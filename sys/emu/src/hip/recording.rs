@@ -12,7 +12,7 @@ pub(super) struct Recorded {
     pub(super) time: Arc<OnceLock<Instant>>,
 }
 
-/// Where an event was last recorded.
+/// Place where an event was last recorded.
 #[derive(Clone)]
 pub(super) enum State {
     Never,

@@ -7,7 +7,7 @@ use hipvit_sys::hip::{HIP_VERSION, hipError_t, prototypes};
 
 hip_provider::shared_hip!();
 
-/// The same as the name.
+/// Returns the name: there are no descriptions.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     hipGetErrorName(error)

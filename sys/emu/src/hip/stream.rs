@@ -32,7 +32,7 @@ pub(super) struct Stream {
     priority: i32,
     /// The compute units that it was restricted to, 32 per word. The mask has no effect.
     cu_mask: Option<Vec<u32>>,
-    /// Whether it is the legacy default stream.
+    /// True for the legacy default stream.
     is_null: bool,
     pub(super) member: Arc<Member>,
 }
@@ -175,10 +175,10 @@ pub(crate) fn submit(
     stream.submit(&Task::Library(name.into(), work)).map(drop)
 }
 
-/// As [`submit`], for work that other devices take part in. `start` is called for each submission of it, also by graphs.
+/// Submits work that other devices take part in. `start` is called for each submission of it, also by graphs. See [`submit`].
 ///
 /// # Errors
-/// As for [`submit`].
+/// There is no such stream, or its device is lost.
 pub(crate) fn submit_joint(
     stream: hipStream_t,
     name: &str,

@@ -1,5 +1,5 @@
-//! Marked bytes, followed through the launches of a process, and written to the file of `HIP_EMU_TAINT`: one JSON object per
-//! line, a launch's or a library call's. The README describes them.
+//! Marked bytes, followed through the launches of a process and written to the file of `HIP_EMU_TAINT`. Each line is a JSON
+//! object for a launch or a library call. The README describes them.
 
 use std::fs::File;
 use std::path::Path;
@@ -29,7 +29,7 @@ struct State {
 /// A line of the file.
 #[derive(Serialize)]
 struct Record<'a, C> {
-    /// Its place among the records, from 0.
+    /// Number of the record, from 0.
     record: u64,
     /// The address of the bytes that were marked before it ran, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Whether it is work of a device.
+    /// True for work of a device.
     pub(super) fn is_work(&self) -> bool {
         matches!(
             self,

@@ -100,7 +100,7 @@ pub(super) struct Problem {
     scales: Scales,
     /// The address of the largest magnitude of the result before its scale, f32; 0 if it is not asked for.
     amax: u64,
-    /// Whether alpha is a vector of `m` elements on the device.
+    /// True if alpha is a vector of `m` elements on the device.
     alpha_vector: bool,
     pub(super) scalars_on_device: bool,
     pub(super) scalar: Element,
@@ -148,7 +148,8 @@ impl Descriptor {
         }
     }
 
-    /// Whether these types are computed in f64, if they are multiplied at all; and the type of alpha and beta.
+    /// Returns true for types that are computed in f64, and the type of alpha and beta. An error if the types cannot be
+    /// multiplied.
     fn arithmetic(&self, [a, b, c, d]: [Element; 4]) -> Result<(bool, Element), hipblasStatus_t> {
         use Element::{Bf16, F8, F16, F32, F64, I8, I32};
         use hipblasComputeType_t as Compute;
@@ -303,7 +304,8 @@ impl Problem {
         }
     }
 
-    /// Which scales there are, as far as the real library's kernels depend on it: of A and B, as vectors or not, of C or D.
+    /// Returns a code for the scales that the real library's kernels depend on: those of A and B, as vectors or not, those of C
+    /// or D.
     pub(super) fn scaling(&self) -> u64 {
         let of = &self.scales;
         let factors = of.a != 0 || of.b != 0;
@@ -318,7 +320,7 @@ impl Problem {
         self.m * self.n * self.a.batch
     }
 
-    /// Whether alpha lies on the device.
+    /// True if alpha is on the device.
     pub(super) fn alpha_on_device(&self) -> bool {
         self.scalars_on_device || self.alpha_vector
     }

@@ -29,7 +29,7 @@ pub(super) struct Conversion {
     pub(super) layout: Layout,
 }
 
-/// The type of alpha and beta, whether they lie on the device, and which matrices are transposed.
+/// Returns the type of alpha and beta, true if they are on the device, and the transposed matrices.
 pub(super) fn settings(of: &Attributes) -> Result<(Element, bool, [bool; 2]), hipblasStatus_t> {
     let value = |attribute: Transform| of.value(attribute.0) as u32;
     let scalar = element(hipDataType(value(

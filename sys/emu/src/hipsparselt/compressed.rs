@@ -1,5 +1,5 @@
-//! A compressed matrix: column after column the two elements of each four that are kept, then for each four, column after column,
-//! their places, 2 bits each, two fours in a byte.
+//! A compressed matrix: column after column, the two elements of each four that are kept. Then, for each four in the same order,
+//! the places of the two, 2 bits each, so that a byte holds two fours.
 
 use gcnrun::{FaultKind, Memory};
 

@@ -1,4 +1,4 @@
-//! What is kept in the memory of the caller's handles and descriptors, behind a tag that says what it is.
+//! Objects in the memory of the caller's handles and descriptors, each after a tag that identifies its type.
 
 use hipvit_sys::hipsparselt::{
     hipsparseLtHandle_t, hipsparseLtMatDescriptor_t, hipsparseLtMatmulAlgSelection_t,
@@ -8,7 +8,7 @@ use hipvit_sys::hipsparselt::{
 use super::status::{INVALID, NOT_INITIALIZED};
 use crate::compute::Element;
 
-/// What is in a C object of the type `C`.
+/// Contents of a C object of the type `C`.
 pub(super) trait Object: Copy {
     type C;
 
@@ -59,7 +59,7 @@ pub(super) struct Layout {
     pub(super) columns: usize,
     pub(super) leading: usize,
     pub(super) element: Element,
-    /// Whether it is 2:4 sparse.
+    /// True for a 2:4 sparse matrix.
     pub(super) structured: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Matmul {
     pub(super) c: Layout,
     pub(super) d: Layout,
     pub(super) transposed_b: bool,
-    /// Its address, or 0.
+    /// Address of the bias, or 0.
     pub(super) bias: u64,
     pub(super) gelu: bool,
     pub(super) relu: bool,

@@ -42,7 +42,7 @@ const SCALES: [Id; 6] = [
     Id::miopenTensorMhaScaleO,
 ];
 
-/// What a problem has to describe besides.
+/// Other tensors that a problem has to describe.
 const OTHERS: [Id; 7] = [
     Id::miopenTensorMhaDropoutProbability,
     Id::miopenTensorMhaDropoutSeed,

@@ -19,7 +19,7 @@ struct Norm {
     bias: Option<DeviceTensor>,
     epsilon: f32,
     first: usize,
-    /// Whether the mean is subtracted.
+    /// True if the mean is subtracted.
     centred: bool,
     y: DeviceTensor,
     mean: Option<DeviceTensor>,
@@ -120,7 +120,7 @@ fn affine(
     }
 }
 
-/// Whether the mode has a weight and a bias, given as the mode without and the mode with.
+/// Returns true for the mode with a weight and a bias, and false for the mode without. Both modes are arguments.
 fn has_weight(
     mode: miopenNormMode_t,
     [without, with]: [miopenNormMode_t; 2],

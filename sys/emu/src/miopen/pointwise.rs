@@ -65,7 +65,7 @@ fn activate(activation: &Activation, x: f64) -> Option<f64> {
     })
 }
 
-/// As `f64::clamp`, for any limits.
+/// Clamps like `f64::clamp`, and accepts any limits.
 fn clamp(x: f64, least: f64, most: f64) -> f64 {
     if x < least {
         least
@@ -111,7 +111,7 @@ impl Softmax {
         self.y.blend(memory, self.alpha, values, self.beta)
     }
 
-    /// Of every `step`th number.
+    /// Computes the softmax of every `step`th number.
     fn one(&self, values: &mut [f64], step: usize) {
         let largest = match self.algorithm {
             // Does not guard against overflow, as MIOpen's does not.
@@ -191,7 +191,7 @@ fn broadcast(of: &[usize], lengths: &[usize]) -> Vec<usize> {
     places
 }
 
-/// What a bias along the channels adds up to: `y = y + alpha·b + beta·y`, as MIOpen computes it.
+/// Adds a bias along the channels: `y = y + alpha·b + beta·y`, as MIOpen computes it.
 pub(super) fn add_bias(
     of: miopenHandle_t,
     [alpha, beta]: [f64; 2],

@@ -6,7 +6,7 @@ use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t};
 
 use crate::compute::{Element, Real, read, taint, write};
 
-/// What the emulated device needs of a tensor descriptor.
+/// Functions of a tensor descriptor for the emulated device.
 pub(super) trait DeviceMemory: Sized {
     /// Returns the element type.
     fn element(&self) -> Result<Element, miopenStatus_t>;
@@ -60,7 +60,7 @@ pub(super) struct DeviceTensor {
 }
 
 impl DeviceTensor {
-    /// Its numbers in the order of the dimensions, whatever their order in memory. Gaps are not read.
+    /// Loads the numbers in the order of the dimensions, whatever their order in memory. Gaps are not read.
     pub(super) fn load<T: Real>(&self, memory: &Memory) -> Result<Vec<T>, FaultKind> {
         let size = self.element.size();
         let offsets = offsets(&self.tensor);

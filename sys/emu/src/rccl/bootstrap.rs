@@ -1,11 +1,11 @@
-//! How ranks that share a unique id find each other.
+//! Rendezvous of the ranks that share a unique id.
 //!
-//! `ncclGetUniqueId` opens a TCP listener, the *root*, whose address is in the identifier. Every rank tells the root who it is;
-//! when all have come, the root tells each where the others are, and ranks of different processes connect to each other. Ranks
-//! of one process use each other's mailboxes. A connection that does not know the identifier's secret is dropped.
+//! `ncclGetUniqueId` opens a TCP listener, the *root*, whose address is in the identifier. Every rank sends its identity to the
+//! root. When all have come, the root sends each the addresses of the others, and ranks of different processes connect to each
+//! other. Ranks of one process use each other's mailboxes. A connection that does not know the identifier's secret is dropped.
 //!
-//! Processes of one machine are connected by TCP too, and not by shared memory: the same code then serves hosts, containers and
-//! network namespaces, and beside the emulation of kernels the copies through the loopback interface cost nothing.
+//! Processes of one machine are connected by TCP too, and not by shared memory. The same code then serves hosts, containers and
+//! network namespaces. Compared with the emulation of kernels, the copies through the loopback interface cost nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -24,13 +24,13 @@ use super::error::Error;
 use super::mailbox::Mailbox;
 use crate::hip::machine::Device;
 
-/// How long a connection may take to say who it is.
+/// Time limit for a connection to identify itself.
 const HELLO: Duration = Duration::from_secs(5);
 
 /// The interval at which listeners are polled.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What an identifier holds.
+/// Contents of an identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Id {
     secret: String,
@@ -68,7 +68,7 @@ impl Id {
     }
 }
 
-/// What a rank tells the root.
+/// Message of a rank to the root.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Hello {
     secret: String,
@@ -77,13 +77,13 @@ struct Hello {
     place: Place,
 }
 
-/// Where a rank is.
+/// Address of a rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Place {
     /// The process, told from all others of all hosts.
     process: String,
     device: u32,
-    /// Where it listens for other ranks.
+    /// Address at which it listens for other ranks.
     address: SocketAddr,
     /// For messages.
     name: String,
@@ -92,7 +92,7 @@ struct Place {
 /// The root's answer: the places of all ranks, or why there is no communicator.
 type Answer = Result<Vec<Place>, String>;
 
-/// What a rank says to another.
+/// Message of a rank to another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Introduction {
     secret: String,
@@ -117,8 +117,8 @@ fn this_process() -> Result<&'static str, Error> {
     Ok(PROCESS.get_or_init(|| own))
 }
 
-/// The address that other hosts reach this one at: of the interface that `NCCL_SOCKET_IFNAME` names, or else the first that is
-/// not the loopback interface, or else that.
+/// Returns the address by which other hosts reach this one: that of the interface in `NCCL_SOCKET_IFNAME`. Without the variable,
+/// that of the first interface other than loopback, or else of loopback.
 fn own_address() -> Result<IpAddr, Error> {
     let interfaces =
         if_addrs::get_if_addrs().map_err(|error| system(&format!("network interfaces: {error}")))?;
@@ -176,7 +176,7 @@ pub(super) fn unique_id(timeout: Duration) -> Result<ncclUniqueId, Error> {
     Ok(encoded)
 }
 
-/// Those who connect to a listener and say something of type `T`.
+/// Connections to a listener, and their first message of type `T`.
 struct Arrivals<T> {
     found: Receiver<(T, TcpStream)>,
     sender: Sender<(T, TcpStream)>,

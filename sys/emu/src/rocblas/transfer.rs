@@ -89,7 +89,7 @@ impl Transfer {
 const TO_DEVICE: hipMemcpyKind = hipMemcpyKind::hipMemcpyHostToDevice;
 const TO_HOST: hipMemcpyKind = hipMemcpyKind::hipMemcpyDeviceToHost;
 
-// The same rules for host memory as in hipMemcpy.
+// Host memory follows the rules of hipMemcpy.
 unsafe extern "C" {
     fn hipMemcpy2D(
         to: *mut c_void,
@@ -137,7 +137,7 @@ unsafe fn transfer(what: Option<&Transfer>, kind: hipMemcpyKind) -> Result<(), r
 /// Submits a transfer.
 ///
 /// # Safety
-/// As for [`transfer`], and pinned memory until the stream has done it.
+/// The arguments meet the requirements of [`transfer`]. Pinned memory stays valid until the stream has done the transfer.
 unsafe fn transfer_async(
     what: Option<&Transfer>,
     kind: hipMemcpyKind,

@@ -24,7 +24,7 @@ pub struct Convolution {
     pub dilation: Vec<usize>,
     /// Number of groups of channels.
     pub groups: usize,
-    /// How MIOpen would search for a kernel.
+    /// The mode in which MIOpen would search for a kernel.
     pub find_mode: miopenConvolutionFindMode_t,
     /// The attributes `FP16_ALT_IMPL`, `DETERMINISTIC` and `FP8_ROUNDING_MODE`.
     pub attributes: [i32; 3],

@@ -25,7 +25,7 @@ pub unsafe fn put_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus
     }
     for (index, value) in values.iter().enumerate() {
         let value = i32::try_from(*value).map_err(|_| BAD_PARAMETER)?;
-        // SAFETY: the caller's array has as many elements as there are values.
+        // SAFETY: the caller's array has at least as many elements as `values`.
         unsafe { to.add(index).write(value) };
     }
     Ok(())

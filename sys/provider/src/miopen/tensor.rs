@@ -149,7 +149,7 @@ pub unsafe fn read_numbers<T: Copy + TryInto<usize>>(
 /// Returns a copy of a tensor descriptor that has been set.
 ///
 /// # Errors
-/// `miopenStatusBadParm` if the handle is invalid or the descriptor has not been set.
+/// `miopenStatusBadParm` if the handle is invalid or the descriptor is not set.
 pub fn tensor(of: miopenTensorDescriptor_t) -> Result<TensorDescriptor, miopenStatus_t> {
     let found = TENSORS.get(of).filter(|tensor| !tensor.lengths.is_empty());
     found.ok_or(BAD)
@@ -186,8 +186,8 @@ pub fn destroy_tensor(of: miopenTensorDescriptor_t) -> Result<(), miopenStatus_t
 /// Sets a tensor descriptor; without strides, to a tensor without gaps whose last dimension is contiguous.
 ///
 /// # Errors
-/// `miopenStatusBadParm` if the handle is invalid, if there are not as many strides as lengths, or if one of them is not positive or
-/// exceeds `i32::MAX`.
+/// `miopenStatusBadParm` if the handle is invalid, the number of strides differs from the number of lengths, or a length or
+/// stride is not in 1 … `i32::MAX`.
 pub fn set_tensor<T: Copy + TryInto<usize>>(
     of: miopenTensorDescriptor_t,
     kind: miopenDataType_t,

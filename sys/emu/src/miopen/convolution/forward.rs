@@ -68,7 +68,7 @@ export! { miopen, miopenStatus_t, run;
         put_all(count, &[given])
     }
 
-    /// As in MIOpen, `miopenStatusUnknownError` if the handle has not found it before.
+    /// Returns `miopenStatusUnknownError` if the handle did not find the convolution before, as MIOpen does.
     fn miopenConvolutionForward(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         w_desc: miopenTensorDescriptor_t, w: *const c_void, convolution: miopenConvolutionDescriptor_t,

@@ -113,7 +113,7 @@ pub(super) fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth
     accumulate(a, b, c, depth, columns);
 }
 
-/// The same with integers, which wrap around.
+/// Multiplies matrices of integers, which wrap around.
 pub(super) fn multiply_integers(a: &[f32], b: &[f32], c: &mut [u32], depth: usize, columns: usize) {
     for (row, out) in a.chunks_exact(depth).zip(c.chunks_exact_mut(columns)) {
         for (column, sum) in b.chunks_exact(depth).zip(out) {
