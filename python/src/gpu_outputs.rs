@@ -111,7 +111,7 @@ impl GpuTensor {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = (stream, max_version);
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            let message = format!("{} is exported where it lies, and not copied", self.__repr__());
+            let message = format!("{} is exported in place, and not copied", self.__repr__());
             return Err(PyBufferError::new_err(message));
         }
         let tensor: DlpackTensor = self.0.to_dlpack().map_err(|error| convert(py, &error, None))?;

@@ -5,8 +5,8 @@
 //!     srun -n 8 target/release/examples/collectives --max 256M
 //!     HIPVIT_PROVIDER=emu:gfx942x2 cargo run -p hip-safe --example collectives -- --max 64K    # emulated GPUs
 //!
-//! `algbw` is the size over the time. `busbw` is `algbw` times the amount that an ideal algorithm sends per link, so that it
-//! compares with the link's bandwidth for any number of ranks.
+//! `algbw` is the size over the time. `busbw` is `algbw` times the amount that an ideal algorithm sends per link. It compares
+//! with the link's bandwidth for any number of ranks.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

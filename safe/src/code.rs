@@ -45,9 +45,7 @@ impl Code {
         } else if bytes.starts_with(&FATBIN) {
             check_fatbin(bytes).ok_or_else(short)?;
         } else if !is_ptx(bytes) {
-            return Err(wrong(
-                "is no ELF file, no bundle of them, no fat binary and no PTX",
-            ));
+            return Err(wrong("is not an ELF file, a bundle of them, a fat binary or PTX"));
         }
         let mut words = vec![0u64; bytes.len() / 8 + 1];
         // The last word ends in at least one zero, which ends PTX.

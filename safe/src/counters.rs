@@ -88,8 +88,8 @@ impl HardwareCounters {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if there is no provider or no rocprofiler-sdk, its version is not supported, a device is open, or the
-    /// process already has a profiler's tool.
+    /// [`Error::Provider`] if there is no provider, no supported version of rocprofiler-sdk, an open device, or another
+    /// profiler's tool in the process.
     pub fn open() -> Result<Option<Self>> {
         let runtime = Runtime::open()?;
         let sdk = match runtime.provider().rocprofiler() {
@@ -143,7 +143,7 @@ impl HardwareCounters {
     /// # Errors
     ///
     /// The error of `work`. [`Error::Provider`] if `work` launched nothing, other kernels than before, or kernels on several
-    /// GPUs; if the GPU has none of the counters; if rocprofiler-sdk fails or counts are missing.
+    /// GPUs. [`Error::Provider`] if the GPU has none of the counters, rocprofiler-sdk fails or counts are missing.
     pub fn measure<E: From<Error>>(
         &mut self,
         wanted: &[&str],

@@ -164,7 +164,7 @@ impl Device {
     /// memory. Threads that it starts later inherit both. Returns the node.
     ///
     /// Copies between host and device and the submission of work are fastest there. Returns `None`, without any effect, if the
-    /// host has one node, the system does not report the GPU's node, or the process may use none of its CPUs.
+    /// host has one node, the system does not report the node, or its CPUs are not allowed.
     ///
     /// # Errors
     ///

@@ -134,7 +134,7 @@ impl DlpackTensor {
     /// other such work. The tensor lives until `stream` has done all work that is submitted while the result lives.
     pub unsafe fn memory(&self, stream: &Stream) -> Result<ForeignMemory> {
         let wrong = |reason: &str| Error::argument("tensor", reason);
-        let dtype = self.dtype().ok_or_else(|| wrong("has another type"))?;
+        let dtype = self.dtype().ok_or_else(|| wrong("has a different type"))?;
         if !self.is_row_major() {
             return Err(wrong("is not row-major"));
         }

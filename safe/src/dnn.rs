@@ -85,7 +85,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
+    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
         let table = libraries::miopen(device)?;
@@ -112,7 +112,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
+    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; what it says otherwise.
     pub fn version(device: &Device) -> Result<String> {
         device.miopen_version()
     }
@@ -127,7 +127,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
     pub fn softmax(&mut self, shape: Rows, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
         x.expect("x", shape.bytes(), false)?;
         y.expect("y", shape.bytes(), true)?;
@@ -162,7 +162,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
     pub fn relayout(&mut self, relayout: Relayout, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
         let Relayout {
             shape,
@@ -203,7 +203,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
     pub fn layer_norm(
         &mut self,
         shape: Rows,

@@ -107,8 +107,8 @@
 //! | [`Function::typed`] | once: it has these parameters, and accesses of each buffer the elements that a closure states | the buffers have as many elements; types; streams; geometry |
 //! | [`Module::kernel`] | once: it takes this structure, and accesses what [`Arguments::accesses`] states | what it states lies in the operands; streams; geometry |
 //!
-//! All three compare the arguments with the parameters that the code object declares (`amdhsa.kernels` in an AMD code object;
-//! number, offsets and sizes in a cubin). A mismatch is an error that names the kernel and the parameter ([`Error::Parameter`]).
+//! All three compare the arguments with the parameters that the code object declares: `amdhsa.kernels` in an AMD code object;
+//! number, offsets and sizes in a cubin. A mismatch is an error that names the kernel and the parameter ([`Error::Parameter`]).
 //! If the code declares nothing (PTX, a compressed bundle, a fat binary), that check is left out, and the promise alone holds.
 //!
 //! [`Program::name`] instantiates templates: `saxpy<float>` is compiled and later found by that expression.

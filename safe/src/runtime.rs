@@ -58,7 +58,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if the HIP runtime cannot be opened there.
+    /// [`Error::Provider`](crate::Error::Provider) if the HIP runtime cannot be opened there.
     pub fn named(provider: &str) -> Result<Self> {
         Provider::named(provider)
             .and_then(Self::with)

@@ -86,8 +86,8 @@ impl Provider {
         }
     }
 
-    /// Returns the provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
-    /// argument after a colon. With a slash or `.so` in it, it is a path. The names are `rocm` ([`Provider::rocm`]), `cuda`
+    /// Returns the provider called `value`: a path, or a name, which may have an argument after a colon. With a slash or `.so` in
+    /// it, it is the path of a shared library or of a folder of them. The names are `rocm` ([`Provider::rocm`]), `cuda`
     /// ([`Provider::cuda`]) and `emu` ([`Provider::emu`]). The argument of `emu` names the emulated devices: `emu:gfx942`,
     /// `emu:gfx1100x2`.
     ///
@@ -132,8 +132,8 @@ impl Provider {
     }
 
     /// NVIDIA's libraries behind AMD's C ABI: `libhip_on_cuda.so` of the crate hip-on-cuda. It is searched in the folder of the
-    /// running program, in that folder's parent, because Cargo puts tests and examples one folder deeper, and in the sibling
-    /// folder `lib`, where installers put it.
+    /// running program, in that folder's parent, and in the sibling folder `lib`. Cargo puts tests and examples one folder
+    /// deeper, and installers use `lib`.
     #[must_use]
     pub fn cuda() -> Self {
         Self::search(beside_program(HIP_ON_CUDA))
@@ -401,8 +401,8 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
     })
 }
 
-/// Returns the argument for the system's loader to open the library `name`: the name itself, or the file in the first folder of
-/// `LD_LIBRARY_PATH` that has it if the loader would search the working folder too.
+/// Returns the argument for the system's loader to open the library `name`. It is the name itself, unless the loader would search
+/// the working folder. Then it is the file in the first folder of `LD_LIBRARY_PATH` that has it.
 ///
 /// # Errors
 /// The loader would find the library through an entry that is empty or relative, and nowhere before.

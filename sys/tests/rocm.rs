@@ -1,4 +1,4 @@
-//! AMD's own libraries, with or without a GPU: they export the bound functions, answer without a GPU, and work on the host where
+//! AMD's own libraries, with or without a GPU. They export the bound functions, answer without a GPU, and work on the host where
 //! no GPU is needed. Skipped without ROCm, unless `HIPVIT_TEST_ROCM` says that it is installed.
 #![allow(
     clippy::expect_used,

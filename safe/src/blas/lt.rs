@@ -213,7 +213,7 @@ impl BlasLt {
         let stream = self.stream.clone();
         let device = stream.device();
         if *device != matmul.device {
-            return Err(Error::argument("matmul", "was prepared for another device"));
+            return Err(Error::argument("matmul", "was prepared for a different device"));
         }
         let MatmulOperands {
             a,

@@ -207,7 +207,7 @@ impl SparseLt {
         let stream = self.stream.clone();
         let device = stream.device();
         if *device != plan.device {
-            return Err(Error::argument("matmul", "was prepared for another device"));
+            return Err(Error::argument("matmul", "was prepared for a different device"));
         }
         b.expect("B", plan.compressed, false)?;
         plan.set_bias(self, bias.map_or(0, |bias| bias.address()))?;

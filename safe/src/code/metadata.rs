@@ -110,8 +110,8 @@ fn parameters(arguments: Vec<ArgumentMetadata>) -> Vec<Parameter> {
         .collect()
 }
 
-/// A cubin's section `.nv.info.<kernel>` is a list of attributes: a byte for the form, a byte for the attribute, and two for its
-/// value or for the size of the value that follows. NVIDIA does not document the format. NVRTC 12.9 and 13 write it.
+/// A cubin's section `.nv.info.<kernel>` is a list of attributes. Each is a byte for the form, a byte for the attribute, and two
+/// for its value or the size of the value that follows. NVIDIA does not document the format. NVRTC 12.9 and 13 write it.
 fn cubin(file: &ElfFile64<'_, LittleEndian>) -> Kernels {
     let mut kernels = Kernels::new();
     for section in file.sections() {

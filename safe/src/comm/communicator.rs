@@ -152,7 +152,7 @@ impl Comm {
         };
         for (index, stream) in streams.iter().enumerate() {
             if !stream.device().runtime().is(first.device().runtime()) {
-                return wrong("their GPUs are of several runtimes");
+                return wrong("their GPUs belong to several runtimes");
             }
             if streams[..index]
                 .iter()

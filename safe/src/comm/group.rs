@@ -277,7 +277,7 @@ impl<'a> Group<'a> {
         for call in &self.calls {
             let stream = call.comm.stream();
             if !stream.device().runtime().is(device.runtime()) {
-                return Err(Error::argument("group", "its ranks are of several runtimes"));
+                return Err(Error::argument("group", "its ranks belong to several runtimes"));
             }
             for operand in [&call.source, &call.target] {
                 operand.admit(stream)?;

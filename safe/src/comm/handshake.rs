@@ -2,12 +2,12 @@
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
 //! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a
-//!   code over all of these.
+//! code over these.
 //! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
 //! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
 //!
 //! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that
-//! connected to an address or port at which rank 0 does not listen, because then a process in between relays the exchange.
+//! connected to an address or port at which rank 0 does not listen: a process in between relays the exchange.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ use super::key::Key;
 use super::world::World;
 
 /// Maximum length of a message of a peer that is not known yet.
-const LONGEST: u32 = 1 << 10;
+const MAX_MESSAGE_BYTES: u32 = 1 << 10;
 
 /// The labels keep one side's code from being sent back as the other side's.
 const ROOT: &[u8] = b"hip-safe rendezvous 2, rank 0";
@@ -99,7 +99,7 @@ pub(super) fn identify(
 ) -> io::Result<Peer> {
     let challenge = random()?;
     send(stream, &Challenge(challenge))?;
-    let hello: Hello = receive_before(stream, deadline, LONGEST)?;
+    let hello: Hello = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     let peer = Peer {
         rank: hello.rank,
         size: hello.size,
@@ -128,7 +128,7 @@ pub(super) fn identify(
 /// [`io::Error`] if the peer does not confirm before `deadline`.
 pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: Instant) -> io::Result<()> {
     send(stream, &Answer::Welcome(peer.code(world, ROOT)))?;
-    let Confirmation(code) = receive_before(stream, deadline, LONGEST)?;
+    let Confirmation(code) = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     if !peer.has_sent(&code, world, CONFIRMATION) {
         return Err(io::Error::other("does not confirm"));
     }
@@ -142,7 +142,7 @@ pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: 
 /// [`io::Error`] if the other side sends nothing before `deadline`, speaks another protocol, or lacks the run's key.
 pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<()> {
     let own = greet(stream, world, deadline)?;
-    let welcomed = match receive_before(stream, deadline, LONGEST)? {
+    let welcomed = match receive_before(stream, deadline, MAX_MESSAGE_BYTES)? {
         Answer::Welcome(code) => own.has_sent(&code, world, ROOT),
         Answer::Refused => false,
     };
@@ -156,7 +156,7 @@ pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) ->
 
 /// Answers the challenge of what listens at rank 0's address.
 pub(super) fn greet(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<Peer> {
-    let Challenge(challenge) = receive_before(stream, deadline, LONGEST)?;
+    let Challenge(challenge) = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     let own = Peer {
         rank: world.rank(),
         size: world.size(),

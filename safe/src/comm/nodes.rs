@@ -14,15 +14,14 @@ const HIERARCHICAL_FROM: usize = 1 << 20;
 
 /// A rank's communicators where the ranks are on several hosts, whose links to each other are slower than those between their own GPUs.
 ///
-/// An all-reduce is a reduce-scatter within the host, an all-reduce of each part between the ranks that have the same number on
-/// their hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts carries 1/k of the message, and
-/// all links are used at once. All ranks get the same bits. These may differ from those of one collective of all ranks, because
-/// the order of the sums differs.
+/// An all-reduce has three steps: a reduce-scatter within the host, an all-reduce of each part between the ranks with the same
+/// number on their hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts carries 1/k of the
+/// message, and all links are used at once. All ranks get the same bits. These may differ from those of one collective of all
+/// ranks, because the order of the sums differs.
 ///
 /// Where hosts have different numbers of ranks, there is one host, or each has one rank, it is that one collective.
 ///
-/// Ranks are on one host if RCCL considers them so: they have the same host name and boot id, or the same `NCCL_HOSTID` if that
-/// is set.
+/// RCCL decides which ranks are on one host: those with the same host name and boot id, or the same `NCCL_HOSTID` if that is set.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -60,8 +59,8 @@ impl NodeComm {
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if a rank fails before the communicators are made; [`Error::Provider`] if RCCL cannot be opened;
-    /// [`Error::Device`] if RCCL fails.
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) if a rank fails before the communicators are made; [`Error::Provider`](crate::Error::Provider) if RCCL cannot be opened;
+    /// [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
         let rank = rendezvous.world().rank();
         let hosts = rendezvous.gather(host().as_bytes())?;
@@ -135,8 +134,8 @@ impl NodeComm {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, or the target is read-only;
-    /// [`Error::Device`] if RCCL fails.
+    /// [`Error::Argument`](crate::Error::Argument) if the operands differ in length or do not hold whole elements, or the target is read-only;
+    /// [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn all_reduce<'a>(
         &'a self,
         dtype: DType,
@@ -173,7 +172,7 @@ impl NodeComm {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the buffer does not hold whole elements or is read-only; [`Error::Device`] if RCCL fails.
+    /// [`Error::Argument`](crate::Error::Argument) if the buffer does not hold whole elements or is read-only; [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn all_reduce_in_place<'a>(
         &'a self,
         dtype: DType,

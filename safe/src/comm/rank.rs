@@ -173,7 +173,7 @@ impl Inner {
                 self.fail(reason);
             } else if self.timeout.is_some_and(|timeout| elapsed > timeout) {
                 self.fail(format!(
-                    "its last collectives have not ended within {} s",
+                    "its last collectives did not end within {} s",
                     elapsed.as_secs_f64()
                 ));
             }

@@ -31,10 +31,10 @@ const HANDSHAKES: usize = 256;
 const STACK: usize = 256 << 10;
 
 /// Maximum length of a message to rank 0 before the connections are handed over, in bytes.
-const LONGEST_PART: u32 = 1 << 20;
+const MAX_MESSAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum length of a rank's part of an exchange: MessagePack may take two bytes for one.
-const MAX_PART: usize = (LONGEST_PART as usize - 8) / 2;
+const MAX_PART: usize = (MAX_MESSAGE_BYTES as usize - 8) / 2;
 
 /// Reason of a failure where rank 0 sends another message than the one that is due.
 const OUT_OF_TURN: &str = "rank 0 has sent a message out of turn";
@@ -147,12 +147,12 @@ fn gather_at_root(others: &[TcpStream], own: &[u8], timeout: Duration) -> Result
     let mut parts = vec![own.to_vec()];
     for index in 0..others.len() {
         let left = deadline.saturating_duration_since(Instant::now());
-        match receive(&others[index], left, LONGEST_PART) {
+        match receive(&others[index], left, MAX_MESSAGE_BYTES) {
             Ok(part) => parts.push(part),
             Err(error) => {
                 let rank = index + 1;
                 let reason = if is_timeout(&error) {
-                    format!("rank {rank} has not come within {} s", timeout.as_secs_f64())
+                    format!("rank {rank} did not come within {} s", timeout.as_secs_f64())
                 } else {
                     lost(rank, &error)
                 };
@@ -190,7 +190,7 @@ fn gather_at_leaf(root: &TcpStream, own: &[u8], timeout: Duration) -> Result<Vec
 }
 
 fn silent(timeout: Duration) -> String {
-    format!("rank 0 has not answered within {} s", timeout.as_secs_f64())
+    format!("rank 0 did not answer within {} s", timeout.as_secs_f64())
 }
 
 /// Tells the ranks why the run fails.
@@ -331,7 +331,7 @@ impl<'a> Places<'a> {
         let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
         let wrong = match place {
             _ if peer.size != size => {
-                format!("rank {rank} was told of {} ranks, rank 0 of {size}", peer.size)
+                format!("rank {rank} expects {} ranks, rank 0 {size}", peer.size)
             }
             Some(place) => {
                 // A connection that cannot be watched counts as one that has ended.
@@ -386,7 +386,7 @@ impl<'a> Places<'a> {
         let missing = missing.filter(|(_, place)| place.is_none());
         let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
         let mut reason = format!(
-            "rank {} has not come within {} s",
+            "rank {} did not come within {} s",
             missing.join(", "),
             timeout.as_secs_f64()
         );
@@ -444,7 +444,7 @@ fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream
     loop {
         let root = reach(world, deadline, timeout).map_err(|reason| format!("{before}{reason}"))?;
         // Longer than rank 0 waits, whose answer says who is missing.
-        match receive(&root, timeout + HANDSHAKE, LONGEST_PART) {
+        match receive(&root, timeout + HANDSHAKE, MAX_MESSAGE_BYTES) {
             Ok(Answer::Agreed) => return Ok(root),
             Ok(Answer::Failed(reason)) => return Err(reason),
             Ok(Answer::Parts(_)) => return Err(OUT_OF_TURN.to_owned()),

@@ -16,10 +16,10 @@ use super::rank::Inner;
 use crate::error::{Error, Result};
 
 /// Interval between checks.
-const TICK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
+const FIRST_POLL_DELAY: Duration = Duration::from_millis(500);
 
 static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
@@ -58,7 +58,7 @@ pub(super) fn release(rank: &Arc<Inner>) {
 /// The thread: ends with the last rank.
 fn look_after_all() {
     loop {
-        thread::sleep(TICK);
+        thread::sleep(CHECK_INTERVAL);
         let mut watched = WATCHED.lock();
         watched.retain(|rank| rank.strong_count() > 0);
         if watched.is_empty() {
@@ -86,7 +86,7 @@ fn abort(rank: Arc<Inner>) {
 
 /// # Errors
 ///
-/// Why the rank has failed.
+/// Reason for which the rank failed.
 fn look_after(rank: &Inner) -> Result<(), String> {
     if rank.is_over() {
         return Ok(());
@@ -100,14 +100,14 @@ fn look_after(rank: &Inner) -> Result<(), String> {
     let mut looked = rank.progress.looked.lock();
     if let Some((event, since)) = &looked.waiting {
         let elapsed = since.elapsed();
-        if elapsed < FIRST_LOOK.min(timeout) {
+        if elapsed < FIRST_POLL_DELAY.min(timeout) {
             return Ok(());
         }
         match event.poll() {
             Ok(true) => {}
             Ok(false) if elapsed > timeout => {
                 return Err(format!(
-                    "a collective, send or receive has not ended within {} s (of {} submissions so far); a rank is \
+                    "a collective, send or receive did not end within {} s (of {} submissions so far); a rank is \
                      missing, slower, or calls something else",
                     timeout.as_secs_f64(),
                     looked.covered

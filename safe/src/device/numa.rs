@@ -8,7 +8,7 @@ use std::{fs, io, ptr};
 use super::properties::PciAddress;
 use crate::error::{Error, Result};
 
-/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`].
+/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`](crate::Device::numa_node).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
     number: u32,

@@ -120,8 +120,7 @@ unsafe impl Send for Attention {}
 impl Dnn {
     /// Lets MIOpen find how it attends; it may compile kernels, and time them on memory of its own.
     ///
-    /// Verified against MIOpen 3.5.1 without a GPU: the problem is accepted with these tensors. It has not been found or run on a
-    /// GPU.
+    /// Verified against MIOpen 3.5.1 without a GPU: the problem is accepted with these tensors. No GPU has found or run it yet.
     ///
     /// # Errors
     ///

@@ -104,8 +104,8 @@ impl<A: Arguments> Kernel<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands or to a read-only one
-    /// that is written, or an operand belongs to a different stream. [`Error::Device`] if the driver refuses.
+    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands, or an operand is
+    /// read-only and written or belongs to a different stream. [`Error::Device`] if the driver refuses.
     pub fn launch(
         &self,
         stream: &Stream,

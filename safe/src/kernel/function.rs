@@ -186,7 +186,10 @@ impl Function {
     /// [`Error::Argument`] if the stream is another device's or the geometry exceeds the device's.
     pub(crate) fn prepare(&self, stream: &Stream, launch: Launch) -> Result<()> {
         if stream.device() != self.module().device() {
-            return Err(Error::argument("stream", "is of another device than the kernel"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the kernel",
+            ));
         }
         self.check_geometry(launch)?;
         match launch.lds_bytes {
@@ -229,7 +232,7 @@ impl Function {
             return Err(Error::argument(
                 "launch",
                 format!(
-                    "{}: {dynamic} bytes of dynamic LDS beside {declared} that it declares; a block of {} can have {}",
+                    "{}: {dynamic} bytes of dynamic LDS in addition to the {declared} that it declares; a block of {} can have {}",
                     self.name(),
                     device.name(),
                     limits.lds_per_block_max

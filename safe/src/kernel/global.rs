@@ -137,7 +137,10 @@ impl<T: Pod + Send + Sync> Global<T> {
     fn copy(&self, stream: &Stream, operand: Operand<'_>, to: u64, from: u64) -> Result<()> {
         let device = stream.device();
         if device != self.module.device() {
-            return Err(Error::argument("stream", "is of another device than the module"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the module",
+            ));
         }
         // A captured graph would outlive the module.
         stream.refuse_capture("a copy of a global variable")?;

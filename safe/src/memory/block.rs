@@ -206,7 +206,10 @@ impl Block {
     /// Makes another stream the home of the block, whose work from now on runs after `event`.
     pub(crate) fn rehome(&mut self, stream: &Stream, event: &Event) -> Result<()> {
         if stream.device() != self.stream.device() {
-            return Err(Error::argument("stream", "is of another device than the buffer"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the buffer",
+            ));
         }
         let last = self.last_use.load(Ordering::Acquire);
         if !event.is_after(self.stream.id(), last) {

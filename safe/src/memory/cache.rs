@@ -33,8 +33,8 @@ impl PoolStats {
         self.held - self.live
     }
 
-    /// Fragmentation of the unused bytes: the share that is outside the largest unused block. 0 if one block has all of it, near
-    /// 1 if many small blocks do.
+    /// Fragmentation of the unused bytes: the share that is outside the largest unused block. It is 0 if one block has all of it,
+    /// and near 1 if many small blocks do.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.unused() {
@@ -56,7 +56,7 @@ impl PoolStats {
 /// The smallest block; larger than what any kernel wants for alignment.
 const SMALLEST: usize = 512;
 
-/// Returns the size of the block for `bytes`: eighths of a power of two, so that at most an eighth is lost above the smallest
+/// Returns the size of the block for `bytes`, in eighths of a power of two. So at most an eighth is lost above the smallest
 /// sizes. `None` if there is no such size.
 pub(crate) fn class(bytes: usize) -> Option<usize> {
     if bytes <= 8 * SMALLEST {

@@ -76,7 +76,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
             return Err(Error::argument("source", "may be read by another stream"));
         }
         if !source.bytes.is_multiple_of(size_of::<T>().max(1)) {
-            let reason = format!("{} bytes are no whole elements", source.bytes);
+            let reason = format!("{} bytes are not a multiple of the element size", source.bytes);
             return Err(Error::argument("source", reason));
         }
         self.copy(at, source.bytes / size_of::<T>().max(1), |copier, hip, target| {

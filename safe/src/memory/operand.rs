@@ -120,7 +120,7 @@ impl<'a> Operand<'a> {
         if self.block.stream() != stream && !self.block.is_shared_with(stream) {
             return Err(Error::argument(
                 "operand",
-                "belongs to another stream; move it there after an event, or freeze it",
+                "belongs to a different stream; move it to this stream after an event, or freeze it",
             ));
         }
         Ok(())

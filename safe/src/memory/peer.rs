@@ -60,7 +60,11 @@ impl Device {
         if self.runtime().is(other.runtime()) {
             return Ok(());
         }
-        let reason = format!("{} is of another runtime than {}", other.name(), self.name());
+        let reason = format!(
+            "{} belongs to a different runtime than {}",
+            other.name(),
+            self.name()
+        );
         Err(Error::argument("device", reason))
     }
 }

@@ -9,7 +9,7 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// An equal amount of memory on each of several GPUs, for kernels that exchange data while they run: the kernels of all these
+/// An equal amount of memory on each of several GPUs, for kernels that exchange data while they run. The kernels of all these
 /// GPUs read and write it. Each GPU also has some words of host memory, which its kernels and the host read and write.
 ///
 /// Its [operands](SymmetricMemory::operand) belong to no stream. Launches on any stream of these GPUs take them, ordered only by

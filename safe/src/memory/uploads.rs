@@ -56,7 +56,10 @@ impl<T: Pod + Send + Sync> DeviceBuffer<T> {
     pub fn uploads_on(&mut self, copier: &Stream) -> Result<Uploads<'_, T>> {
         let stream = self.stream();
         if copier.device() != stream.device() {
-            return Err(Error::argument("copier", "is of another device than the buffer"));
+            return Err(Error::argument(
+                "copier",
+                "belongs to a different device than the buffer",
+            ));
         }
         for stream in [stream, copier] {
             stream.refuse_capture("an asynchronous copy")?;

@@ -219,7 +219,7 @@ pub(crate) fn left_alone(device: &Device) -> Check {
     let mut buffer = streams[0].upload(&[1.0f32; N])?;
     comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)?;
     let found = reason(buffer.read(), 0)?;
-    ensure(found.contains("has not ended within 1 s"), || found.clone())?;
+    ensure(found.contains("did not end within 1 s"), || found.clone())?;
     reason(streams[0].synchronize(), 0)?;
     reason(
         comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer),

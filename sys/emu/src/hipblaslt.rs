@@ -269,10 +269,10 @@ export! { hipblaslt, hipblasStatus_t, run;
     ) {
         let problem = problem(handle, desc, [a_layout, b_layout, c_layout, d_layout])?;
         let operands = Operands {
-            alpha: scalar(alpha, problem.scalar, problem.alpha_on_device())?,
+            alpha: scalar(alpha, problem.scalars.element, problem.alpha_on_device())?,
             a: address(a),
             b: address(b),
-            beta: scalar(beta, problem.scalar, problem.scalars_on_device)?,
+            beta: scalar(beta, problem.scalars.element, problem.scalars.on_device)?,
             c: address(c),
             d: address(d),
         };

@@ -314,7 +314,7 @@ export! { hipsparselt, hipsparseStatus_t, run;
         }
     }
 
-    /// None is needed.
+    /// Returns 0: no workspace is needed.
     fn hipsparseLtMatmulGetWorkspace(
         handle: *const hipsparseLtHandle_t, plan: *const hipsparseLtMatmulPlan_t, size: *mut usize,
     ) {

@@ -65,12 +65,12 @@ unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Error> {
 
 fn find(comm: ncclComm_t) -> Result<Arc<Communicator>, Error> {
     let found = COMMUNICATORS.get(comm);
-    found.map_err(|_| Error::argument("there is no such communicator, or no longer"))
+    found.map_err(|_| Error::argument("the communicator does not exist or was destroyed"))
 }
 
 fn remove(comm: ncclComm_t) -> Result<Arc<Communicator>, Error> {
     let found = COMMUNICATORS.remove(comm);
-    found.map_err(|_| Error::argument("there is no such communicator, or no longer"))
+    found.map_err(|_| Error::argument("the communicator does not exist or was destroyed"))
 }
 
 /// Returns a handle for a communicator, and reports lost devices to it from now on.
@@ -195,7 +195,7 @@ struct Submission {
 impl Submission {
     fn submit(self) -> Result<(), Error> {
         let machine = machine()?;
-        let hangs = machine.collectives.fires(machine.settings.hang_collective);
+        let hangs = machine.collectives.fires(machine.settings.faults.collective);
         let names: Vec<_> = self
             .operations
             .iter()
@@ -207,17 +207,25 @@ impl Submission {
     }
 }
 
+/// Buffers of a call, each of `count` elements for a rank.
+#[derive(Clone, Copy)]
+struct Buffers {
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+}
+
 /// Submits a call, or puts it into the thread's group.
 fn call(
     kind: Kind,
-    (from, to): (*const c_void, *mut c_void),
-    (count, datatype): (usize, ncclDataType_t),
+    buffers: Buffers,
     op: Option<ncclRedOp_t>,
     rank: Option<i32>,
     comm: ncclComm_t,
     stream: hipStream_t,
 ) -> Result<(), Error> {
-    let checked = check(kind, (from, to), (count, datatype), op, rank, comm, stream);
+    let checked = check(kind, buffers, op, rank, comm, stream);
     GROUP.with_borrow_mut(|group| {
         if checked.is_err() {
             group.failed = true;
@@ -239,13 +247,18 @@ fn call(
 
 fn check(
     kind: Kind,
-    (from, to): (*const c_void, *mut c_void),
-    (count, datatype): (usize, ncclDataType_t),
+    buffers: Buffers,
     op: Option<ncclRedOp_t>,
     rank: Option<i32>,
     comm: ncclComm_t,
     stream: hipStream_t,
 ) -> Result<Submission, Error> {
+    let Buffers {
+        from,
+        to,
+        count,
+        datatype,
+    } = buffers;
     let function = kind.function();
     let wrong = |text: String| Error::argument(format!("{function}: {text}"));
     let communicator = find(comm)?;
@@ -289,7 +302,7 @@ fn check(
     let of = device_of(stream)?;
     if of != communicator.device.ordinal {
         return Err(wrong(format!(
-            "the stream is of device {of}, rank {} of device {}",
+            "the stream belongs to device {of}, rank {} to device {}",
             communicator.rank, communicator.device.ordinal
         )));
     }
@@ -411,74 +424,74 @@ export! { rccl, ncclResult_t, run;
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t, root: i32,
         comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::Reduce, (from, to), (count, datatype), Some(op), Some(root), comm, stream)
+        call(Kind::Reduce, Buffers { from, to, count, datatype }, Some(op), Some(root), comm, stream)
     }
 
     fn ncclBcast(
         memory: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::Broadcast, (memory, memory), (count, datatype), None, Some(root), comm, stream)
+        call(Kind::Broadcast, Buffers { from: memory, to: memory, count, datatype }, None, Some(root), comm, stream)
     }
 
     fn ncclBroadcast(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
         stream: hipStream_t,
     ) {
-        call(Kind::Broadcast, (from, to), (count, datatype), None, Some(root), comm, stream)
+        call(Kind::Broadcast, Buffers { from, to, count, datatype }, None, Some(root), comm, stream)
     }
 
     fn ncclAllReduce(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t,
         comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::AllReduce, (from, to), (count, datatype), Some(op), None, comm, stream)
+        call(Kind::AllReduce, Buffers { from, to, count, datatype }, Some(op), None, comm, stream)
     }
 
     fn ncclReduceScatter(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t,
         comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::ReduceScatter, (from, to), (count, datatype), Some(op), None, comm, stream)
+        call(Kind::ReduceScatter, Buffers { from, to, count, datatype }, Some(op), None, comm, stream)
     }
 
     fn ncclAllGather(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, comm: ncclComm_t,
         stream: hipStream_t,
     ) {
-        call(Kind::AllGather, (from, to), (count, datatype), None, None, comm, stream)
+        call(Kind::AllGather, Buffers { from, to, count, datatype }, None, None, comm, stream)
     }
 
     fn ncclGather(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
         stream: hipStream_t,
     ) {
-        call(Kind::Gather, (from, to), (count, datatype), None, Some(root), comm, stream)
+        call(Kind::Gather, Buffers { from, to, count, datatype }, None, Some(root), comm, stream)
     }
 
     fn ncclScatter(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
         stream: hipStream_t,
     ) {
-        call(Kind::Scatter, (from, to), (count, datatype), None, Some(root), comm, stream)
+        call(Kind::Scatter, Buffers { from, to, count, datatype }, None, Some(root), comm, stream)
     }
 
     fn ncclAllToAll(
         from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, comm: ncclComm_t,
         stream: hipStream_t,
     ) {
-        call(Kind::AllToAll, (from, to), (count, datatype), None, None, comm, stream)
+        call(Kind::AllToAll, Buffers { from, to, count, datatype }, None, None, comm, stream)
     }
 
     fn ncclSend(
         from: *const c_void, count: usize, datatype: ncclDataType_t, peer: i32, comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::Send, (from, ptr::null_mut()), (count, datatype), None, Some(peer), comm, stream)
+        call(Kind::Send, Buffers { from: from, to: ptr::null_mut(), count, datatype }, None, Some(peer), comm, stream)
     }
 
     fn ncclRecv(
         to: *mut c_void, count: usize, datatype: ncclDataType_t, peer: i32, comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::Receive, (ptr::null(), to), (count, datatype), None, Some(peer), comm, stream)
+        call(Kind::Receive, Buffers { from: ptr::null(), to, count, datatype }, None, Some(peer), comm, stream)
     }
 
     fn ncclGroupStart() {

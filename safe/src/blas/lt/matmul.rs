@@ -19,7 +19,7 @@ use crate::libraries;
 use crate::status::call;
 
 /// Address that stands in for factors until the library runs. It has the alignment that cuBLASLt requires.
-const SOME_POINTER: u64 = 256;
+const PLACEHOLDER_ADDRESS: u64 = 256;
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
 
@@ -78,11 +78,11 @@ impl Matmul {
         // The library has kernels with and without factors, and chooses by whether there are pointers.
         for (attribute, count) in matmul.scale_pointers() {
             if count > 0 {
-                matmul.set(attribute, &SOME_POINTER)?;
+                matmul.set(attribute, &PLACEHOLDER_ADDRESS)?;
             }
         }
         if gemm.amax {
-            matmul.set(AMAX, &SOME_POINTER)?;
+            matmul.set(AMAX, &PLACEHOLDER_ADDRESS)?;
         }
         if gemm.scaling == Scaling::Outer {
             let outer = hipblasLtMatmulMatrixScale_t::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -129,8 +129,8 @@ impl Matmul {
     }
 
     /// Selects the algorithm of `other`, which was prepared for a different number of rows. A row's result then does not depend
-    /// on the number of rows, if the algorithm divides the sum over `k` the same way for any number. Stream-K algorithms do not,
-    /// because they distribute the work by the number of tiles.
+    /// on the number of rows, provided that the algorithm divides the sum over `k` alike. Stream-K algorithms do not, because
+    /// they distribute the work by the number of tiles.
     ///
     /// # Errors
     ///

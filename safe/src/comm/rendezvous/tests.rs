@@ -124,7 +124,7 @@ fn a_missing_rank_is_named_at_all_ranks() {
         assert_eq!(
             failed,
             Err(format!(
-                "rank {rank} of 4: rendezvous at 127.0.0.1:{port}: rank 1, 3 has not come within 1 s"
+                "rank {rank} of 4: rendezvous at 127.0.0.1:{port}: rank 1, 3 did not come within 1 s"
             ))
         );
     }
@@ -180,7 +180,7 @@ fn ranks_that_left_are_missing() {
     let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], timeout).remove(0));
     handshake::introduce(&connected(port), &world(1, 3, port, "a"), Instant::now() + LONG).unwrap();
     let text = root.join().unwrap().unwrap_err();
-    assert!(text.ends_with("rank 1, 2 has not come within 1 s"), "{text}");
+    assert!(text.ends_with("rank 1, 2 did not come within 1 s"), "{text}");
 }
 
 #[test]

@@ -157,7 +157,7 @@ hip_without_context! {
         cu!(cuDevicePrimaryCtxRelease_v2(device))
     }
 
-    /// For the thread's device; before its first use, as CUDA's runtime requires too.
+    /// Sets the flags of the thread's device. Must be called before its first use, as in CUDA's runtime.
     fn hipSetDeviceFlags(flags: u32) {
         init()?;
         cu!(cuDevicePrimaryCtxSetFlags_v2(DEVICE.get(), flags))

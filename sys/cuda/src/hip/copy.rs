@@ -74,10 +74,17 @@ pub(super) fn memory_types(kind: hipMemcpyKind) -> Result<(CUmemorytype, CUmemor
     Ok((of_driver(source), of_driver(target)))
 }
 
+/// Rows of memory, which begin `pitch` bytes apart.
+#[derive(Clone, Copy)]
+struct Pitched<P> {
+    pointer: P,
+    pitch: usize,
+}
+
 /// The driver's parameters of a two-dimensional copy.
 fn rows(
-    (to, to_pitch): (*mut c_void, usize),
-    (from, from_pitch): (*const c_void, usize),
+    to: Pitched<*mut c_void>,
+    from: Pitched<*const c_void>,
     (width, height): (usize, usize),
     kind: hipMemcpyKind,
 ) -> Result<CUDA_MEMCPY2D, hipError_t> {
@@ -86,17 +93,17 @@ fn rows(
         srcXInBytes: 0,
         srcY: 0,
         srcMemoryType: source,
-        srcHost: from,
-        srcDevice: address(from),
+        srcHost: from.pointer,
+        srcDevice: address(from.pointer),
         srcArray: std::ptr::null_mut(),
-        srcPitch: from_pitch,
+        srcPitch: from.pitch,
         dstXInBytes: 0,
         dstY: 0,
         dstMemoryType: target,
-        dstHost: to,
-        dstDevice: address(to),
+        dstHost: to.pointer,
+        dstDevice: address(to.pointer),
         dstArray: std::ptr::null_mut(),
-        dstPitch: to_pitch,
+        dstPitch: to.pitch,
         WidthInBytes: width,
         Height: height,
     })
@@ -121,14 +128,14 @@ hip! {
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind,
     ) {
-        cu!(cuMemcpy2DUnaligned_v2(&rows((to, to_pitch), (from, from_pitch), (width, height), kind)?))
+        cu!(cuMemcpy2DUnaligned_v2(&rows(Pitched { pointer: to, pitch: to_pitch }, Pitched { pointer: from, pitch: from_pitch }, (width, height), kind)?))
     }
 
     fn hipMemcpy2DAsync(
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind, stream: hipStream_t,
     ) {
-        cu!(cuMemcpy2DAsync_v2(&rows((to, to_pitch), (from, from_pitch), (width, height), kind)?, stream.cast()))
+        cu!(cuMemcpy2DAsync_v2(&rows(Pitched { pointer: to, pitch: to_pitch }, Pitched { pointer: from, pitch: from_pitch }, (width, height), kind)?, stream.cast()))
     }
 
     fn hipMemset(to: *mut c_void, value: i32, size: usize) {

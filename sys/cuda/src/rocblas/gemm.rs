@@ -36,8 +36,8 @@ fn compute(of: rocblas_datatype) -> Result<u32, rocblas_status> {
     })
 }
 
-/// Solution indices are rocBLAS's own; index 0 is the default.
-fn own_choice(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
+/// Rejects all solutions but the default, because cuBLAS has no list of solutions.
+fn check_solution(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
     if algorithm == rocblas_gemm_algo::rocblas_gemm_algo_solution_index && solution != 0 {
         return Err(rocblas_status::rocblas_status_not_implemented);
     }
@@ -139,7 +139,7 @@ export! { rocblas, rocblas_status, on_device;
         d: *mut c_void, d_type: rocblas_datatype, ldd: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }
@@ -163,7 +163,7 @@ export! { rocblas, rocblas_status, on_device;
         d_type: rocblas_datatype, ldd: i32, stride_d: rocblas_stride, batch: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }
@@ -188,7 +188,7 @@ export! { rocblas, rocblas_status, on_device;
         d: *mut c_void, d_type: rocblas_datatype, ldd: i32, batch: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type || c != d.cast_const() || ldc != ldd {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }

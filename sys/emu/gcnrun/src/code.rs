@@ -145,7 +145,7 @@ pub(crate) struct Code {
     /// Each instruction's address, and the position and length of its text.
     lines: Vec<(u64, u32, u32)>,
     text: String,
-    /// For each word of the code, the instruction that begins there.
+    /// Index of the instruction that begins at each word of the code.
     index: Vec<u32>,
     begin: u64,
     /// One more than the highest vector register and accumulation register that the code names.

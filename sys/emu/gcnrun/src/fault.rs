@@ -139,7 +139,7 @@ impl fmt::Display for FaultKind {
                 allocation: (begin, length),
             } => write!(
                 f,
-                "{address:#x} lies in {length} bytes at {begin:#x}, which were freed"
+                "{address:#x} is in {length} bytes at {begin:#x} that were freed"
             ),
             Self::NoPeerAccess { address, owner } => write!(
                 f,
@@ -147,11 +147,11 @@ impl fmt::Display for FaultKind {
             ),
             Self::LdsOverrun { offset, bytes, size } => write!(
                 f,
-                "{bytes} bytes at {offset} of LDS, of which the block has {size} bytes"
+                "{bytes} bytes at {offset} of LDS exceed the block's {size} bytes"
             ),
             Self::ScratchOverrun { offset, bytes, size } => write!(
                 f,
-                "{bytes} bytes at {offset} of scratch memory, of which a lane has {size} bytes"
+                "{bytes} bytes at {offset} of scratch memory exceed the lane's {size} bytes"
             ),
             Self::Uninitialised { what } => write!(f, "uninitialised value: {what}"),
             Self::LdsRace {
@@ -175,10 +175,9 @@ impl fmt::Display for FaultKind {
                 write!(f, "the kernel takes {expected} bytes of arguments, not {given}")
             }
             Self::Configuration { what } => f.write_str(what),
-            Self::Timeout { instructions } => write!(
-                f,
-                "the wave executed {instructions} instructions and has not ended"
-            ),
+            Self::Timeout { instructions } => {
+                write!(f, "the wave executed {instructions} instructions and did not end")
+            }
             Self::Trap { number } => write!(f, "trap {number}"),
             Self::WildJump { target } => write!(f, "a jump to {target:#x}, where no code is"),
         }

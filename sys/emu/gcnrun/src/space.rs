@@ -63,7 +63,7 @@ impl Recent {
 }
 
 impl<'a> Space<'a> {
-    /// For blocks with `lds` bytes of LDS and `waves` waves of `lanes` lanes with `scratch` bytes each.
+    /// Makes the space of blocks with `lds` bytes of LDS and `waves` waves of `lanes` lanes with `scratch` bytes each.
     pub(crate) fn new(
         memory: &'a Memory,
         device: u32,

@@ -100,7 +100,7 @@ impl Member {
         }
     }
 
-    /// For calls that query the stream's work: an error while it is captured.
+    /// Returns an error while the stream is captured, for calls that query its work.
     pub(super) fn forbid_capture(&self) -> Result<(), hipError_t> {
         if let Some(capture) = &*self.capture() {
             capture.session.restriction.invalidate();

@@ -81,8 +81,7 @@ impl Restriction {
     }
 }
 
-/// For calls that wait for the device or allocate: if an active capture forbids them, an error, which also invalidates the
-/// capture.
+/// Returns an error, and invalidates the capture, if an active capture forbids calls that wait for the device or allocate.
 pub(super) fn forbid_waiting() -> Result<(), hipError_t> {
     let active = active();
     let mut forbidding = active.iter().filter(|capture| capture.forbids()).peekable();

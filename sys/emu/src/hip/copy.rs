@@ -32,6 +32,22 @@ struct Side {
     host: bool,
 }
 
+/// Rows of memory, which begin `pitch` bytes apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    pub(super) address: u64,
+    pub(super) pitch: usize,
+}
+
+impl Rows {
+    pub(super) fn new<T>(pointer: *const T, pitch: usize) -> Self {
+        Self {
+            address: address(pointer),
+            pitch,
+        }
+    }
+}
+
 /// A pointer's address.
 pub(super) fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
@@ -64,8 +80,7 @@ fn known(address: u64, bytes: u64, what: &str) -> Result<Option<Allocation>, hip
 
 impl Side {
     fn new(
-        address: u64,
-        pitch: usize,
+        Rows { address, pitch }: Rows,
         (width, height): (usize, usize),
         kind: MemoryKind,
     ) -> Result<Self, hipError_t> {
@@ -91,8 +106,8 @@ impl Side {
 impl Copy {
     /// A copy of `size.1` rows of `size.0` bytes, checked against its allocations; `None` if it is empty.
     pub(super) fn new(
-        (to, to_pitch): (u64, usize),
-        (from, from_pitch): (u64, usize),
+        to: Rows,
+        from: Rows,
         size: (usize, usize),
         kind: hipMemcpyKind,
     ) -> Result<Option<Self>, hipError_t> {
@@ -100,15 +115,15 @@ impl Copy {
         if size.0 == 0 || size.1 == 0 {
             return Ok(None);
         }
-        if to == 0 || from == 0 {
+        if to.address == 0 || from.address == 0 {
             return Err(hipError_t::hipErrorInvalidValue);
         }
-        if size.1 > 1 && (size.0 > to_pitch || size.0 > from_pitch) {
+        if size.1 > 1 && (size.0 > to.pitch || size.0 > from.pitch) {
             return Err(hipError_t::hipErrorInvalidPitchValue);
         }
         Ok(Some(Self {
-            to: Side::new(to, to_pitch, size, to_kind)?,
-            from: Side::new(from, from_pitch, size, from_kind)?,
+            to: Side::new(to, size, to_kind)?,
+            from: Side::new(from, size, from_kind)?,
             width: size.0,
             height: size.1,
         }))
@@ -179,7 +194,7 @@ pub(super) struct Fill {
 impl Fill {
     /// A fill of `size.1` rows of `size.0` elements of `bytes` bytes with `value`'s lowest; `None` if it is empty.
     pub(super) fn new(
-        (to, pitch): (u64, usize),
+        Rows { address: to, pitch }: Rows,
         size: (usize, usize),
         value: u32,
         bytes: usize,

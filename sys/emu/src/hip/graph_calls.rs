@@ -29,7 +29,7 @@ fn launch(executable: &Executable, stream: hipStream_t) -> Result<(), hipError_t
     }
     let mut tasks = in_order(&steps)?;
     let machine = machine()?;
-    if machine.replays.fires(machine.settings.corrupt_replay)
+    if machine.replays.fires(machine.settings.faults.replay)
         && let Some(last) = tasks.iter().rposition(Task::is_work)
     {
         tasks.remove(last);

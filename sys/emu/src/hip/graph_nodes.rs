@@ -10,7 +10,7 @@ use hipvit_sys::hip::{
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
-use super::copy::{Copy, Fill, address};
+use super::copy::{Copy, Fill, Rows};
 use super::graph::{self, find, find_executable, find_node};
 use super::launch::Launch;
 use super::task::{HostFunction, Task};
@@ -66,7 +66,7 @@ unsafe fn fill(from: *const hipMemsetParams) -> Result<Task, hipError_t> {
     let from = unsafe { from.as_ref() }.ok_or(hipError_t::hipErrorInvalidValue)?;
     let size = (from.width, from.height);
     let fill = Fill::new(
-        (address(from.dst), from.pitch),
+        Rows::new(from.dst, from.pitch),
         size,
         from.value,
         from.elementSize as usize,
@@ -75,7 +75,7 @@ unsafe fn fill(from: *const hipMemsetParams) -> Result<Task, hipError_t> {
 }
 
 fn row(to: *const c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<Task, hipError_t> {
-    let copy = Copy::new((address(to), size), (address(from), size), (size, 1), kind)?;
+    let copy = Copy::new(Rows::new(to, size), Rows::new(from, size), (size, 1), kind)?;
     copy.map(Task::Copy).ok_or(hipError_t::hipErrorInvalidValue)
 }
 

@@ -19,7 +19,7 @@ fn submit(launch: Arc<Launch>, stream: hipStream_t) -> Result<(), hipError_t> {
         return Err(hipError_t::hipErrorInvalidHandle);
     }
     let machine = machine()?;
-    if machine.launches.fires(machine.settings.fail_launch) {
+    if machine.launches.fires(machine.settings.faults.launch) {
         let failure = Failure::new(
             hipError_t::hipErrorLaunchFailure,
             "injected by HIP_EMU_FAIL_LAUNCH",

@@ -65,7 +65,7 @@ fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> 
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    if machine.allocations.fires(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.faults.allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let (total, bytes) = (machine.settings.memory, size as u64);
@@ -95,7 +95,7 @@ fn allocate_shared(size: usize, kind: Kind, flags: u32) -> Result<*mut c_void, h
         return Ok(ptr::null_mut());
     }
     let machine = machine()?;
-    if machine.allocations.fires(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.faults.allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let address = machine.memory.allocate(size as u64, kind, 4096);

@@ -53,11 +53,8 @@ struct Record<'a> {
     block: [u32; 3],
     /// Lanes of a wave.
     wave: u32,
-    vgprs: u32,
-    agprs: u32,
-    sgprs: u32,
-    spilled_vgprs: u32,
-    spilled_sgprs: u32,
+    #[serde(flatten)]
+    registers: Registers,
     /// Bytes of LDS of a block, static and dynamic.
     lds: u32,
     /// Bytes of scratch memory of a lane.
@@ -69,6 +66,16 @@ struct Record<'a> {
     same_as: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Profile>,
+}
+
+/// Registers of a kernel.
+#[derive(Serialize)]
+struct Registers {
+    vgprs: u32,
+    agprs: u32,
+    sgprs: u32,
+    spilled_vgprs: u32,
+    spilled_sgprs: u32,
 }
 
 impl Profiler {
@@ -121,11 +128,13 @@ impl Profiler {
             grid: call.grid,
             block: call.block,
             wave: part.wave,
-            vgprs: info.vgprs,
-            agprs: info.agprs,
-            sgprs: info.sgprs,
-            spilled_vgprs: info.spilled_vgprs,
-            spilled_sgprs: info.spilled_sgprs,
+            registers: Registers {
+                vgprs: info.vgprs,
+                agprs: info.agprs,
+                sgprs: info.sgprs,
+                spilled_vgprs: info.spilled_vgprs,
+                spilled_sgprs: info.spilled_sgprs,
+            },
             lds: info.lds + call.dynamic_lds,
             scratch: info.scratch,
             resident_blocks: blocks_per_multiprocessor(

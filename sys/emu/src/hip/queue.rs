@@ -1,7 +1,7 @@
 //! The streams' queues and the threads that run them.
 //!
 //! A stream's operations run in order, on a thread of its own, and not before they are *demanded*. They are demanded if something
-//! waits for them or for an operation that depends on them, by the schedule, if the queue is full, or after a time without calls.
+//! waits for them or for an operation that depends on them. The schedule, a full queue, or a time without calls demands them too.
 //! So a program without the necessary synchronisation sees old data. Device operations run one at a time; a kernel that waits for
 //! another [pauses](pause) meanwhile. Their order only depends on the schedule and the submissions. Host functions run
 //! concurrently.
@@ -36,7 +36,7 @@ pub(super) enum Action {
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Records the time, for an event.
     Mark(Arc<OnceLock<Instant>>),
-    /// Only waits for what it depends on.
+    /// Waits for its dependencies, and does nothing else.
     Nothing,
     /// Waits for a condition, which work of other streams makes true.
     Until(Arc<dyn Fn() -> bool + Send + Sync>),

@@ -9,8 +9,8 @@ const BLOCKS: u32 = 32;
 
 /// Resident waves of a SIMD unit, for a kernel with this many vector registers.
 fn waves_per_simd(part: &Part, registers: u32) -> u32 {
-    let taken = registers.max(1).next_multiple_of(part.vector_granule);
-    (part.vector_registers / taken).min(part.waves_per_simd)
+    let taken = registers.max(1).next_multiple_of(part.vector_registers.granule);
+    (part.vector_registers.per_simd / taken).min(part.waves_per_simd)
 }
 
 fn fitting(part: &Part, registers: u32, threads: u32, lds: u32) -> u32 {

@@ -81,7 +81,7 @@ impl Stream {
         self.member.captured()
     }
 
-    /// For calls that query the stream's work: an error while it is captured.
+    /// Returns an error while the stream is captured, for calls that query its work.
     pub(super) fn forbid_capture(&self) -> Result<(), hipError_t> {
         self.member.forbid_capture()
     }
@@ -94,7 +94,7 @@ impl Stream {
         }
         if task.is_work() {
             let machine = machine()?;
-            if machine.submissions.fires(machine.settings.lose_device) {
+            if machine.submissions.fires(machine.settings.faults.device_loss) {
                 let lost = Failure::new(
                     hipError_t::hipErrorLaunchFailure,
                     "the device is lost: injected by HIP_EMU_LOSE_DEVICE",
@@ -313,7 +313,7 @@ hip! {
         put(stream, STREAMS.insert(created))
     }
 
-    /// For a stream without a mask, all compute units.
+    /// Returns all compute units for a stream without a mask.
     fn hipExtStreamGetCUMask(stream: hipStream_t, words: u32, mask: *mut u32) {
         let stream = find(stream)?;
         let found = match &stream.cu_mask {

@@ -27,7 +27,7 @@ impl Algorithm {
         }
     }
 
-    /// For a problem of `count` results with such [scales](super::matmul::Problem::scaling).
+    /// Returns the result for a problem of `count` results with these [scales](super::matmul::Problem::scaling).
     pub(super) fn result(self, count: usize, scaling: u64) -> hipblasLtMatmulHeuristicResult_t {
         let number: u64 = match self {
             Self::Whole => 0,

@@ -26,7 +26,7 @@ pub(super) fn compress(memory: &Memory, address: u64, of: &Layout) -> Result<Vec
         leading: of.leading,
     };
     pack(of.element, &matrix.load::<f32>(memory)?).ok_or_else(|| FaultKind::Configuration {
-        what: "a matrix to be compressed, of some four elements of which more than two are not 0".to_owned(),
+        what: "a matrix to compress has more than two nonzero elements among four".to_owned(),
     })
 }
 

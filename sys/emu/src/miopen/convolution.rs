@@ -60,7 +60,7 @@ impl Problem {
         Ok(Self { x, w, convolution, y })
     }
 
-    /// For one group: features, values of a filter, and output positions.
+    /// Returns the features, the values of a filter, and the output positions of one group.
     fn sizes(&self) -> [usize; 3] {
         [
             self.w.lengths[0] / self.convolution.groups,

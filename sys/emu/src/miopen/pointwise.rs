@@ -181,7 +181,7 @@ impl Arithmetic {
     }
 }
 
-/// For each element of a tensor of `lengths`, the element of one whose lengths are the same or 1.
+/// Returns, for each element of a tensor of `lengths`, the element of a tensor whose lengths are the same or 1.
 fn broadcast(of: &[usize], lengths: &[usize]) -> Vec<usize> {
     let mut places = vec![0];
     for (of, length) in of.iter().zip(lengths) {

@@ -85,7 +85,7 @@ struct Place {
     device: u32,
     /// Address at which it listens for other ranks.
     address: SocketAddr,
-    /// For messages.
+    /// Name of the place in messages.
     name: String,
 }
 
@@ -279,7 +279,7 @@ pub(super) fn join(
     ranks: usize,
     timeout: Duration,
 ) -> Result<Communicator, Error> {
-    let id = Id::decode(id).ok_or_else(|| Error::argument("the unique id is none of this library's"))?;
+    let id = Id::decode(id).ok_or_else(|| Error::argument("the unique id was not made by this library"))?;
     let unreachable = |error: io::Error| system(&format!("the root of the unique id, {}: {error}", id.root));
     let mailbox: Arc<Mailbox> = Arc::default();
     {
@@ -399,7 +399,7 @@ fn connect(
             }
             None if Instant::now() > deadline => {
                 return Err(system(&format!(
-                    "rank {missing} ({}) has not connected",
+                    "rank {missing} ({}) did not connect",
                     place.name
                 )));
             }

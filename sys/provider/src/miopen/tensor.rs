@@ -186,8 +186,8 @@ pub fn destroy_tensor(of: miopenTensorDescriptor_t) -> Result<(), miopenStatus_t
 /// Sets a tensor descriptor; without strides, to a tensor without gaps whose last dimension is contiguous.
 ///
 /// # Errors
-/// `miopenStatusBadParm` if the handle is invalid, the number of strides differs from the number of lengths, or a length or
-/// stride is not in 1 … `i32::MAX`.
+/// `miopenStatusBadParm` if the handle is invalid, the numbers of strides and lengths differ, or one of them is not in 1 …
+/// `i32::MAX`.
 pub fn set_tensor<T: Copy + TryInto<usize>>(
     of: miopenTensorDescriptor_t,
     kind: miopenDataType_t,

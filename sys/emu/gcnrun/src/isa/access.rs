@@ -74,7 +74,7 @@ pub(super) fn active(lanes: u64) -> impl Iterator<Item = u32> {
 pub(super) struct LoadedLanes {
     register: usize,
     width: Width,
-    /// For each register, the lanes whose low and high halves are known.
+    /// Lanes of each register whose low and high halves are known.
     known: [[u64; 2]; 4],
 }
 

@@ -8,9 +8,9 @@ use crate::line::Line;
 use crate::operands::{Place, Source, Type};
 use crate::wave::VCC;
 
-/// The two instructions for a float type. The parameters are the power of two of the scaling, the shift and mask of the exponent,
-/// the exponent of 1, the largest difference of the operands' exponents, and the smallest exponent of the numerator without
-/// scaling.
+/// Defines the two instructions for a float type. The parameters are the power of two of the scaling, the shift and mask of the
+/// exponent, and the exponent of 1. Then follow the largest difference of the operands' exponents and the smallest exponent of
+/// the numerator without scaling.
 macro_rules! of_float {
     ($name:ident, $float:ty, 2^$power:literal, $shift:literal, $mask:literal, $one:literal, $apart:literal, $small:literal) => {
         mod $name {

@@ -151,7 +151,7 @@ impl Block {
         }
     }
 
-    /// For allocations only; registered memory has no redzones.
+    /// Requires an allocation, because registered memory has no redzones.
     pub(super) fn redzones_are_intact(&self) -> bool {
         let before = self.start.as_ptr().wrapping_sub(REDZONE);
         let after = self

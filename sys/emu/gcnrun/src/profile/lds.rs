@@ -1,7 +1,7 @@
 //! Cycles of LDS accesses: 32 banks of a dword each. A wave's access is executed in groups of lanes, each of 128 bytes. Within a
 //! group, different dwords of one bank take a cycle each, and the same dword is broadcast.
 
-/// Groups of eight lanes in which 16 bytes per lane are loaded, for the first 32 lanes of a wave of 64; the other lanes repeat
+/// Groups of eight lanes in which 16 bytes per lane are loaded, for the first 32 lanes of a wave of 64. The other lanes repeat
 /// them. AMD documents them in Composable Kernel's "Understanding AMD GPU LDS and Bank Conflicts".
 const LOADS_OF_16: [[usize; 8]; 4] = [
     [0, 1, 2, 3, 20, 21, 22, 23],
