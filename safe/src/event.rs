@@ -12,7 +12,7 @@ use hipvit_sys::hip::{
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{call, is};
-use crate::stream::StreamFailure;
+use crate::stream_failure::StreamFailure;
 
 /// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
 /// [`Stream::mark`](crate::Stream::mark) or [`Stream::mark_blocking`](crate::Stream::mark_blocking), without. Cheap to clone.

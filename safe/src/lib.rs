@@ -176,6 +176,7 @@ mod rtc;
 mod runtime;
 mod status;
 mod stream;
+mod stream_failure;
 mod versions;
 
 #[doc(hidden)]

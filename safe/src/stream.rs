@@ -1,7 +1,5 @@
 //! A queue of device work, and the order that buffers rely on.
 
-mod failure;
-
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::ptr;
@@ -12,11 +10,11 @@ use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
-pub(crate) use self::failure::{CommunicatorFailure, StreamFailure};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::{Event, Purpose};
 use crate::status::call;
+use crate::stream_failure::{CommunicatorFailure, StreamFailure};
 
 /// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
 ///

@@ -16,7 +16,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::{call, check};
-use crate::stream::{CommunicatorFailure, Resource, Stream};
+use crate::stream::{Resource, Stream};
+use crate::stream_failure::CommunicatorFailure;
 
 pub(crate) struct Inner {
     pub(super) stream: Stream,

@@ -36,7 +36,7 @@ impl CommunicatorFailure {
 
 impl StreamFailure {
     /// Sets the failure. Returns false if there is one already.
-    pub(super) fn set(&self, failure: CommunicatorFailure) -> bool {
+    pub(crate) fn set(&self, failure: CommunicatorFailure) -> bool {
         self.0.set(failure).is_ok()
     }
 
