@@ -325,13 +325,13 @@ mod tests {
     fn activations_have_their_known_values() {
         use miopenActivationMode_t as Mode;
         let of = |mode, x| {
-            Activation {
+            let activation = Activation {
                 mode,
                 alpha: 0.5,
                 beta: 2.0,
                 gamma: 3.0,
-            }
-            .of(x)
+            };
+            activate(&activation, x)
         };
         assert_eq!(of(Mode::miopenActivationTANH, 0.0), Some(0.0));
         assert_eq!(of(Mode::miopenActivationPOWER, 1.0), Some(15.625));
