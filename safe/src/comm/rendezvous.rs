@@ -331,7 +331,7 @@ impl<'a> Places<'a> {
         let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
         let wrong = match place {
             _ if peer.size != size => {
-                format!("rank {rank} expects {} ranks, rank 0 {size}", peer.size)
+                format!("rank {rank} expects {} ranks, rank 0 expects {size}", peer.size)
             }
             Some(place) => {
                 // A connection that cannot be watched counts as one that has ended.

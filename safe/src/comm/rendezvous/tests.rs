@@ -293,7 +293,7 @@ fn different_numbers_of_ranks_are_an_error_of_all_ranks() {
     for failed in run(worlds, LONG) {
         let text = failed.unwrap_err();
         assert!(
-            text.ends_with("rank 1 was told of 3 ranks, rank 0 of 2"),
+            text.ends_with("rank 1 expects 3 ranks, rank 0 expects 2"),
             "{text}"
         );
     }
