@@ -2,7 +2,7 @@
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
 //! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a
-//! code over these.
+//!    code over these.
 //! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
 //! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
 //!
