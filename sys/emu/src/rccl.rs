@@ -485,7 +485,7 @@ export! { rccl, ncclResult_t, run;
     fn ncclSend(
         from: *const c_void, count: usize, datatype: ncclDataType_t, peer: i32, comm: ncclComm_t, stream: hipStream_t,
     ) {
-        call(Kind::Send, Buffers { from: from, to: ptr::null_mut(), count, datatype }, None, Some(peer), comm, stream)
+        call(Kind::Send, Buffers { from, to: ptr::null_mut(), count, datatype }, None, Some(peer), comm, stream)
     }
 
     fn ncclRecv(
