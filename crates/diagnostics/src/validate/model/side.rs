@@ -172,7 +172,6 @@ impl Results {
             // What stages pass on; a whole model has none.
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
-            _ => (7, 0),
         });
         layers
     }
@@ -188,7 +187,6 @@ impl LayerValues {
             OutputKind::Logits => "logits".to_owned(),
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
-            other => format!("{other:?}"),
         };
         if served {
             format!("{name}, as served")
