@@ -40,7 +40,7 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
     let unknown = labels.find("goldn retriver").unwrap_err().to_string();
     assert!(
         unknown.starts_with(
-            "class: \"goldn retriver\" is none of the model's 1000 classes; expected an id such as n01440764, a label such as \
+            "class: \"goldn retriver\" is not one of the model's 1000 classes; expected an id such as n01440764, a label such as \
              \"tench, Tinca tinca\", or an index from 0 to 999; near it: \"golden retriever\""
         ),
         "{unknown}"
@@ -61,7 +61,7 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
     }
 }
 
-/// A label that is a number goes before the index.
+/// A label that is a number takes precedence over the index.
 #[test]
 fn a_label_goes_before_an_index() {
     let labels = Labels::from_iter(["2", "1", "0"]);
