@@ -175,8 +175,9 @@ pub struct ClassEvaluation {
 
 /// Classifies every image of `set` and counts the correct results.
 ///
-/// A model with one logit is treated as binary: the result is class 1 if the probability is above one half. `each` is
-/// called with every image's result, for a progress bar or to report images that failed.
+/// A model with one logit is treated as binary: the result is class 1 if the probability is above one half.
+///
+/// Every image's result is passed to `each`, for a progress bar or to report images that failed.
 ///
 /// # Errors
 ///
@@ -226,7 +227,7 @@ impl Tally {
         if let Some(class) = classes.iter().find(|&&class| class >= known) {
             return Err(Error::argument(
                 "labels",
-                format!("class {class} is not one of the model's {known}"),
+                format!("class {class} is not one of the model's {known} classes"),
             ));
         }
         Ok(Self {

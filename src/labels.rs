@@ -142,8 +142,8 @@ impl Labels {
 
     /// Adds WordNet ids if the labels are ImageNet's classes.
     ///
-    /// That is the case if at least nine in ten labels are the WordNet id or match the first synonym of ImageNet's
-    /// label. Labels that are only ids are replaced by ImageNet's labels.
+    /// Labels are ImageNet's if at least nine in ten are the WordNet id or match the first synonym of ImageNet's label.
+    /// Labels that are only ids are replaced by ImageNet's labels.
     fn recognised(self) -> Self {
         if self.len() != IMAGENET_CLASSES || !self.ids.is_empty() {
             return self;

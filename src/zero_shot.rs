@@ -1,6 +1,6 @@
 //! Zero-shot classification: an image gets the label whose text embedding is nearest to the embedding of the image.
 //!
-//! It needs a model that was trained on images and their captions.
+//! This requires a model that was trained on images and their captions.
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
@@ -109,7 +109,7 @@ impl Session {
         let of_images = self.no_outputs()?.embeddings().ncols();
         if width != of_images {
             let reason = format!(
-                "have embeddings of {width} channels, images of {of_images}: they cannot be compared"
+                "have embeddings of {width} channels, but images of {of_images}. They cannot be compared"
             );
             return Err(Error::argument("texts", reason));
         }
@@ -139,7 +139,7 @@ impl Prompts {
     /// Returns [`Error::Argument`] if there is no label, a label is blank, or a template lacks `{}`.
     pub fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
         if labels.is_empty() {
-            return Err(Error::argument("labels", "there is none to classify images by"));
+            return Err(Error::argument("labels", "none is given to classify images by"));
         }
         if let Some(blank) = labels.iter().position(|label| label.trim().is_empty()) {
             let reason = format!("label {blank}, counted from 0, is blank");

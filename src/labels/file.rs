@@ -121,7 +121,7 @@ fn from_json(file: &Path, value: &Value) -> Result<Labels> {
                 .collect::<Option<Vec<_>>>()
                 .map(Labels::from_iter);
             return labels
-                .ok_or_else(|| Error::config(file, "is a list of which not every element is a string"));
+                .ok_or_else(|| Error::config(file, "is a list with an element that is not a string"));
         }
         Value::Object(map) => match map.get("id2label") {
             None => map,

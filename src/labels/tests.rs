@@ -126,7 +126,7 @@ fn labels_are_read_from_text_and_json() {
         (
             "numbers.json",
             "[1, 2]",
-            "is a list of which not every element is a string",
+            "is a list with an element that is not a string",
         ),
         (
             "hole.json",

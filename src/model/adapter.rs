@@ -4,8 +4,8 @@
 //! As in transformers' `from_pretrained`, an adapter in the local directory of a model is applied to that model. An
 //! adapter alone, or one named as on the hub, is applied to the model in its `base_model_name_or_path`.
 //!
-//! The values equal those of peft's `merge_and_unload`, computed in f64 and rounded to f32. `config` handles the keys
-//! of the configuration, and `merge` has the formulas.
+//! The values equal those of peft's `merge_and_unload`, computed in f64 and rounded to f32. The module `config` handles
+//! the keys of the configuration, and `merge` has the formulas.
 //!
 //! peft 0.21's forward pass and merge differ for one layer: the output projection of PyTorch's attention, if it is
 //! adapted alone. The forward pass ignores the update, so training leaves it at zero. An update that is not zero is an
@@ -196,7 +196,7 @@ impl Adapter {
                 )
             } else {
                 format!(
-                    "{WEIGHTS} is missing beside it. To use the base model alone, move {CONFIG} elsewhere"
+                    "{WEIGHTS} is missing in its directory. To use the base model alone, move {CONFIG} elsewhere"
                 )
             };
             return Err(Error::config(&document.file, reason));
@@ -283,7 +283,7 @@ impl Adapter {
                 }
                 None if self.config.replaces(&name) => sorted.replaced.insert(name, stored).is_some(),
                 None => {
-                    let reason = "is unexpected: it is no part of a LoRA layer, no bias that `bias` says was trained, and in no module of \
+                    let reason = "is unexpected: it is not part of a LoRA layer, not a bias that `bias` says was trained, and not in a module of \
                                   `modules_to_save`";
                     return Err(Error::tensor(&stored.file, stored_name, reason));
                 }
@@ -301,8 +301,8 @@ impl Adapter {
         Error::tensor(self.weights.place(), module, reason)
     }
 
-    /// Returns an error if only the output projection of PyTorch's attention has an update, other than zero. peft's
-    /// forward pass ignores the update, but `merge_and_unload` applies it.
+    /// Returns an error if only the output projection of PyTorch's attention has an update, other than zero. The
+    /// forward pass of peft ignores the update, but `merge_and_unload` applies it.
     fn check_output_projection(&self, module: &str, layer: &Layer) -> Result<()> {
         let is_zero = |part: Part| {
             let tensor = layer.parts.get(&part);
@@ -408,7 +408,7 @@ impl Adapter {
     ) -> Result<()> {
         let name = match weight.strip_suffix("weight") {
             Some(layer) => format!("{layer}bias"),
-            None => return Err(self.wrong(module, "has a bias, but is not of a layer")),
+            None => return Err(self.wrong(module, "has a bias, but does not belong to a layer")),
         };
         let Some(stored) = weights.tensors().get(&name) else {
             return Err(self.wrong(module, "has a bias (`lora_bias`), but the model's layer has none"));

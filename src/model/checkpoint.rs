@@ -49,8 +49,8 @@ pub enum Replacement {
     Bf16(Vec<bf16>),
     /// A matrix of 8-bit floating-point numbers (E4M3), with a scale for each row or one for all.
     ///
-    /// `input` and `output` are the scales of the layer's input and result, if these are in FP8 too. `output` requires
-    /// a fixed scale of the input.
+    /// `input` and `output` are the scales of the layer's input and result, if these are in FP8 too. With `output`, the
+    /// scale of the input must be fixed.
     Float8 {
         values: Vec<u8>,
         scales: Vec<f32>,
@@ -157,8 +157,8 @@ impl Checkpoint {
     /// Writes the model to `directory`, with the tensors in `replaced` replaced. Returns the number of bytes of all
     /// tensors.
     ///
-    /// `unquantised` are the linear layers that are neither in 8 bits nor in bf16. `format` is written to the
-    /// configuration if no layer is in 8 bits.
+    /// `unquantised` are the linear layers that are neither in 8 bits nor in bf16. If no layer is in 8 bits, `format`
+    /// is written to the configuration.
     ///
     /// # Errors
     ///

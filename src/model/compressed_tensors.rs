@@ -5,7 +5,7 @@
 //! `….weight_scale`.
 //!
 //! - Formats: `int-quantized`, `float-quantized` and `naive-quantized` are read. `sparse-24-bitmask` is read for
-//!   weights in 8 bits and others ([`sparse`]). `config` creates what is written.
+//!   weights in 8 bits and others ([`sparse`]). The function `config` returns the configuration that is written.
 //! - Weights stay in 8 bits if they are symmetric, with a scale for each output channel or one for all. Other weights
 //!   are dequantised when the model is loaded.
 //! - Inputs of linear layers whose weights stay in 8 bits are quantised as the file says. In FP8, the range of each
@@ -249,14 +249,17 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
     let groups = groups.keys().map(|name| {
         let preset = matches!(groups.get(name), Some(Value::Array(_)));
         if preset {
-            Err(groups.error(name, "is the name of a scheme instead of the scheme itself"))
+            Err(groups.error(
+                name,
+                "is the name of a scheme, but only the scheme itself is supported",
+            ))
         } else {
             group(groups.object_or_empty(name)?)
         }
     });
     let groups = groups.collect::<Result<Vec<_>>>()?;
     if groups.is_empty() && !packed {
-        return Err(fields.error("config_groups", "has no group, so no scheme"));
+        return Err(fields.error("config_groups", "has no group"));
     }
     Ok(Some(Scheme {
         format: fields.text("format")?.unwrap_or_default().to_owned(),

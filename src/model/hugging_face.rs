@@ -488,7 +488,7 @@ fn positions_per_image(config: Fields<'_>, vit: &Vit) -> Result<Positions> {
         side if side * side == positions => Ok(Positions::PerImage { side }),
         _ => Err(config.error(
             "num_patches",
-            format_args!("is {positions}, no square of positions"),
+            format_args!("is {positions}, which is not a square number of positions"),
         )),
     }
 }

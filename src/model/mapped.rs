@@ -20,9 +20,9 @@ pub fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
     let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
     let metadata = file.metadata().map_err(|source| Error::io(path, source))?;
     // SAFETY: the map is read-only and private to this process. It is invalidated only if another process truncates the
-    // file or rewrites it in place while a model is loaded; `model::load` documents that the caller must prevent this.
-    // Optimised graphs are replaced, never rewritten. Replacing the file by a new one, as safetensors' own writers do,
-    // is safe.
+    // file or rewrites it in place while a model is loaded. The documentation of `model::load` requires the caller to
+    // prevent this. Optimised graphs are replaced, never rewritten. Replacing the file by a new one, as safetensors'
+    // own writers do, is safe.
     let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::io(path, source))?;
     Ok((Arc::new(map), metadata))
 }

@@ -132,7 +132,7 @@ pub(super) fn describe(
         text: Some(text),
         names: &names::OPEN_CLIP,
         prefixes: &["visual."],
-        ignored: vec![("*attn_mask", "a buffer of which tokens come later")],
+        ignored: vec![("*attn_mask", "a buffer that masks later tokens")],
         labels: Labels::default(),
         multi_label: false,
     };

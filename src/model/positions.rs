@@ -167,7 +167,7 @@ fn square(cells: usize) -> Result<Grid, String> {
         Ok([side, side])
     } else {
         Err(format!(
-            "has {cells} positions, which are no square grid and so cannot be interpolated"
+            "has {cells} positions, which do not form a square grid and cannot be interpolated"
         ))
     }
 }

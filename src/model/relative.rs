@@ -61,7 +61,7 @@ impl TableFitting {
                     _ if cells == to[0] * to[1] => to,
                     _ => {
                         return Err(format!(
-                            "has {rows} rows, which are neither of a square grid nor of the image's {}×{} patches",
+                            "has {rows} rows, which match neither a square grid nor the image's {}×{} patches",
                             grid[0], grid[1]
                         ));
                     }
@@ -126,8 +126,8 @@ pub(super) fn bias(table: &[f32], heads: usize, grid: Grid) -> Vec<f32> {
 
 /// Returns weights of `from` stored distances for each of `to` distances, −⌊to/2⌋ to ⌊to/2⌋.
 ///
-/// The stored distances are at 0, ±1, ±(1 + q), ±(1 + q + q²), …. q, from 1.01 to 1.5, is chosen so that the last one
-/// is at ⌊to/2⌋. Beyond the last distance its value is repeated.
+/// The stored distances are at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on. The factor q, from 1.01 to 1.5, is chosen so
+/// that the last one is at ⌊to/2⌋. Beyond the last distance its value is repeated.
 fn geometric(from: usize, to: usize) -> Taps {
     let (half, reach) = (from / 2, (to / 2) as f64);
     let sum = |q: f64| (1.0 - q.powi(half as i32)) / (1.0 - q);

@@ -75,7 +75,7 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
     }
 }
 
-/// Returns the existing tensor that a library calls `name` in any of its ways.
+/// Returns the name of the existing tensor that `name` refers to in the notation of any library.
 pub(super) fn find(name: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
     let bare = bare(name);
     let two_towers = exists("logit_scale");

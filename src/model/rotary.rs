@@ -52,7 +52,7 @@ impl Rotary {
             return None;
         };
         let bands = head_dim / 4;
-        // Like the libraries, use periods for `Numbers` and frequencies for `Centres`.
+        // Inverse frequencies for `Numbers`, periods for `Centres`, rounded to f32 as in the libraries.
         let power = |band: usize| {
             let exponent = band as f32 / bands as f32;
             (temperature as f32 as f64).powf(exponent.into()) as f32

@@ -1,5 +1,5 @@
-//! Finds the files of a model: in a directory, in the local cache of the Hugging Face hub, or in memory. The same
-//! loader reads all of them.
+//! Finds the files of a model: in a directory, in the local cache of the Hugging Face hub, or in memory. One loader
+//! reads all of them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -97,8 +97,8 @@ impl Document {
 }
 
 impl Source<'_> {
-    /// Opens the model at `path`: a directory, a `.safetensors` file in the directory of its `config.json`, or a model
-    /// of the hub in the local cache.
+    /// Opens the model at `path`: a directory, a `.safetensors` file with `config.json` in its directory, or a model of
+    /// the hub in the local cache.
     ///
     /// A model of the hub is only looked up if nothing exists at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
@@ -425,7 +425,7 @@ impl Source<'_> {
             return Err(self.missing(&[file.to_owned()], "whose target is gone"));
         }
         if open_clip {
-            return Err(self.missing(&[file.to_owned()], "which open_clip's form of a model has"));
+            return Err(self.missing(&[file.to_owned()], "which open_clip models have"));
         }
         match self.json(INDEX)? {
             Some(index) => {

@@ -2,7 +2,7 @@
 //! input.
 //!
 //! The token embedding stays on the host, mapped from its file. Only the rows of a text's tokens are read. In SigLIP 2
-//! it has 197 million parameters, more than the rest of the tower, of which a text uses a few thousand.
+//! it has 197 million parameters, more than the rest of the tower. A text uses a few thousand of them.
 
 #[cfg(feature = "text")]
 mod charsmap;
@@ -159,7 +159,7 @@ impl TextSpec {
             ));
         }
         let checked = self.trunk.check();
-        checked.map_err(|reason| format!("of the text tower: {reason}"))
+        checked.map_err(|reason| format!("text tower: {reason}"))
     }
 }
 
@@ -327,7 +327,7 @@ impl TextTower {
             let (Some(token), Some(position)) = (row(&self.tokens, id as usize), row(&self.positions, place))
             else {
                 let reason = format!(
-                    "the tokenizer gives token {id}, but the model knows {}: its tokenizer is another model's",
+                    "the tokenizer gives token {id}, but the model knows {}: the tokenizer belongs to another model",
                     self.spec.vocabulary
                 );
                 return Err(Error::argument("texts", reason));

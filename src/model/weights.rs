@@ -450,7 +450,7 @@ impl Weights {
     pub(super) fn finish(self) -> Result<Vec<Ignored>> {
         if let Some(weight) = self.bf16_layers.unread().next() {
             let reason = format!(
-                "is of no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
+                "belongs to no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
                 bf16_layers::KEY
             );
             return Err(Error::tensor(&self.place, weight, reason));

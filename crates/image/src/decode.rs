@@ -9,8 +9,8 @@
 //! - Alpha is dropped, not blended. Transparency of a palette or colour is ignored.
 //! - 16-bit colours keep their high byte, but 16-bit greys are clipped at 255.
 //! - TIFF images are always rotated as their orientation says.
-//! - An orientation in the EXIF data or XMP of other formats is applied only if [`DecodeOptions`] ask for it, because
-//!   neither Pillow nor timm nor transformers apply it.
+//! - An orientation in the EXIF data or XMP of other formats is applied only if [`DecodeOptions`] ask for it. Neither
+//!   Pillow nor timm nor transformers apply it.
 //!
 //! A file whose last bytes are missing is decoded if all pixels are present.
 //!
@@ -328,7 +328,7 @@ pub fn decode_unless(
             let image = decode(bytes, &mut claim, memory)?;
             Ok(orientation::upright(image, orientation))
         }))
-        .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+        .unwrap_or_else(|_| Err("the decoder failed".into()))
     });
     let image = decoded.map_err(|failure| failure.of(name))?;
     let permit = claim.into_permit(image.data.len() as u64);

@@ -146,9 +146,9 @@ impl Preprocess {
 
     /// Resizes and crops the image to the model's size, as bytes.
     ///
-    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, at most P patches, gives `[P·p + 1, p, 3]`:
-    /// the patches in row-major order one below the other, then zeros. The last row begins with the number of rows and
-    /// columns of patches, each a little-endian u16.
+    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, at most P patches, gives `[P·p + 1, p, 3]`.
+    /// It contains the patches in row-major order one below the other, then zeros. The last row begins with the number
+    /// of rows and columns of patches, each a little-endian u16.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Preprocess {
             rows: image.height / patch,
             columns: image.width / patch,
         };
-        let too_many = || Error::argument("preprocessing", "the image has more patches than there may be");
+        let too_many = || Error::argument("preprocessing", "the image has more patches than the maximum");
         let (patches, last) = data.split_at_mut(patch_grid::first([height, width]));
         let mut to = patches.chunks_exact_mut(row);
         for band in image.data.chunks_exact(image.width.max(1) * 3 * patch) {
@@ -297,8 +297,8 @@ impl Preprocess {
         let whole = self.patch().is_some() && pixels.len() == height * width * 3;
         let patches = patch_grid::most_patches([height, width]);
         let grid = PatchGrid::read(pixels, [height, width], patches).filter(|_| whole);
-        let grid =
-            grid.ok_or_else(|| Error::argument("pixel values", "no image of patches with their grid"))?;
+        let grid = grid
+            .ok_or_else(|| Error::argument("pixel values", "are not an image of patches with their grid"))?;
         let mut planes = vec![0.0; pixels.len()];
         self.normalize(pixels, &mut planes)?;
         let area = height * width;

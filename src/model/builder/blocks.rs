@@ -49,7 +49,7 @@ fn joined(parts: &[Packed]) -> Result<Packed> {
         let name = names.join(" + ");
         match Tensor::concat_rows(&tensors) {
             Some(tensor) => Ok((name, tensor)),
-            None => Err(Error::graph(&name, "have different extents")),
+            None => Err(Error::graph(&name, "have different sizes")),
         }
     };
     let weights = parts.iter().map(

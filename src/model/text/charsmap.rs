@@ -1,8 +1,8 @@
 //! Checks SentencePiece's compiled normalisation rules (`precompiled_charsmap`). The `tokenizers` crate follows their
 //! offsets without bounds checks, and panics on the first text if they are wrong.
 //!
-//! The rules consist of the length of a trie in bytes, the trie as a double array of 4-byte units, and the
-//! replacements, each terminated by zero.
+//! The rules consist of the length of a trie in bytes, the trie, and the replacements, each terminated by zero. The
+//! trie is a double array of 4-byte units.
 
 /// Error text for rules that are not valid.
 pub(super) const DAMAGED: &str = "has a `precompiled_charsmap` that is damaged. Download the file again";

@@ -27,7 +27,7 @@ const MAX_PIECES: usize = 1 << 20;
 ///
 /// Returns the reason if the file is damaged or not supported.
 pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
-    let damaged = || "is no SentencePiece model, or damaged".to_owned();
+    let damaged = || "is not a SentencePiece model, or is damaged".to_owned();
     let mut pieces = Vec::new();
     let mut unknown = None;
     let mut charsmap: &[u8] = &[];

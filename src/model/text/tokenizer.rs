@@ -123,7 +123,7 @@ impl Tokenizer {
             None
         } else {
             let id = loaded.pad.ok_or_else(|| {
-                unusable("has no padding token; `pad_token` of tokenizer_config.json names it".to_owned())
+                unusable("has no padding token. Set `pad_token` in tokenizer_config.json".to_owned())
             })?;
             Some(Padding {
                 id,
@@ -159,7 +159,7 @@ impl Tokenizer {
 
     fn tokens(&self, text: &str) -> Result<Tokens> {
         let failed = |error: &dyn std::fmt::Display| {
-            let reason = format!("makes no tokens of \"{text}\": {error}");
+            let reason = format!("cannot convert \"{text}\" to tokens: {error}");
             Error::config(&self.file, reason)
         };
         let cleaned = self.cleaner.as_ref().map(|cleaner| cleaner.clean(text));
@@ -233,7 +233,7 @@ fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
     if loaded.pads_left {
         return refused(
             "padding_side",
-            "is \"left\", by which a text's embedding depends on the longest text beside it",
+            "is \"left\", so that a text's embedding depends on the longest text of its batch",
         );
     }
     let end = loaded

@@ -257,7 +257,7 @@ impl Files<'_> {
         if let Some(found) = from_json(self.source)? {
             let unigram = matches!(found.0.get_model(), ModelWrapper::Unigram(_));
             if class == Class::Siglip && !unigram {
-                let reason = "is no SentencePiece model, which SiglipTokenizer needs; `tokenizer_class` of \
+                let reason = "is not a SentencePiece model, which SiglipTokenizer needs; `tokenizer_class` of \
                               tokenizer_config.json names another class";
                 return Err(Error::config(&found.1, reason));
             }
@@ -356,7 +356,12 @@ pub(super) fn clip_vocabulary(source: &Source<'_>) -> Result<(BPE, PathBuf)> {
     let (model, file) = match from_json(source)? {
         Some((tokenizer, file)) => match tokenizer.get_model() {
             ModelWrapper::BPE(model) => (model.clone(), file),
-            _ => return Err(Error::config(&file, "is no byte-pair model, which CLIP's is")),
+            _ => {
+                return Err(Error::config(
+                    &file,
+                    "is not a byte-pair model, which CLIP's tokenizer needs",
+                ));
+            }
         },
         None => match bpe_files(source)? {
             Some(model) => (model, source.place(VOCABULARY)),
@@ -393,7 +398,9 @@ fn pipeline(
     unknown: Option<&str>,
 ) -> std::result::Result<tokenizers::Tokenizer, String> {
     let ModelWrapper::BPE(model) = base.get_model() else {
-        return Err(format!("is no byte-pair model, which {class:?}Tokenizer needs"));
+        return Err(format!(
+            "is not a byte-pair model, which {class:?}Tokenizer needs"
+        ));
     };
     let text = |error: tokenizers::Error| error.to_string();
     let model = model.clone();

@@ -328,7 +328,7 @@ const TABLE: &[Row] = &[
     Row("vit_base_patch32_siglip", &[256], 32, BASE, SiglipTanh),
     Row("vit_base_patch16_siglip", &[224, 256, 384, 512], 16, BASE, Siglip),
     Row("vit_large_patch16_siglip", &[256, 384], 16, LARGE, Siglip),
-    // Only SigLIP 2 has this architecture, and all others with the tanh GELU.
+    // Rows with `SiglipTanh`, such as this one, belong to SigLIP 2 only.
     Row("vit_large_patch16_siglip_512", &[], 16, LARGE, SiglipTanh),
     Row("vit_so400m_patch14_siglip", &[224, 378, 384], 14, SO400M, Siglip),
     Row("vit_so400m_patch16_siglip", &[256, 384, 512], 16, SO400M, SiglipTanh),

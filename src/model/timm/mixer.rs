@@ -104,7 +104,7 @@ pub(super) fn describe(
     let image = config.sizes(None, false)?.model;
     if let Some(asked) = image_size.filter(|asked| *asked != image) {
         let reason = format!(
-            "{}×{} is not {}×{}, the model's own: the weights of {name} that mix tokens are for as many as that gives",
+            "{}×{} is not {}×{}, the model's own: the token-mixing weights of {name} require its number of tokens",
             asked[0], asked[1], image[0], image[1]
         );
         return Err(Error::argument("image size", reason));

@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
     #[cfg(feature = "tiff")]
     pub(super) fn entry(&self, entry: &Entry) -> &'a [u8] {
         let end = entry.value + entry.inline;
-        // A BigTIFF entry has 20 bytes, of which the last 8 are the value.
+        // A BigTIFF entry has 20 bytes. The last 8 are the value.
         let length = if entry.inline == 8 { 20 } else { 12 };
         self.bytes.get(end - length..end).unwrap_or_default()
     }

@@ -3,9 +3,9 @@
 //! Supports sequential and progressive Huffman coding of 8-bit samples, with sampling factors that divide each other,
 //! in grey, YCbCr, RGB, and Adobe's CMYK and YCCK.
 //!
-//! [`scan`] decodes coefficients. [`planes`] and [`idct`] transform them to samples, one row of MCUs at a time.
-//! [`rows`] converts the samples to pixels while they are in the cache. If a file has several scans, all coefficients
-//! are collected first.
+//! First, [`scan`] decodes coefficients. Then [`planes`] and [`idct`] transform them to samples, one row of MCUs at a
+//! time. Finally, [`rows`] converts the samples to pixels while they are in the cache. If a file has several scans, all
+//! coefficients are collected first.
 //!
 //! Data for which libjpeg prints a warning and makes up pixels is an error, except between restart markers
 //! ([`scan::Reader`]).
@@ -121,8 +121,8 @@ impl<'a> Jpeg<'a> {
         [self.frame.width, self.frame.height, self.frame.components.len()]
     }
 
-    /// Returns the number of bytes that decoding needs, without the file: pixels, samples of a row of MCUs, and the
-    /// coefficients if there are several scans.
+    /// Returns the number of bytes that decoding needs, without the file. They are pixels, samples of a row of MCUs,
+    /// and the coefficients if there are several scans.
     pub(super) fn memory(&self, coding: Coding) -> Result<u64, Failure> {
         let frame = &self.frame;
         // Each block takes at least one bit, or two for both of its codes. This detects a false size before memory is

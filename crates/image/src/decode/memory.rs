@@ -284,7 +284,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Returns the permit, reduced to what is still needed after decoding: the pixels, and the memory for resizing.
+    /// Returns the permit, reduced to what the decoded image still needs: memory for its pixels, and for resizing them.
     pub(super) fn into_permit(self, pixels: u64) -> Option<Permit> {
         let mut permit = self.permit?;
         permit.shrink_to(pixels.saturating_add(self.resizing));
@@ -292,7 +292,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Formats bytes in the largest unit of which there is at least one.
+/// Formats bytes in the largest unit that gives at least 1.
 fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (bytes.max(1).ilog2() / 10) as usize;

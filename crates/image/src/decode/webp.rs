@@ -254,7 +254,7 @@ impl<'a> Frame<'a> {
         prefix_codes::memory(self.content, self.size, cancellation)
     }
 
-    /// Returns the number of bytes that the decoder needs for anything but the codes, and for the pixels.
+    /// Returns the number of bytes that the decoder needs for everything but the codes, including the pixels.
     fn memory(&self) -> u64 {
         let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
         let pixels = width * height;

@@ -1,8 +1,8 @@
 //! Runs the two passes over the pixels with one kernel, which computes output rows as weighted sums of input rows. The
 //! horizontal pass transposes strips of rows for it.
 //!
-//! The kernel is a plain loop over fixed-size blocks that the compiler vectorises. `rten_simd` picks the machine's
-//! widest instruction set at run time (AVX-512, AVX2, NEON, or the target's baseline).
+//! The kernel is a plain loop over fixed-size blocks that the compiler vectorises. At run time, `rten_simd` picks the
+//! machine's widest instruction set (AVX-512, AVX2, NEON, or the target's baseline).
 
 use std::ops::Range;
 

@@ -1,5 +1,7 @@
-//! Repairs texts as ftfy's `fix_text` does by default, line by line: mojibake, character references, ligatures, wide
-//! letters, curly quotes, line breaks, terminal escapes and control characters.
+//! Repairs texts line by line, as ftfy's `fix_text` does by default.
+//!
+//! It repairs mojibake, character references, ligatures, wide letters, curly quotes, line breaks, terminal escapes and
+//! control characters.
 //!
 //! An encoded text is a `String` of characters up to U+00FF, one per byte, so that the library's expressions for bytes
 //! apply.

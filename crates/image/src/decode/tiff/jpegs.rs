@@ -68,7 +68,7 @@ impl<'a> Jpegs<'a> {
             usize::from(color.num_samples())
         };
         if components < channels || coding == Coding::YCbCr && components > channels {
-            return Err("damaged TIFF: it has another number of samples than its colours".into());
+            return Err("damaged TIFF: its number of samples does not match its colours".into());
         }
         let mut list = |strips, tiles| {
             let strips = decoder.find_tag_unsigned_vec::<usize>(strips);

@@ -1,8 +1,8 @@
 //! Computes the memory that the prefix codes of a lossless frame need: up to 65,536 groups of five codes, whatever the
 //! frame's size.
 //!
-//! The decoder builds all codes before it decodes a pixel, and a code can take a thousand times as many bytes as it has
-//! in the file. The codes follow the transforms, the colour cache and the entropy image, whose largest pixel gives the
+//! The decoder builds all codes before it decodes a pixel. A code can take a thousand times as many bytes as it has in
+//! the file. The codes follow the transforms, the colour cache and the entropy image, whose largest pixel gives the
 //! number of groups (RFC 9649, section 3).
 //!
 //! This module therefore parses the frame up to its own pixels. It discards the pixels of the images before them. Only
