@@ -137,14 +137,14 @@ impl Labels {
                 LabelSource::Numbers
             },
         };
-        labels.recognised()
+        labels.with_imagenet_ids()
     }
 
     /// Adds WordNet ids if the labels are ImageNet's classes.
     ///
     /// Labels are ImageNet's if at least nine in ten are the WordNet id or match the first synonym of ImageNet's label.
     /// Labels that are only ids are replaced by ImageNet's labels.
-    fn recognised(self) -> Self {
+    fn with_imagenet_ids(self) -> Self {
         if self.len() != IMAGENET_CLASSES || !self.ids.is_empty() {
             return self;
         }

@@ -75,11 +75,14 @@ fn the_labels_of_an_imagenet_model_are_recognised() {
     // transformers' checkpoints spell the names their own way.
     let mut names: Vec<String> = imagenet.iter().map(str::to_uppercase).collect();
     names[517] = "crane2".into();
-    let own = Labels::from_iter(names).recognised();
+    let own = Labels::from_iter(names).with_imagenet_ids();
     assert_eq!((own.get(517), own.id(517)), ("crane2", Some("n03126707")));
-    assert_eq!(Labels::from_iter(imagenet.ids.to_vec()).recognised(), imagenet);
+    assert_eq!(
+        Labels::from_iter(imagenet.ids.to_vec()).with_imagenet_ids(),
+        imagenet
+    );
     let others = Labels::from_iter((0..1000).map(|index| format!("thing {index}")));
-    assert_eq!(others.clone().recognised(), others);
+    assert_eq!(others.clone().with_imagenet_ids(), others);
     let unnamed = |count| Labels::of_model(count, |_| None, |index| format!("class {index}"));
     assert_eq!(unnamed(1000), imagenet);
     assert_eq!(unnamed(3).get(2), "class 2");

@@ -272,7 +272,7 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
 fn group(fields: Fields<'_>) -> Result<Group> {
     expect(&fields, "format", &["", INT, FLOAT, NAIVE])?;
     let weights = fields.object_or_empty("weights")?;
-    let float = eight_bits(&weights)?;
+    let float = is_float8(&weights)?;
     let symmetric = weights.flag("symmetric")?.unwrap_or(true);
     if float && !symmetric || weights.flag("dynamic")?.unwrap_or(false) {
         let key = if symmetric { "dynamic" } else { "symmetric" };
@@ -313,7 +313,7 @@ fn group(fields: Fields<'_>) -> Result<Group> {
 }
 
 /// Returns true for 8-bit floating-point numbers, false for 8-bit integers.
-fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
+fn is_float8(fields: &Fields<'_>) -> Result<bool> {
     if fields.count("num_bits")?.unwrap_or(8) != 8 {
         return Err(unsupported(fields, "num_bits", fields.get("num_bits")));
     }
@@ -326,7 +326,7 @@ fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
 
 fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs> {
     let dynamic = fields.flag("dynamic")?.unwrap_or(false);
-    if eight_bits(fields)? {
+    if is_float8(fields)? {
         return match (dynamic, fields.text("strategy")?.unwrap_or("tensor")) {
             (false, "tensor") => Ok(Inputs::StaticFloat8),
             (true, "token") => Ok(Inputs::DynamicFloat8),

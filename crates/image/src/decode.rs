@@ -200,7 +200,7 @@ impl Failure {
 
     /// Returns the error for the image called `name`. Joins the lines of a decoder's message, because an error is one
     /// line.
-    fn of(self, name: &str) -> Error {
+    fn into_error(self, name: &str) -> Error {
         let words: Vec<&str> = self.reason.split_whitespace().collect();
         Error::image(name, self.kind, words.join(" "))
     }
@@ -254,9 +254,9 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         #[cfg(feature = "tiff")]
         _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
         [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
-        _ if is_webp(bytes) => return Err(left_out("WebP")),
-        _ if is_gif(bytes) => return Err(left_out("GIF")),
-        _ if is_tiff(bytes) => return Err(left_out("TIFF")),
+        _ if is_webp(bytes) => return Err(missing_feature("WebP")),
+        _ if is_gif(bytes) => return Err(missing_feature("GIF")),
+        _ if is_tiff(bytes) => return Err(missing_feature("TIFF")),
         _ => return Err(unsupported::failure(bytes)),
     })
 }
@@ -277,7 +277,7 @@ fn is_tiff(bytes: &[u8]) -> bool {
 }
 
 /// Returns the error for a format whose cargo feature is turned off.
-fn left_out(format: &str) -> Failure {
+fn missing_feature(format: &str) -> Failure {
     Failure::unsupported(format!(
         "{format} images need hipvit's feature `{}`, which this build was made without",
         format.to_lowercase()
@@ -322,7 +322,7 @@ pub fn decode_unless(
             } else {
                 1
             };
-            if orientation::turns(orientation) {
+            if orientation::needs_transform(orientation) {
                 claim.copy_pixels();
             }
             let image = decode(bytes, &mut claim, memory)?;
@@ -330,7 +330,7 @@ pub fn decode_unless(
         }))
         .unwrap_or_else(|_| Err("the decoder failed".into()))
     });
-    let image = decoded.map_err(|failure| failure.of(name))?;
+    let image = decoded.map_err(|failure| failure.into_error(name))?;
     let permit = claim.into_permit(image.data.len() as u64);
     Ok((image, permit))
 }
@@ -360,11 +360,11 @@ fn read_in(
     bytes.clear();
     let mut beginning = reader.by_ref().take(unsupported::PREFIX as u64);
     beginning.read_to_end(bytes).map_err(io)?;
-    decoder(bytes).map_err(|failure| failure.of(name))?;
+    decoder(bytes).map_err(|failure| failure.into_error(name))?;
     let too_long = || {
         let reason = "the file is longer than the memory that decoding may take; Limits::max_memory or \
                       --max-decode-memory raises it";
-        Failure::too_large(reason).of(name)
+        Failure::too_large(reason).into_error(name)
     };
     if let Some(length) = length {
         if length > options.limits.max_memory {

@@ -74,7 +74,7 @@ fn in_exif(exif: &[u8]) -> Option<u16> {
 fn in_directory(reader: &Reader<'_>) -> Option<u16> {
     let entry = find(reader, ORIENTATION)?;
     let value = reader.whole_number(&entry).unwrap_or(0);
-    Some(if turns(value) { value } else { UPRIGHT })
+    Some(if needs_transform(value) { value } else { UPRIGHT })
 }
 
 /// Returns the first entry with the given tag that has a value.
@@ -98,7 +98,7 @@ fn in_xmp(xmp: &[u8]) -> Option<u16> {
 }
 
 /// Returns true if an image with this orientation must be rotated or mirrored.
-pub(super) fn turns(orientation: u16) -> bool {
+pub(super) fn needs_transform(orientation: u16) -> bool {
     (2..=8).contains(&orientation)
 }
 

@@ -41,7 +41,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     if frame_end.0 > width || frame_end.1 > height {
         return Err(format!("{INVALID}: the first frame leaves the canvas").into());
     }
-    if picture.frame.lossy && !partitions::fit(picture.frame.content) {
+    if picture.frame.lossy && !partitions::are_complete(picture.frame.content) {
         return Err(CUT);
     }
     let fills_canvas = (left, top) == (0, 0) && frame_end == (width, height);

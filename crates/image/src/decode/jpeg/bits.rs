@@ -2,7 +2,7 @@
 
 /// Bit reader that returns the highest bit first.
 ///
-/// After the data it returns zeros, which [`Bits::overrun`] detects. Loops that read many bits should use a local copy,
+/// After the data it returns zeros, which [`Bits::is_overrun`] detects. Loops that read many bits should use a local copy,
 /// which stays in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
@@ -36,7 +36,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Returns true if more bits were taken than the data has.
-    pub(super) fn overrun(&self) -> bool {
+    pub(super) fn is_overrun(&self) -> bool {
         u64::from(self.count) < self.padding
     }
 
@@ -161,10 +161,10 @@ mod tests {
         for expected in [0x12, 0xFF, 0x34, 0xFF, 0x56] {
             assert_eq!(bits.take(8), expected);
         }
-        assert!(!bits.overrun());
+        assert!(!bits.is_overrun());
         assert_eq!(bits.position(), 8);
         assert_eq!(bits.take(1), 0);
-        assert!(bits.overrun());
+        assert!(bits.is_overrun());
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(bits.take(step), expected);
             at += step;
         }
-        assert!(!bits.overrun());
+        assert!(!bits.is_overrun());
     }
 
     #[test]

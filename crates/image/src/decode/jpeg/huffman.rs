@@ -176,7 +176,7 @@ impl Huffman {
     }
 
     /// Returns true if all symbols are valid sizes of DC differences.
-    pub(super) fn is_of_dc(&self) -> bool {
+    pub(super) fn is_dc_code(&self) -> bool {
         self.symbols.iter().all(|&symbol| symbol <= 15)
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn inverse(block: &Block, out: &mut [u8], stride: usize) {
 
 /// Returns true if all coefficients below the first row are 0.
 #[inline(always)]
-fn only_first_row(block: &Block) -> bool {
+fn has_only_first_row(block: &Block) -> bool {
     block[8..].iter().fold(0, |any, coefficient| any | coefficient) == 0
 }
 
@@ -82,7 +82,9 @@ mod sse2 {
         unpack_low_i32_m128i, zeroed_m128i,
     };
 
-    use super::{Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, only_first_row};
+    use super::{
+        Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, has_only_first_row,
+    };
 
     /// Eight lanes of 16 bits.
     type Lanes = m128i;
@@ -92,7 +94,7 @@ mod sse2 {
     #[inline(always)]
     pub(super) fn inverse(block: &Block) -> [[u8; 8]; 8] {
         let rows: &[[i16; 8]; 8] = bytemuck::cast_ref(block);
-        if only_first_row(block) {
+        if has_only_first_row(block) {
             let column = shl_imm_u16_m128i::<{ PASS1_BITS as i32 }>(bytemuck::cast(rows[0]));
             return bytes(pass::<{ ROWS as i32 }>(transpose([column; 8])));
         }
@@ -230,14 +232,16 @@ mod sse2 {
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
-    use super::{Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, only_first_row};
+    use super::{
+        Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, has_only_first_row,
+    };
 
     type Lanes = [i16; 8];
     type Wide = [i32; 8];
 
     pub(super) fn inverse(block: &Block) -> [[u8; 8]; 8] {
         let rows: &[Lanes; 8] = bytemuck::cast_ref(block);
-        let columns = if only_first_row(block) {
+        let columns = if has_only_first_row(block) {
             [rows[0].map(|value| value << PASS1_BITS); 8]
         } else {
             pass::<COLUMNS>(rows)

@@ -318,7 +318,7 @@ impl<'a> Markers<'a> {
 
     pub(super) fn dc(&self, table: usize) -> Result<&Huffman, Failure> {
         let huffman = present(&self.dc, table)?;
-        if huffman.is_of_dc() {
+        if huffman.is_dc_code() {
             Ok(huffman)
         } else {
             Err("damaged JPEG: a DC coefficient has more than 15 bits".into())

@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
 
     /// Checks whether the last MCU took more data than the interval has.
     fn check_interval(&mut self) -> Result<(), Failure> {
-        if !self.exhausted && self.bits.overrun() {
+        if !self.exhausted && self.bits.is_overrun() {
             let (marker, _) = next_marker(self.bytes, self.bits.position())?;
             self.pass_damage(marker, false)?;
             self.exhausted = true;
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         if self.restart_interval > 0 {
             return self.check_interval();
         }
-        if self.bits.overrun() {
+        if self.bits.is_overrun() {
             let (marker, _) = next_marker(self.bytes, self.bits.position())?;
             return Err(ended_early(marker));
         }

@@ -8,7 +8,7 @@
 const HEADER: usize = 10;
 
 /// Returns true if all partitions fit into this content of a `VP8 ` chunk.
-pub(super) fn fit(frame: &[u8]) -> bool {
+pub(super) fn are_complete(frame: &[u8]) -> bool {
     fitting(frame).is_some()
 }
 
