@@ -8,8 +8,8 @@
 //!   weights in 8 bits and others ([`sparse`]). The function `config` returns the configuration that is written.
 //! - Weights stay in 8 bits if they are symmetric, with a scale for each output channel or one for all. Other weights
 //!   are dequantised when the model is loaded.
-//! - Inputs of linear layers whose weights stay in 8 bits are quantised as the file says. In FP8, the range of each
-//!   token is used.
+//! - Inputs of linear layers whose weights stay in 8 bits are quantised as the file says. FP8 inputs with a dynamic
+//!   range stay in full precision, unless the range is that of each token.
 //! - Results are in FP8 if they are queries, keys and values, by a scale of the layer. Attention is then computed in
 //!   FP8.
 
@@ -354,7 +354,7 @@ fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs>
 /// Format in which layers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Int8 weights with a scale for each output channel. Inputs use the range of each token.
+    /// Int8 weights with a scale for each output channel. Inputs are in int8, with the range of each token.
     Int8,
     /// FP8 weights (E4M3) with a scale for each output channel. Inputs stay in full precision.
     Float8,

@@ -442,7 +442,7 @@ impl Source<'_> {
         }
     }
 
-    /// Returns the error for missing weights, with advice.
+    /// Returns the error for missing weights. It says what to do about them.
     fn no_weights(&self, path: &Path) -> Error {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut files: Vec<String> = entries

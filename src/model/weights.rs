@@ -67,7 +67,7 @@ impl Stored {
         (*self.bytes).as_ref().get(self.range.clone())
     }
 
-    /// Returns the values of the tensor. The file calls it `name`.
+    /// Returns the values of the tensor. `name` is its name in the file, for errors.
     ///
     /// # Errors
     ///

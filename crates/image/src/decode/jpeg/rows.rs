@@ -240,7 +240,8 @@ fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [u8]) {
     for (pixel, ((&y, &cb), &cr)) in out.as_chunks_mut::<3>().0.iter_mut().zip(samples) {
         let (y, cb, cr) = (i16::from(y), i16::from(cb) - 128, i16::from(cr) - 128);
         let product = |a: i16, b: i16| i32::from(a) * i32::from(b);
-        // The upper halves of 16-bit products have an instruction, which does not round: so half of the factor, rounded here.
+        // An instruction computes the upper half of a 16-bit product, but does not round. Use half of the factor, and
+        // round here.
         let red = y + cr + (((product(2 * cr, 26_345) >> 16) as i16 + 1) >> 1);
         let blue = y + 2 * cb + (((product(2 * cb, -14_942) >> 16) as i16 + 1) >> 1);
         let green = y - cr + ((product(cb, -22_554) + product(cr, 18_734) + (1 << 15)) >> 16) as i16;

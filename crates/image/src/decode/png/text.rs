@@ -10,7 +10,7 @@ use crate::decode::Failure;
 use crate::decode::memory::Claim;
 use crate::decode::orientation::Metadata;
 
-/// Maximum number of bytes of a decompressed text. Pillow refuses longer ones; they are ignored here.
+/// Maximum number of bytes of a decompressed text. Pillow rejects longer texts. They are ignored here.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// Maximum number of bytes of all decompressed texts. Pillow rejects files with more.
