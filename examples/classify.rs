@@ -1,6 +1,7 @@
-//! Classifies images: prints the most likely labels of each.
+//! Classifies images and prints the most likely labels of each.
 //!
-//!     cargo run --release --example classify                               # the embedded digit classifier on its samples
+//!     cargo run --release --example classify                               # the embedded digit classifier on its
+//!     samples
 //!     cargo run --release --example classify -- path/to/model cat.jpg dog.png
 
 use hipvit::image::{Limits, open};

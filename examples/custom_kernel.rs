@@ -1,5 +1,6 @@
-//! A kernel of one's own beside hipvit, by its safe HIP layer: compiled at run time, launched with several parameters, and
-//! a template found by a name expression.
+//! Runs custom kernels through the safe HIP layer of hipvit.
+//!
+//! Shows compilation at run time, a launch with several parameters, and a template looked up by a name expression.
 //!
 //!     cargo run --release --example custom_kernel
 //!     HIPVIT_PROVIDER=emu:gfx942 cargo run --release --example custom_kernel    # on an emulated GPU
@@ -34,7 +35,7 @@ fn main() -> Result<()> {
         .compile()?;
     let module = Module::load(&device, code)?;
 
-    // Arguments by type: what the kernel accesses is stated once, and each launch is checked against it.
+    // Typed arguments: the kernel's accesses are declared once, and each launch is checked against them.
     let n = 1000u32;
     let saxpy = module.function("saxpy")?;
     // SAFETY: the kernel has these parameters, reads n elements of x, and writes n of y.
@@ -50,14 +51,14 @@ fn main() -> Result<()> {
         error.err().map(|error| error.to_string()).unwrap_or_default()
     );
 
-    // Arguments one by one: each launch is unsafe.
+    // Untyped arguments: each launch is unsafe.
     let power = module.function("power<int, 3>")?;
     let mut cubes = stream.upload(&(0..10).collect::<Vec<i32>>())?;
     let launch = power
         .launch(&stream, Launch::for_elements(10))
         .value(10u32)
         .buffer(&mut cubes);
-    // SAFETY: the kernel accesses 10 elements, which the buffer has.
+    // SAFETY: the kernel accesses 10 elements, and the buffer has 10.
     unsafe { launch.submit() }?;
     println!("{}: {:?}", power.name(), cubes.read()?);
 

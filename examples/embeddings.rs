@@ -1,6 +1,8 @@
-//! Finds the most similar image by the cosine of embeddings, and looks at patch tokens and a hidden layer.
+//! Finds the most similar image by the cosine of the embeddings, and shows the shapes of patch tokens and a hidden
+//! layer.
 //!
-//!     cargo run --release --example embeddings                             # the embedded digit classifier on its samples
+//!     cargo run --release --example embeddings                             # the embedded digit classifier on its
+//!     samples
 //!     cargo run --release --example embeddings -- path/to/dinov2 a.jpg b.jpg c.jpg
 
 use hipvit::image::{Limits, open};
@@ -13,7 +15,7 @@ fn cosine(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> f32 {
 }
 
 fn main() -> Result<()> {
-    // Tokens and hidden layers have to be requested before the model is loaded.
+    // Request tokens and hidden layers before the model is loaded.
     let builder = Session::builder().tokens(true).hidden_layers([0]);
     let mut arguments = std::env::args().skip(1);
     let (session, names, images) = match arguments.next() {

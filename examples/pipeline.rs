@@ -1,6 +1,7 @@
-//! Runs many images in bounded memory, with decoding, copies and computation overlapped.
+//! Classifies many images in bounded memory, while decoding, copies and computation overlap.
 //!
-//!     cargo run --release --example pipeline                               # the embedded digit classifier on its samples
+//!     cargo run --release --example pipeline                               # the embedded digit classifier on its
+//!     samples
 //!     cargo run --release --example pipeline -- path/to/model photos/*.jpg
 
 use hipvit::pipeline::{Pipeline, Source};
@@ -23,7 +24,7 @@ fn main() -> Result<()> {
                     item.embedding().len()
                 ),
             },
-            // One image failed, the others go on.
+            // This image failed, the others continue.
             Err(error) if error.index().is_some() => eprintln!("error: {error}"),
             // The whole run failed.
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! Handwritten digits that TinyViT32 was not trained on: ten samples, and the held-out set on which `hipvit eval` measures
-//! accuracy. Source and licence: `assets/README.md`.
+//! Handwritten digits that TinyViT32 was not trained on: ten samples, and the held-out set on which `hipvit eval`
+//! measures accuracy. Source and licence: `assets/README.md`.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -27,18 +27,18 @@ const SAMPLES: [(&str, &[u8]); 10] = [
     sample!("9.png"),
 ];
 
-/// One held-out image of each digit, 32×32, named by its digit.
+/// Returns one held-out image of each digit, 32×32, named by its digit.
 pub fn samples() -> impl ExactSizeIterator<Item = Source> {
     SAMPLES
         .iter()
         .map(|&(name, bytes)| Source::Bytes(name.into(), Cow::Borrowed(bytes)))
 }
 
-/// The 360 held-out images, 32×32, with their digits.
+/// Returns the 360 held-out images, 32×32, labelled with their digits.
 ///
 /// # Errors
 ///
-/// None is expected: the set is embedded.
+/// Returns no error in practice, because the set is embedded.
 pub fn held_out() -> Result<LabelledSet> {
     let bytes = include_bytes!("../assets/digits/heldout.safetensors");
     LabelledSet::from_safetensors(Path::new("heldout.safetensors"), bytes)

@@ -1,4 +1,4 @@
-//! Accuracy over labelled images.
+//! Measures a model's accuracy over labelled images.
 
 mod class_map;
 
@@ -16,7 +16,7 @@ use crate::session::Session;
 
 pub use class_map::ClassMap;
 
-/// Images and the class of each.
+/// Labelled images: each has the index of its class.
 #[derive(Clone, Debug, Default)]
 pub struct LabelledSet {
     sources: Vec<Source>,
@@ -30,22 +30,24 @@ impl LabelledSet {
         self.classes.push(class);
     }
 
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set has no images.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The class that a directory of images is named by: the id of a class, such as `n01440764` in ImageNet's standard layout,
-    /// its label, or its index, as [`Labels::find`] reads them. For other names there is [`ClassMap`].
+    /// Returns the class that a directory's name denotes, as [`Labels::find`] reads it.
+    ///
+    /// The name may be the id of a class (such as `n01440764` in ImageNet's standard layout), its label, or its index.
+    /// [`ClassMap`] handles other names.
     ///
     /// # Errors
     ///
-    /// [`Error::LabelledSet`] naming the directory and what it may be called, if its name is none of these.
+    /// Returns [`Error::LabelledSet`] if the name denotes no class. The error says which names are valid.
     pub fn class_of(directory: &Path, labels: &Labels) -> Result<usize> {
         labels
             .find_among(&name_of(directory), labels.len().max(2))
@@ -58,11 +60,14 @@ impl LabelledSet {
             })
     }
 
-    /// Reads a safetensors file of `images`, u8 `[N,H,W]` (grey) or `[N,H,W,3]`, and `labels`, u8 or i64 `[N]`.
+    /// Reads a labelled set from a safetensors file with two tensors.
+    ///
+    /// - `images`: u8, `[N,H,W]` (grey) or `[N,H,W,3]`
+    /// - `labels`: u8 or i64, `[N]`
     ///
     /// # Errors
     ///
-    /// [`Error::Weights`] or [`Error::Tensor`] naming `file` and what is wrong with it.
+    /// Returns [`Error::Weights`] or [`Error::Tensor`] if the file or a tensor is invalid.
     pub fn from_safetensors(file: &Path, bytes: &[u8]) -> Result<Self> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|e| Error::weights(file, e))?;
         let tensor = |name| {
@@ -116,12 +121,12 @@ impl LabelledSet {
     }
 }
 
-/// The last part of a directory's path.
+/// Returns the last component of a directory's path.
 fn name_of(directory: &Path) -> Cow<'_, str> {
     directory.file_name().unwrap_or_default().to_string_lossy()
 }
 
-/// The images with their classes.
+/// Iterates over the images with their classes.
 impl IntoIterator for LabelledSet {
     type Item = (Source, usize);
     type IntoIter = std::iter::Zip<std::vec::IntoIter<Source>, std::vec::IntoIter<usize>>;
@@ -131,51 +136,53 @@ impl IntoIterator for LabelledSet {
     }
 }
 
-/// How many images a model classified correctly.
+/// Accuracy of a model over a labelled set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Images that were classified.
+    /// Number of images that were classified.
     pub images: usize,
-    /// Images that could not be read.
+    /// Number of images that could not be read.
     pub failed: usize,
-    /// Images whose most likely class was the correct one.
+    /// Number of images whose most likely class was correct.
     pub correct: usize,
-    /// Images whose correct class was among the five most likely.
+    /// Number of images whose correct class was among the five most likely.
     pub correct_top5: usize,
-    /// `correct / images`.
+    /// Top-1 accuracy: `correct / images`.
     pub accuracy: f64,
-    /// `correct_top5 / images`.
+    /// Top-5 accuracy: `correct_top5 / images`.
     pub accuracy_top5: f64,
-    /// The classes that occurred.
+    /// Accuracy of each class that occurred in the set.
     pub classes: Vec<ClassEvaluation>,
 }
 
-/// How many images of one class a model classified correctly.
+/// Accuracy of a model over the images of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassEvaluation {
-    /// The class's index.
+    /// Index of the class.
     pub index: usize,
-    /// The class's name.
+    /// Label of the class.
     pub label: String,
-    /// The class's id, if classes have ids: ImageNet's have WordNet's.
+    /// Id of the class, if classes have ids. The classes of ImageNet have WordNet ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Images of the class.
+    /// Number of images of the class.
     pub images: usize,
-    /// Images of the class that were classified correctly.
+    /// Number of images of the class that were classified correctly.
     pub correct: usize,
-    /// Images of the class that had it among the five most likely.
+    /// Number of images of the class for which it was among the five most likely.
     pub correct_top5: usize,
 }
 
-/// Classifies every image of `set` and counts the correct results. A model with one logit is taken as binary: class 1 if
-/// its probability is above one half. `each` is called with every image's result, for a progress bar or to report images
-/// that failed.
+/// Classifies every image of `set` and counts the correct results.
+///
+/// A model with one logit is treated as binary: the result is class 1 if the probability is above one half.
+///
+/// Every image's result is passed to `each`, for a progress bar or to report images that failed.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if the model has no classification head, or the set has a class that the model does not have; an
-/// error that is not an image's.
+/// Returns [`Error::Argument`] if the model has no classification head, or if the set has a class that the model does
+/// not have. Other errors stop the evaluation if they do not belong to a single image.
 pub fn evaluate(
     session: &Session,
     set: LabelledSet,
@@ -195,22 +202,22 @@ pub fn evaluate(
     Ok(tally.finish(failed))
 }
 
-/// Counts correct results as they come, for images whose [`Pipeline`] is the caller's own; [`evaluate`] has one.
+/// Counts correct results as they arrive. Use it with your own [`Pipeline`]; [`evaluate`] creates one.
 #[derive(Clone, Debug)]
 pub struct Tally {
     labels: Labels,
-    /// The class of each image.
+    /// Class of each image.
     classes: Vec<usize>,
-    /// By class: the images, those classified correctly, and those with the class among the five most likely.
+    /// Three counts per class: images, correct images, and images with the class among the five most likely.
     seen: Vec<[usize; 3]>,
 }
 
 impl Tally {
-    /// For results of `session`, whose images have these classes, in the order of the images.
+    /// Creates a tally for results of `session`. `classes` has the class of each image, in the order of the images.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no classification head, or not one of the classes.
+    /// Returns [`Error::Argument`] if the model has no classification head or lacks one of the classes.
     pub fn new(session: &Session, classes: Vec<usize>) -> Result<Self> {
         let labels = session.labels().clone();
         let known = labels.len().max(2);
@@ -220,7 +227,7 @@ impl Tally {
         if let Some(class) = classes.iter().find(|&&class| class >= known) {
             return Err(Error::argument(
                 "labels",
-                format!("class {class} is not one of the model's {known}"),
+                format!("class {class} is not one of the model's {known} classes"),
             ));
         }
         Ok(Self {
@@ -230,11 +237,11 @@ impl Tally {
         })
     }
 
-    /// Counts one image's result.
+    /// Counts the result of one image.
     ///
     /// # Panics
     ///
-    /// If the image's [index](Item::index) is not that of a class.
+    /// Panics if `classes` has no entry for the [index](Item::index) of the image.
     pub fn add(&mut self, item: &Item) {
         let class = self.classes[item.index()];
         let top = item.top(5);
@@ -249,7 +256,7 @@ impl Tally {
         }
     }
 
-    /// The counts and shares, beside `failed` images that have no result.
+    /// Returns the counts and accuracies. `failed` is the number of images without a result.
     pub fn finish(self, failed: usize) -> Evaluation {
         let Self { labels, seen, .. } = self;
         let [images, correct, correct_top5] =

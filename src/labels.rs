@@ -1,4 +1,4 @@
-//! The names of a model's classes: the model's own, ImageNet's, or those of a file.
+//! Names of a model's classes: the model's own, ImageNet's, or those in a file.
 
 pub(crate) mod file;
 mod find;
@@ -10,14 +10,15 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::nearest;
 
-/// The names of ImageNet-1k's classes in the order of the logits: WordNet id, tab, names. From timm, see assets/README.md.
+/// Classes of ImageNet-1k in the order of the logits: WordNet id, tab, names. The list is from timm, see
+/// assets/README.md.
 const IMAGENET: &str = include_str!("../assets/imagenet/imagenet_1k.tsv");
-/// The number of ImageNet-1k's classes.
+/// Number of classes of ImageNet-1k.
 const IMAGENET_CLASSES: usize = 1000;
 
-/// One label per class, by the index of its logit. Cheap to clone.
+/// Labels of a model's classes, by the index of the logit. Cheap to clone.
 ///
-/// Classes may have an id beside their name: ImageNet's have the WordNet id, such as `n01440764`.
+/// Classes may have an id as well as a name. For ImageNet it is the WordNet id, such as `n01440764`.
 ///
 /// ```
 /// use hipvit::Labels;
@@ -31,25 +32,25 @@ const IMAGENET_CLASSES: usize = 1000;
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     names: Arc<[String]>,
-    /// As many as there are names, or none.
+    /// One id per name, or empty.
     ids: Arc<[String]>,
     source: LabelSource,
 }
 
-/// Where the names of classes come from.
+/// Source of the class names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelSource {
-    /// The program that uses the library.
+    /// Given by the program that uses the library.
     #[default]
     Given,
-    /// The model's configuration.
+    /// Read from the model's configuration.
     Model,
-    /// Nowhere: the classes have numbers, as the model does not name them.
+    /// No source: the model does not name its classes, so they are numbered.
     Numbers,
-    /// ImageNet-1k, in timm's order: see [`Labels::imagenet_1k`].
+    /// ImageNet-1k in timm's order, see [`Labels::imagenet_1k`].
     Imagenet1k,
-    /// A file: see [`Labels::from_file`].
+    /// Read from a file, see [`Labels::from_file`].
     File(Arc<Path>),
 }
 
@@ -65,7 +66,7 @@ impl fmt::Display for LabelSource {
     }
 }
 
-/// Labels are equal if their names and ids are, wherever they were read.
+/// Labels are equal if their names and ids are equal. Their source does not count.
 impl PartialEq for Labels {
     fn eq(&self, other: &Self) -> bool {
         (&self.names, &self.ids) == (&other.names, &other.ids)
@@ -74,7 +75,7 @@ impl PartialEq for Labels {
 
 impl Eq for Labels {}
 
-/// The names of the classes, in the order of the logits.
+/// Collects the names of the classes, in the order of the logits.
 impl<S: Into<String>> FromIterator<S> for Labels {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         Self {
@@ -85,8 +86,10 @@ impl<S: Into<String>> FromIterator<S> for Labels {
 }
 
 impl Labels {
-    /// The 1,000 classes of ImageNet-1k (ILSVRC 2012) in the order of their WordNet ids, as timm and torchvision number them. A
-    /// model with 1,000 classes that has no labels of its own has these.
+    /// Returns the 1,000 classes of ImageNet-1k (ILSVRC 2012) in the order of their WordNet ids, as in timm and
+    /// torchvision.
+    ///
+    /// A model with 1,000 classes and no labels of its own gets these.
     pub fn imagenet_1k() -> Self {
         let (ids, names) = IMAGENET.lines().filter_map(|line| line.split_once('\t')).unzip();
         Self {
@@ -95,7 +98,7 @@ impl Labels {
         }
     }
 
-    /// Classes with an id each.
+    /// Creates labels of classes that each have an id.
     fn with_ids(names: Vec<&str>, ids: Vec<&str>) -> Self {
         let own = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
         Self {
@@ -105,9 +108,12 @@ impl Labels {
         }
     }
 
-    /// The labels of a model of `count` classes, of which it knows some, none or all: `known` returns a label with its id,
-    /// if there is one. A model that knows none has ImageNet's, if it has as many classes; otherwise `unknown` makes what
-    /// is missing.
+    /// Creates the labels of a model with `count` classes.
+    ///
+    /// - `known` returns the id, if any, and the label of a class that the model names.
+    /// - `unknown` makes the label of a class that the model does not name.
+    ///
+    /// A model that names no class gets ImageNet's labels if it has 1,000 classes.
     pub(crate) fn of_model<'a>(
         count: usize,
         known: impl Fn(usize) -> Option<(Option<&'a str>, &'a str)>,
@@ -131,12 +137,14 @@ impl Labels {
                 LabelSource::Numbers
             },
         };
-        labels.recognised()
+        labels.with_imagenet_ids()
     }
 
-    /// Adds WordNet's ids if these are ImageNet's classes: nine in ten have the name that they have there, of which only
-    /// the first synonym is compared, or that id. Names that are nothing but ids are replaced by ImageNet's.
-    fn recognised(self) -> Self {
+    /// Adds WordNet ids if the labels are ImageNet's classes.
+    ///
+    /// Labels are ImageNet's if at least nine in ten are the WordNet id or match the first synonym of ImageNet's label.
+    /// Labels that are only ids are replaced by ImageNet's labels.
+    fn with_imagenet_ids(self) -> Self {
         if self.len() != IMAGENET_CLASSES || !self.ids.is_empty() {
             return self;
         }
@@ -158,11 +166,12 @@ impl Labels {
         }
     }
 
-    /// Checks that a model of `classes` can have these.
+    /// Checks that the number of labels matches a model with `classes` classes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming the file that they are from, else [`Error::Argument`], with both counts.
+    /// Returns [`Error::Config`] if the labels are from a file, otherwise [`Error::Argument`]. Both give the two
+    /// counts.
     pub fn check(&self, classes: usize) -> Result<()> {
         let count = self.len();
         let reason = match classes {
@@ -176,48 +185,48 @@ impl Labels {
         })
     }
 
-    /// Where the names come from.
+    /// Returns the source of the names.
     pub fn source(&self) -> &LabelSource {
         &self.source
     }
 
-    /// The label of class `index`, or `"?"` beyond the last.
+    /// Returns the label of class `index`, or `"?"` if there is no such class.
     pub fn get(&self, index: usize) -> &str {
         self.names.get(index).map_or("?", String::as_str)
     }
 
-    /// The id of class `index`, if the classes have ids.
+    /// Returns the id of class `index`, if the classes have ids.
     pub fn id(&self, index: usize) -> Option<&str> {
         self.ids.get(index).map(String::as_str)
     }
 
-    /// The class called `name`, if there is one.
+    /// Returns the index of the class with the label `name`, if there is one.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|label| label == name)
     }
 
-    /// The number of classes.
+    /// Returns the number of classes.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether the model has no classes.
+    /// Returns true if there are no classes.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// All labels in the order of the logits.
+    /// Iterates over all labels in the order of the logits.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 }
 
-/// The first name that a label lists, as far as spellings are compared.
+/// Returns the first name that a label lists, normalised by [`nearest::plain`] for comparison.
 fn first_synonym(label: &str) -> String {
     nearest::plain(synonyms(label).next().unwrap_or_default())
 }
 
-/// The names that a label lists between commas, as ImageNet's do.
+/// Splits a label at commas into the names that it lists, as in ImageNet.
 fn synonyms(label: &str) -> impl Iterator<Item = &str> {
     label.split(',').map(str::trim).filter(|name| !name.is_empty())
 }

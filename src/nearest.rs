@@ -1,12 +1,13 @@
-//! The names that a mistyped or unknown one may have meant, for error messages.
+//! Finds known names that resemble a mistyped or unknown one, for error messages.
 
-/// From this similarity on, a name is worth showing: one or two letters off, or a common beginning.
+/// Minimum similarity of a name to be shown: one or two letters differ, or the beginning is common.
 const SIMILAR: f64 = 0.84;
-/// No more than these are shown.
+/// Maximum number of similar names that are shown.
 const SHOWN: usize = 3;
 
-/// Of `known`, pairs of a spelling and what to show for it, those whose spelling is near `name`, the nearest first. Case and
-/// the kind of separator do not count.
+/// Returns what to show for the spellings that resemble `name`, nearest first. Case and separators do not count.
+///
+/// `known` has pairs of a spelling and what to show for it.
 pub fn nearest<S: AsRef<str>, T: PartialEq>(name: &str, known: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
     let name = plain(name);
     let mut similar: Vec<(f64, T)> = known
@@ -24,12 +25,14 @@ pub fn nearest<S: AsRef<str>, T: PartialEq>(name: &str, known: impl IntoIterator
     nearest
 }
 
-/// Maximum number of names with the words that are shown.
+/// Maximum number of names that are shown because they contain the words.
 const SHOWN_BY_WORDS: usize = 6;
 
-/// Returns what to show for the spellings that have every word of `name`, in singular or plural, else for the [`nearest`].
+/// Returns what to show for the spellings that have every word of `name`, in singular or plural, otherwise for the
+/// [`nearest`].
 ///
-/// `known` has pairs of a spelling and what to show for it. Spellings that end with the last word come first: they name the thing.
+/// `known` has pairs of a spelling and what to show for it. Spellings that end with the last word come first, because
+/// their last word is the noun.
 pub(crate) fn nearest_by_words<S: AsRef<str>, T: PartialEq>(
     name: &str,
     known: impl IntoIterator<Item = (S, T)>,
@@ -74,7 +77,7 @@ pub(crate) fn nearest_by_words<S: AsRef<str>, T: PartialEq>(
     found
 }
 
-/// The words of a plain name.
+/// Splits a plain name into words.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric() && c != '\'')
         .filter(|word| !word.is_empty())
@@ -91,7 +94,7 @@ fn is_same_noun(a: &str, b: &str) -> bool {
     is_plural(a, b) || is_plural(b, a)
 }
 
-/// Lower case, with spaces between words.
+/// Normalises a name: lower case, with spaces between words.
 pub fn plain(name: &str) -> String {
     name.trim().replace(['_', '-'], " ").to_lowercase()
 }
@@ -136,7 +139,7 @@ mod tests {
         assert_eq!(of("Cats"), ["tabby cat", "Persian cat", "cat bear"]);
         assert_eq!(of("cat_persian")[0], "Persian cat");
         assert_eq!(of("cherries"), ["cherry"]);
-        // Fewer than three have the word: similar spellings follow.
+        // Fewer than three names have the word, so similar spellings follow.
         assert_eq!(of("carton")[0], "carton");
         assert_eq!(of("cartn"), ["carton"]);
         assert!(of("").is_empty() && of("zzz").is_empty());

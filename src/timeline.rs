@@ -1,9 +1,10 @@
-//! What a process does when: named slices of time on its threads and on the streams of its GPUs, as `hipvit profile` shows them
-//! and as a profiler sees them.
+//! Records what the process does when, for `hipvit profile` and for external profilers.
 //!
-//! The code that does something of interest opens a [`span`]. While nothing records and no profiler listens that reads one atomic
-//! number. A [`Recording`] keeps the spans of all threads, and the slices that executors add for streams, whose times are those
-//! of events; a profiler gets a range of roctx, or of NVTX, for each span (`open_markers`).
+//! A [`span`] names a slice of time on a thread. A [`Recording`] collects the spans of all threads. Executors add
+//! slices of GPU streams, measured by events. An external profiler gets a roctx or NVTX range per span
+//! (`open_markers`).
+//!
+//! If nothing records and no profiler listens, opening a span only reads one atomic number.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -21,29 +22,29 @@ use crate::error::{Error, Result};
 use crate::graph::Role;
 use crate::hip::Markers;
 
-/// What a slice of time is spent on.
+/// Activity that a slice of time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Activity {
     /// Opening the device and the provider's libraries.
     OpenDevice,
-    /// Reading the model's files, and building its graph.
+    /// Reading the model's files and building its graph.
     ReadModel,
-    /// Reading an optimised graph, or writing it.
+    /// Reading or writing an optimised graph.
     PlanCache,
-    /// The passes over the graph.
+    /// Running the passes over the graph.
     Optimize,
     /// Compiling or loading the code of kernels.
     LoadKernels,
-    /// Converting the weights, and copying them to the device; on the CPU prepacking them.
+    /// Converting the weights and copying them to the device. On the CPU, prepacking them.
     Weights,
     /// Laying out a plan for a batch size.
     Plan,
-    /// Opening the libraries that compute, and preparing what was selected.
+    /// Opening the compute libraries and preparing the selected calls.
     Select,
-    /// Allocating memory of the device, or pinned memory.
+    /// Allocating device memory or pinned memory.
     Allocate,
-    /// Capturing a graph, and comparing its first replay with the steps.
+    /// Capturing a graph and comparing its first replay with the steps.
     Capture,
     /// Comparing a replay with the steps.
     CheckReplay,
@@ -51,25 +52,25 @@ pub enum Activity {
     Decode,
     /// Resizing and cropping an image.
     Resize,
-    /// Copying to the memory that a GPU copies from.
+    /// Copying to pinned memory, from which a GPU copies.
     Stage,
-    /// Calls that submit a batch; on the CPU its run, around the steps.
+    /// Submitting a batch. On the CPU, the run that encloses the steps.
     Submit,
     /// Copying a batch to the device.
     CopyIn,
     /// Copying decoded images to the device and resizing them there.
     DeviceResize,
-    /// A step of the plan.
+    /// One step of the plan.
     Step(Role),
-    /// All steps, as the replay of a captured graph.
+    /// All steps, replayed as a captured graph.
     Replay,
-    /// A kernel or call of a library within a replay. Its time is an estimate.
+    /// A kernel or library call within a replay. Its time is an estimate.
     Call(Role),
-    /// A kernel or call of a library within a step that is timed itself. Its time is an estimate.
+    /// A kernel or library call within a step, where the step is timed as a whole. Its time is an estimate.
     PartOfStep,
     /// Copying results to the host.
     CopyOut,
-    /// From logits to labels.
+    /// Converting logits to labels.
     PostProcess,
     /// Waiting for a batch.
     Wait,
@@ -109,57 +110,57 @@ impl fmt::Display for Activity {
     }
 }
 
-/// Where a slice lies.
+/// Row of the timeline that a slice belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
-    /// A thread of the host, by the number that the recording gave it.
+    /// A thread of the host, by its number in the recording.
     Thread(u64),
     /// A stream of a GPU.
     Stream {
-        /// The GPU's number.
+        /// Index of the GPU.
         device: usize,
-        /// The stream's number, unique in the process.
+        /// Number of the stream, unique in the process.
         stream: u64,
     },
-    /// The kernels and library calls within the steps and replays of a stream, whose times are estimates.
+    /// Kernels and library calls within the steps and replays of a stream. Their times are estimates.
     Estimated {
-        /// The GPU's number.
+        /// Index of the GPU.
         device: usize,
-        /// The stream's number.
+        /// Number of the stream, unique in the process.
         stream: u64,
     },
 }
 
-/// A slice of time.
+/// A named slice of time on a track.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
-    /// Where it lies.
+    /// Track that the slice belongs to.
     pub track: Track,
-    /// What it is spent on.
+    /// Activity that the time is spent on.
     pub activity: Activity,
-    /// Its name on the track.
+    /// Name shown on the track.
     pub name: Cow<'static, str>,
-    /// Its begin, since that of the recording.
+    /// Start time, relative to the start of the recording.
     pub start: Duration,
-    /// How long it takes.
+    /// Duration of the slice.
     pub duration: Duration,
-    /// What else is known of it.
+    /// Further named values, such as sizes.
     pub args: Map<String, Value>,
 }
 
 impl Slice {
-    /// Its end, since the begin of the recording.
+    /// Returns the end time, relative to the start of the recording.
     pub fn end(&self) -> Duration {
         self.start + self.duration
     }
 }
 
-/// Slices are recorded.
+/// Flag: a recording collects slices.
 const RECORDS: u8 = 1;
-/// A profiler gets ranges.
+/// Flag: a profiler gets ranges.
 const MARKS: u8 = 2;
 
-/// Who wants to know of spans.
+/// Consumers of spans: a combination of `RECORDS` and `MARKS`.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 static RECORDED: Mutex<Option<Recorded>> = Mutex::new(None);
 static MARKERS: OnceLock<Markers> = OnceLock::new();
@@ -179,30 +180,30 @@ pub struct Recording {
     origin: Instant,
 }
 
-/// What a [`Recording`] has recorded.
+/// Result of a [`Recording`].
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// The slices, in the order of their begins; of those that begin together the longest comes first.
+    /// Slices ordered by start time. If several start together, the longest comes first.
     pub slices: Vec<Slice>,
-    /// The names of the threads, by their numbers.
+    /// Names of the threads, by number.
     pub threads: BTreeMap<u64, String>,
-    /// What the streams are for, by GPU and number.
+    /// Purpose of each stream, by GPU and stream number.
     pub streams: BTreeMap<(usize, u64), String>,
 }
 
 impl Recording {
-    /// Starts to record.
+    /// Starts a recording.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] while another one records: there is one for the process.
+    /// Returns [`Error::Argument`] if another recording is in progress, because a process has at most one.
     pub fn start() -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut recorded = RECORDED.lock();
         if recorded.is_some() {
             return Err(Error::argument(
                 "recording",
-                "another one is under way in this process",
+                "another recording is in progress in this process",
             ));
         }
         let origin = Instant::now();
@@ -218,7 +219,7 @@ impl Recording {
         Ok(Self { id, origin })
     }
 
-    /// The time since it began.
+    /// Returns the time since the start of the recording.
     pub fn elapsed(&self) -> Duration {
         self.origin.elapsed()
     }
@@ -232,7 +233,7 @@ impl Recording {
         mine
     }
 
-    /// Ends it.
+    /// Stops recording and returns the timeline.
     pub fn finish(self) -> Timeline {
         let Some(recorded) = self.take() else {
             return Timeline::default();
@@ -253,18 +254,19 @@ impl Drop for Recording {
     }
 }
 
-/// Whether slices are recorded.
+/// Returns true if slices are recorded.
 pub(crate) fn is_recording() -> bool {
     WANTED.load(Ordering::Acquire) & RECORDS != 0
 }
 
-/// The number of the present recording, and when it began.
+/// Returns the id and start time of the current recording.
 pub(crate) fn recording() -> Option<(u64, Instant)> {
     let recorded = is_recording().then(|| RECORDED.lock())?;
     recorded.as_ref().map(|recorded| (recorded.id, recorded.origin))
 }
 
-/// Adds what was recorded otherwise; no effect without a recording. `stream` says what its stream is for.
+/// Adds measured slices to the current recording, if there is one. `stream` has the GPU, the number and the purpose of
+/// their stream.
 pub(crate) fn add(slices: impl IntoIterator<Item = Slice>, stream: Option<(usize, u64, &str)>) {
     if let Some(recorded) = RECORDED.lock().as_mut() {
         recorded.slices.extend(slices);
@@ -275,7 +277,7 @@ pub(crate) fn add(slices: impl IntoIterator<Item = Slice>, stream: Option<(usize
     }
 }
 
-/// Adds a slice of this thread that has just ended; no effect without a recording.
+/// Adds a slice of this thread that has just ended to the current recording, if there is one.
 pub(crate) fn add_ended(
     activity: Activity,
     name: impl FnOnce() -> Cow<'static, str>,
@@ -303,7 +305,7 @@ fn record(
 ) {
     let thread = this_thread();
     if let Some(recorded) = RECORDED.lock().as_mut() {
-        // What began before the recording is not part of it.
+        // Ignore what began before the recording.
         let Some(from) = start.checked_duration_since(recorded.origin) else {
             return;
         };
@@ -335,12 +337,17 @@ fn this_thread() -> u64 {
     })
 }
 
-/// Lets a profiler see spans, if the process was started by one that shows them, or if `HIPVIT_ROCTX` is `1`; never if it is
-/// `0`. What the process was started by is told by [`Markers::profiler`].
+/// Lets a profiler see spans as ranges.
+///
+/// | `HIPVIT_ROCTX` | ranges |
+/// | --- | --- |
+/// | unset | if [`Markers::profiler`] says that the process was started by a profiler that shows them |
+/// | `1` | always |
+/// | `0` | never |
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if `HIPVIT_ROCTX` asks for it and the provider has no roctx, or if it is something else.
+/// Returns [`Error::Argument`] if `HIPVIT_ROCTX` is `1` but the provider has no roctx, or if it has another value.
 pub(crate) fn open_markers() -> Result<()> {
     static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
     const VARIABLE: &str = "HIPVIT_ROCTX";
@@ -365,7 +372,7 @@ pub(crate) fn open_markers() -> Result<()> {
                 WANTED.fetch_or(MARKS, Ordering::Release);
                 Ok(())
             }
-            // The profiler may be one for something else.
+            // The detected profiler may not need ranges.
             Err(_) if !asked => Ok(()),
             Err(error) => Err(format!("{error}; unset it to run without ranges for a profiler")),
         }
@@ -380,7 +387,7 @@ pub fn span(activity: Activity) -> Span {
     named_span(activity, || activity.to_string().into())
 }
 
-/// As [`span`], with a name of its own.
+/// Begins a span like [`span`], with the given name instead of the activity's.
 #[must_use]
 pub fn named_span(activity: Activity, name: impl FnOnce() -> Cow<'static, str>) -> Span {
     let wanted = WANTED.load(Ordering::Acquire);
@@ -404,11 +411,11 @@ pub fn named_span(activity: Activity, name: impl FnOnce() -> Cow<'static, str>) 
     }
 }
 
-/// A span of this thread.
+/// A span of the current thread.
 #[derive(Debug)]
 pub struct Span {
     open: Option<Open>,
-    /// Ranges are a thread's.
+    /// Makes the span `!Send`, because profiler ranges belong to a thread.
     of_thread: PhantomData<*const ()>,
 }
 
@@ -422,7 +429,7 @@ struct Open {
 }
 
 impl Span {
-    /// Adds something that is known of it.
+    /// Adds a named value to the span.
     pub fn arg(&mut self, name: &str, value: impl Into<Value>) {
         if let Some(open) = &mut self.open {
             open.args.insert(name.to_owned(), value.into());
@@ -459,7 +466,7 @@ mod tests {
         let worker = named.spawn(|| drop(span(Activity::Decode))).unwrap();
         worker.join().unwrap();
         let timeline = recording.finish();
-        // Spans of other tests' threads may be there too.
+        // The timeline may also contain spans of other tests' threads.
         let find = |name| timeline.slices.iter().find(|s| s.name == name).unwrap();
         let (outer, inner) = (find("outer of this test"), find("inner of this test"));
         assert_eq!(inner.args["bytes"], 3);

@@ -1,8 +1,8 @@
-//! The time of each phase of a run, as `--timing` prints it.
+//! Measures the time of each phase of a run, as `--timing` prints it.
 //!
-//! Phases on the host are measured by its clock, those on a GPU by events in its streams. In a
-//! [pipeline](crate::pipeline) the phases of several batches overlap, so the sum of all phases may exceed the wall time;
-//! their ratio is the [overlap](Timing::overlap).
+//! The host's clock measures phases on the host; events measure phases on a GPU. In a [pipeline](crate::pipeline) the
+//! phases of several batches overlap, so their sum may exceed the wall time. The ratio of both is the
+//! [overlap](Timing::overlap).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 pub use crate::graph::Role;
 
-/// The phases from a file to its labels, in order.
+/// Phases from a file to its labels, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Phase {
@@ -20,19 +20,19 @@ pub enum Phase {
     Decode,
     /// Resizing and cropping to the model's size.
     Resize,
-    /// Copying what a batch is made of to the memory that a GPU copies from, and submitting the batch.
+    /// Copying the inputs of a batch to pinned memory, and submitting the batch.
     Stage,
-    /// Copying the pixels to a GPU; from memory that is not pinned by way of memory that is.
+    /// Copying the pixels to a GPU. Memory that is not pinned is copied through pinned memory.
     CopyIn,
     /// Copying decoded images to a GPU and resizing them there.
     DeviceResize,
-    /// The model's steps, by the part of the model to which they belong.
+    /// Steps of the model, by the part of the model that they belong to.
     Step(Role),
-    /// All of the model's steps, if a GPU replays them as a captured HIP graph.
+    /// All steps of the model, if a GPU replays them as a captured HIP graph.
     Replay,
     /// Copying the results to the caller.
     CopyOut,
-    /// From logits to the most likely labels.
+    /// Converting logits to the most likely labels.
     Softmax,
 }
 
@@ -52,8 +52,10 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The time of each phase. Decode and resize, which run on several threads at once, count the sum of the threads' time, all
-/// others elapsed time.
+/// Time of each phase.
+///
+/// Decode and resize run on several threads at once and count the sum of the threads' times. All other phases count
+/// elapsed time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     phases: BTreeMap<Phase, Duration>,
@@ -72,12 +74,12 @@ impl Timing {
         self.wall += time;
     }
 
-    /// Records that this many batches were in flight at once.
+    /// Records that `batches` batches were in flight at once.
     pub fn note_in_flight(&mut self, batches: usize) {
         self.most_in_flight = self.most_in_flight.max(batches);
     }
 
-    /// Adds all of `other`.
+    /// Adds all times of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (&phase, &time) in &other.phases {
             self.add(phase, time);
@@ -86,28 +88,29 @@ impl Timing {
         self.note_in_flight(other.most_in_flight);
     }
 
-    /// The phases that occurred, in the order in which they happen.
+    /// Iterates over the phases that occurred, in the order in which they happen.
     pub fn phases(&self) -> impl Iterator<Item = (Phase, Duration)> + '_ {
         self.phases.iter().map(|(&phase, &time)| (phase, time))
     }
 
-    /// The sum of all phases.
+    /// Returns the sum of all phases.
     pub fn total(&self) -> Duration {
         self.phases.values().sum()
     }
 
-    /// The time from the first image to the last result.
+    /// Returns the time from the first image to the last result.
     pub fn wall(&self) -> Duration {
         self.wall
     }
 
-    /// How many phases ran at once, on average: their sum over the wall time. `None` without a wall time.
+    /// Returns the mean number of phases that ran at once: their sum over the wall time. Returns `None` without a wall
+    /// time.
     pub fn overlap(&self) -> Option<f64> {
         let wall = self.wall.as_secs_f64();
         (wall > 0.0).then(|| self.total().as_secs_f64() / wall)
     }
 
-    /// The maximum number of batches that were in flight at once.
+    /// Returns the maximum number of batches that were in flight at once.
     pub fn most_in_flight(&self) -> usize {
         self.most_in_flight
     }
@@ -117,7 +120,8 @@ fn milliseconds(time: Duration) -> f64 {
     1e3 * time.as_secs_f64()
 }
 
-/// A table: phase, milliseconds, percentage of all phases; their sum; the wall time, the overlap, the batches in flight.
+/// Formats a table of milliseconds and percentages by phase, with their sum, the wall time, the overlap and the batches
+/// in flight.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total();
@@ -154,7 +158,15 @@ impl fmt::Display for Timing {
     }
 }
 
-/// Times in milliseconds: `phases_ms` by phase, `sum_ms`, `wall_ms`; `overlap`, a ratio; `most_in_flight`, batches.
+/// Serialises times in milliseconds.
+///
+/// | field | content |
+/// | --- | --- |
+/// | `phases_ms` | time by phase |
+/// | `sum_ms` | sum of the phases |
+/// | `wall_ms` | wall time |
+/// | `overlap` | ratio of sum to wall time |
+/// | `most_in_flight` | number of batches |
 impl Serialize for Timing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let phases: serde_json::Map<String, serde_json::Value> = self

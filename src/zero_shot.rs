@@ -1,5 +1,6 @@
-//! Zero-shot classification: an image belongs to the label whose text's embedding is nearest to its own, of a model that was
-//! trained on images and their captions.
+//! Zero-shot classification: an image gets the label whose text embedding is nearest to the embedding of the image.
+//!
+//! This requires a model that was trained on images and their captions.
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
@@ -10,10 +11,10 @@ use crate::model::TextTower;
 use crate::outputs::{Outputs, Prediction, Scores, clamped_norm};
 use crate::session::Session;
 
-/// Where a template has the label.
+/// Placeholder for the label in a template.
 pub const PLACE: &str = "{}";
 
-/// The options of [`Session::zero_shot_with`].
+/// Options of [`Session::zero_shot_with`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ZeroShotOptions {
@@ -21,13 +22,14 @@ pub struct ZeroShotOptions {
 }
 
 impl ZeroShotOptions {
-    /// The defaults: a label is the text.
+    /// Returns the defaults: without templates, a label is its own text.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a text with `{}` where the label goes, such as `a photo of a {}.`; of several, a label's embedding is the mean of
-    /// the texts' embeddings, each of unit length.
+    /// Adds a template: a text with `{}` in place of the label, such as `a photo of a {}.`.
+    ///
+    /// With several templates, the embedding of a label is the mean of its texts' unit-length embeddings.
     pub fn template(mut self, template: impl Into<String>) -> Self {
         self.templates.push(template.into());
         self
@@ -40,8 +42,8 @@ impl ZeroShotOptions {
     }
 }
 
-/// Labels whose texts are embedded, for classifying images without a trained classifier. Made by [`Session::zero_shot`]; cheap
-/// to use again and again.
+/// Classifier made of the embeddings of label texts, without a trained classification head. Made by
+/// [`Session::zero_shot`] and reusable for any number of images.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -66,8 +68,8 @@ pub struct ZeroShot {
 }
 
 impl Session {
-    /// Embeds the texts of `labels`, to classify images by them. A label's text is the label, such as `a photo of a cat`;
-    /// [`zero_shot_with`](Self::zero_shot_with) takes templates.
+    /// Embeds the texts of `labels` and returns a classifier. The text of a label is the label itself, such as `a photo
+    /// of a cat`; [`zero_shot_with`](Self::zero_shot_with) takes templates.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -83,16 +85,17 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Errors of [`embed_texts`](Self::embed_texts); [`Error::Argument`] without a label, or if one is blank.
+    /// Returns [`Error::Argument`] if there is no label or a label is blank, and the errors of
+    /// [`embed_texts`](Self::embed_texts).
     pub fn zero_shot<T: AsRef<str>>(&self, labels: impl IntoIterator<Item = T>) -> Result<ZeroShot> {
         self.zero_shot_with(labels, &ZeroShotOptions::new())
     }
 
-    /// Embeds the texts of `labels` as [`zero_shot`](Self::zero_shot) does, with templates.
+    /// Embeds the texts of `labels` like [`zero_shot`](Self::zero_shot), with templates.
     ///
     /// # Errors
     ///
-    /// Errors of [`zero_shot`](Self::zero_shot); [`Error::Argument`] for a template without `{}`.
+    /// Returns [`Error::Argument`] for a template without `{}`, and the errors of [`zero_shot`](Self::zero_shot).
     pub fn zero_shot_with<T: AsRef<str>>(
         &self,
         labels: impl IntoIterator<Item = T>,
@@ -106,7 +109,7 @@ impl Session {
         let of_images = self.no_outputs()?.embeddings().ncols();
         if width != of_images {
             let reason = format!(
-                "have embeddings of {width} channels, images of {of_images}: they cannot be compared"
+                "have embeddings of {width} channels, but images of {of_images}. They cannot be compared"
             );
             return Err(Error::argument("texts", reason));
         }
@@ -120,23 +123,23 @@ impl Session {
     }
 }
 
-/// Labels, and the texts that are embedded for them: each template with the label in its place.
+/// Labels, and the texts to embed for them: each template with the label filled in.
 #[derive(Clone, Debug)]
 pub struct Prompts {
     labels: Vec<String>,
-    /// All texts of the first label, then all texts of the second.
+    /// All texts of the first label, then all texts of the second, and so on.
     texts: Vec<String>,
 }
 
 impl Prompts {
-    /// Checks the labels and fills the templates. Without a template the labels are the texts.
+    /// Checks the labels and fills the templates. Without templates, the labels are the texts.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] without a label, for a blank label, or for a template without `{}`.
+    /// Returns [`Error::Argument`] if there is no label, a label is blank, or a template lacks `{}`.
     pub fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
         if labels.is_empty() {
-            return Err(Error::argument("labels", "there is none to classify images by"));
+            return Err(Error::argument("labels", "none is given to classify images by"));
         }
         if let Some(blank) = labels.iter().position(|label| label.trim().is_empty()) {
             let reason = format!("label {blank}, counted from 0, is blank");
@@ -157,30 +160,30 @@ impl Prompts {
         Ok(Self { labels, texts })
     }
 
-    /// The labels, without templates.
+    /// Returns the labels, without templates.
     pub fn labels(&self) -> &[String] {
         &self.labels
     }
 
-    /// The texts to embed.
+    /// Returns the texts to embed.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 }
 
-/// How a dual encoder compares an image with a text.
+/// Parameters by which a dual encoder compares an image with a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Similarity {
     /// Factor of the cosine similarity.
     pub(crate) scale: f64,
-    /// Added to the scaled similarity.
+    /// Bias added to the scaled similarity.
     pub(crate) bias: f64,
-    /// How logits become probabilities.
+    /// Function that converts logits to probabilities.
     pub(crate) scores: Scores,
 }
 
 impl TextTower {
-    /// How the model compares an image with a text.
+    /// Returns the parameters by which the model compares an image with a text.
     pub fn similarity(&self) -> Similarity {
         let [scale, bias] = self.scale_and_bias();
         Similarity {
@@ -191,17 +194,17 @@ impl TextTower {
     }
 }
 
-/// Labels with their embeddings, which images are compared with.
+/// Labels with their embeddings, for comparison with images.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     labels: Labels,
-    /// `[labels, D]`, each of unit length.
+    /// Embeddings as `[labels, D]`, each of unit length.
     embeddings: Array2<f32>,
     similarity: Similarity,
 }
 
 impl Classifier {
-    /// Averages the embeddings of each label's texts, `[texts, D]`.
+    /// Averages the embeddings of each label's texts. `texts` is `[texts, D]`.
     pub fn new(prompts: &Prompts, texts: ArrayView2<'_, f32>, similarity: Similarity) -> Self {
         let width = texts.ncols();
         let texts_each = prompts.texts.len() / prompts.labels.len().max(1);
@@ -212,7 +215,7 @@ impl Classifier {
                 let unit = unit(texts.row(label * texts_each + text));
                 sum.iter_mut().zip(unit).for_each(|(sum, value)| *sum += value);
             }
-            // The sum of one text has length 1 already.
+            // With one text per label, the sum has length 1 already.
             let norm = clamped_norm(sum.iter().copied());
             row.iter_mut()
                 .zip(sum)
@@ -225,17 +228,17 @@ impl Classifier {
         }
     }
 
-    /// The labels, in the order of the logits.
+    /// Returns the labels, in the order of the logits.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// `[labels, D]`, each of unit length.
+    /// Returns the embeddings as `[labels, D]`, each of unit length.
     pub fn embeddings(&self) -> &Array2<f32> {
         &self.embeddings
     }
 
-    /// How logits become probabilities.
+    /// Returns the function that converts logits to probabilities.
     pub fn scores(&self) -> Scores {
         self.similarity.scores
     }
@@ -251,38 +254,40 @@ impl Classifier {
     }
 }
 
-/// The vector of length 1 in this direction. Zeros stay zeros.
+/// Scales a vector to length 1. A zero vector stays zero.
 fn unit(embedding: ArrayView1<'_, f32>) -> impl Iterator<Item = f64> {
     let norm = clamped_norm(embedding.iter().map(|&value| f64::from(value)));
     embedding.into_iter().map(move |&value| f64::from(value) / norm)
 }
 
 impl ZeroShot {
-    /// The labels, in the order of the logits.
+    /// Returns the labels, in the order of the logits.
     pub fn labels(&self) -> &Labels {
         self.classifier.labels()
     }
 
-    /// `[labels, D]`: what images are compared with, each of length 1.
+    /// Returns the embeddings that images are compared with, as `[labels, D]`, each of unit length.
     pub fn embeddings(&self) -> &Array2<f32> {
         self.classifier.embeddings()
     }
 
-    /// How logits become probabilities: CLIP's labels share 1, each of SigLIP's has a probability of its own.
+    /// Returns the function that converts logits to probabilities.
+    ///
+    /// CLIP uses a softmax over the labels. SigLIP gives each label an independent probability.
     pub fn scores(&self) -> Scores {
         self.classifier.scores()
     }
 
-    /// The texts that were longer than the text tower's context, whose ends were left out as the libraries do.
+    /// Returns the texts that were truncated to the context length of the text tower.
     pub fn truncated(&self) -> &[String] {
         &self.truncated
     }
 
-    /// Classifies images. The outputs have the labels' logits and probabilities, beside the images' embeddings.
+    /// Classifies images. The outputs have the labels' logits and probabilities, and the images' embeddings.
     ///
     /// # Errors
     ///
-    /// As [`Session::run`].
+    /// Returns the errors of [`Session::run`].
     pub fn classify<I>(&self, images: I) -> Result<Outputs>
     where
         I: IntoIterator<Item: AsRef<RgbImage>>,
@@ -290,7 +295,7 @@ impl ZeroShot {
         Ok(self.apply(self.session.run(images)?))
     }
 
-    /// Adds the labels' logits to outputs of the same session, as those of [`Session::run_with`].
+    /// Adds the labels' logits to outputs of this session, such as those of [`Session::run_with`].
     pub fn apply(&self, outputs: Outputs) -> Outputs {
         let mut logits = Array2::zeros((outputs.len(), self.labels().len()));
         for (mut row, embedding) in logits.rows_mut().into_iter().zip(outputs.embeddings().rows()) {
@@ -304,13 +309,14 @@ impl ZeroShot {
         }
     }
 
-    /// The labels' logits for an image's [embedding](crate::ImageOutputs::embedding): its cosine similarity to each label, scaled
-    /// and shifted as the model was trained.
+    /// Returns the labels' logits for an image's [embedding](crate::ImageOutputs::embedding).
+    ///
+    /// A logit is the cosine similarity to the label, scaled and shifted by the model's parameters.
     pub fn logits(&self, embedding: ArrayView1<'_, f32>) -> Array1<f32> {
         self.classifier.logits(embedding)
     }
 
-    /// The `k` most likely labels for an image's embedding, best first.
+    /// Returns the `k` most likely labels for an image's embedding, best first.
     pub fn top(&self, embedding: ArrayView1<'_, f32>, k: usize) -> Vec<Prediction> {
         self.scores().top(self.logits(embedding).view(), k, self.labels())
     }

@@ -1,4 +1,4 @@
-//! Which class each directory of a labelled set has, from a file.
+//! Reads class maps: files that assign a class to each directory of a labelled set.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::labels::{Labels, file};
 use crate::nearest::nearest;
 
-/// The class of each directory of images, by the directory's name.
+/// Class of each directory of images, by the directory's name.
 #[derive(Clone, Debug)]
 pub struct ClassMap {
     file: PathBuf,
@@ -17,16 +17,19 @@ pub struct ClassMap {
 }
 
 impl ClassMap {
-    /// Reads a text or JSON file for a model with these labels.
+    /// Reads a class map from a text or JSON file. A class is an index, an id or a label, as [`Labels::find`] reads it.
     ///
-    /// Text has a directory per line: its name alone, where the lines are in the order of the classes (timm's
-    /// `--class-map`), or its name and its class, separated by a tab or, if the name has no space, by spaces (ImageNet's
-    /// `LOC_synset_mapping.txt`). JSON is an object, `{"name": class}`, or a list of names in the order of the classes. A
-    /// class is what [`Labels::find`] finds: an index, an id or a label.
+    /// Text has one directory per line, in one of two forms:
+    ///
+    /// - the name only, if the lines are in the order of the classes (timm's `--class-map`)
+    /// - the name and the class, separated by a tab, or by spaces if the name has none (ImageNet's
+    ///   `LOC_synset_mapping.txt`)
+    ///
+    /// JSON is an object `{"name": class}`, or a list of names in the order of the classes.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] or [`Error::Config`], naming `file` and the line or name that is not a class of the model.
+    /// Returns [`Error::Io`] or [`Error::Config`]. Both name `file`; the latter also names the invalid line or name.
     pub fn from_file(file: impl AsRef<Path>, labels: &Labels) -> Result<Self> {
         let path = file.as_ref();
         let text = file::read(path)?;
@@ -41,7 +44,7 @@ impl ClassMap {
                 Class::Index(index) if index < count => index,
                 Class::Index(index) => {
                     let reason = format!(
-                        "{name}: class {index} is none of the model's {count} classes, counted from 0"
+                        "{name}: class {index} is not one of the model's {count} classes, counted from 0"
                     );
                     return Err(Error::config(path, reason));
                 }
@@ -55,7 +58,7 @@ impl ClassMap {
             {
                 return Err(Error::config(
                     path,
-                    format!("{name} is there twice, with different classes"),
+                    format!("{name} occurs twice, with different classes"),
                 ));
             }
         }
@@ -68,11 +71,11 @@ impl ClassMap {
         })
     }
 
-    /// The class of `directory`.
+    /// Returns the class of `directory`.
     ///
     /// # Errors
     ///
-    /// [`Error::LabelledSet`] naming the directory and some that the file has, if the file does not have it.
+    /// Returns [`Error::LabelledSet`] if the file does not list the directory. The error suggests similar names.
     pub fn class_of(&self, directory: &Path) -> Result<usize> {
         let name = super::name_of(directory);
         self.classes.get(&*name).copied().ok_or_else(|| {
@@ -93,7 +96,7 @@ impl ClassMap {
     }
 }
 
-/// A class as the file has it.
+/// A class as written in the file.
 enum Class {
     Index(usize),
     Named(String),
@@ -207,12 +210,12 @@ mod tests {
             (
                 "stranger.txt",
                 "fish tensch",
-                "fish: class: \"tensch\" is none of the model's 1000 classes",
+                "fish: class: \"tensch\" is not one of the model's 1000 classes",
             ),
-            ("large.json", r#"{"fish": 1000}"#, "fish: class 1000 is none"),
+            ("large.json", r#"{"fish": 1000}"#, "fish: class 1000 is not one"),
             ("float.json", r#"{"fish": 0.5}"#, "fish: expected the index"),
             ("number.json", "[1]", "1 is not the name of a directory"),
-            ("twice.txt", "fish 0\nfish 1", "fish is there twice"),
+            ("twice.txt", "fish 0\nfish 1", "fish occurs twice"),
         ] {
             let error = read(name, content).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(reason), "{error}");

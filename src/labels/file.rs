@@ -1,4 +1,4 @@
-//! Labels from a file, text or JSON.
+//! Reads labels from text and JSON files.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,19 +10,25 @@ use crate::error::{Error, Result};
 use hipvit_files::encoding::to_utf8;
 use hipvit_files::regular_file;
 
-/// The largest file that is read; the names of ImageNet-21k take less than a megabyte.
+/// Maximum size of a file in bytes. The names of ImageNet-21k take less than a megabyte.
 const LARGEST: u64 = 64 << 20;
 
 impl Labels {
-    /// Reads the labels of a text or JSON file.
+    /// Reads labels from a text or JSON file.
     ///
-    /// Text has a label per line, in the order of the logits; where every line has a tab, it separates an id from the
-    /// label. JSON is a list of labels, an object by index (`{"0": "cat"}`, or `{"0": ["n02121808", "cat"]}` with ids), one
-    /// by label (`{"cat": 0}`), or a transformers configuration with `id2label`.
+    /// Text has one label per line, in the order of the logits. If every line has a tab, it separates an id from the
+    /// label.
+    ///
+    /// JSON has one of these forms:
+    ///
+    /// - a list of labels
+    /// - an object by index: `{"0": "cat"}`, or `{"0": ["n02121808", "cat"]}` with ids
+    /// - an object by label: `{"cat": 0}`
+    /// - a transformers configuration with `id2label`
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] or [`Error::Config`], naming `file` and the line or key.
+    /// Returns [`Error::Io`] or [`Error::Config`]. Both name `file`; the latter also names the invalid line or key.
     pub fn from_file(file: impl AsRef<Path>) -> Result<Self> {
         let file = file.as_ref();
         let text = read(file)?;
@@ -40,7 +46,7 @@ impl Labels {
     }
 }
 
-/// The text of a file of names, in UTF-8 or UTF-16, without a byte order mark.
+/// Reads a file of names in UTF-8 or UTF-16, and removes a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String> {
     let io = |error| Error::io(file, error);
     let opened = regular_file::open(file).map_err(io)?;
@@ -56,7 +62,8 @@ pub(crate) fn read(file: &Path) -> Result<String> {
     String::from_utf8(text.into_owned()).map_err(|_| Error::config(file, "is not UTF-8. Save it in UTF-8"))
 }
 
-/// The value, if it is a JSON file: by its name's ending, or its first character where the ending is no text file's.
+/// Parses the text if the file is JSON, which the extension decides, or the first character if the extension is
+/// unknown. Returns `None` for other text.
 pub(crate) fn json(file: &Path, text: &str) -> Result<Option<Value>> {
     let ending = file.extension().unwrap_or_default().to_ascii_lowercase();
     let plain = ["txt", "tsv", "csv"].iter().any(|plain| ending == *plain);
@@ -69,7 +76,7 @@ pub(crate) fn json(file: &Path, text: &str) -> Result<Option<Value>> {
     }
 }
 
-/// The lines with their numbers from 1, without the empty ones at the end.
+/// Iterates over the lines, numbered from 1, without empty lines at the end.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.trim_end()
         .lines()
@@ -114,7 +121,7 @@ fn from_json(file: &Path, value: &Value) -> Result<Labels> {
                 .collect::<Option<Vec<_>>>()
                 .map(Labels::from_iter);
             return labels
-                .ok_or_else(|| Error::config(file, "is a list of which not every element is a string"));
+                .ok_or_else(|| Error::config(file, "is a list with an element that is not a string"));
         }
         Value::Object(map) => match map.get("id2label") {
             None => map,
@@ -163,7 +170,7 @@ fn entries<'a>(file: &Path, map: &'a Map<String, Value>) -> Result<Vec<Entry<'a>
         .collect()
 }
 
-/// Whichever of index and label is the key.
+/// Reads an entry in which either the index or the label is the key.
 fn entry<'a>(key: &'a str, value: &'a Value) -> Option<Entry<'a>> {
     match value {
         Value::String(name) => Some((key.parse().ok()?, None, name)),

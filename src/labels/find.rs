@@ -1,22 +1,25 @@
-//! From what users call a class to its index.
+//! Finds the class that a user names by id, label, index or synonym.
 
 use super::{Labels, synonyms};
 use crate::error::{Error, Result};
 use crate::nearest::{nearest_by_words, plain};
 
 impl Labels {
-    /// The class that `text` stands for: its id, its label, its index, or one of the synonyms that its label lists between
-    /// commas. Of synonyms neither case nor the kind of separator counts: `Golden_Retriever` is `golden retriever`.
+    /// Returns the index of the class that `text` names.
+    ///
+    /// `text` is an id, a label, an index, or a synonym from a label that lists several between commas. Synonyms match
+    /// regardless of case and separators: `Golden_Retriever` is `golden retriever`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] that says what would be a class, and which names are near, if there is no such class; that
-    /// lists the classes, if there are several.
+    /// Returns [`Error::Argument`] if no class or several classes match. The error suggests similar names, or lists the
+    /// classes that match.
     pub fn find(&self, text: &str) -> Result<usize> {
         self.find_among(text, self.len())
     }
 
-    /// As [`find`](Self::find), where there are `classes`: a model with one logit has two.
+    /// Finds a class like [`find`](Self::find), in a model with `classes` classes. A model with one logit has two
+    /// classes.
     pub(crate) fn find_among(&self, text: &str, classes: usize) -> Result<usize> {
         let all =
             |matches: &dyn Fn(usize) -> bool| (0..self.len()).filter(|&i| matches(i)).collect::<Vec<_>>();
@@ -40,13 +43,13 @@ impl Labels {
             [] => Err(Error::argument("class", self.unknown(text, classes))),
             _ => {
                 let each: Vec<String> = found.iter().map(|&index| self.describe(index)).collect();
-                let reason = format!("\"{text}\" is the name of several: {}", each.join("; "));
+                let reason = format!("\"{text}\" is the name of several classes: {}", each.join("; "));
                 Err(Error::argument("class", reason))
             }
         }
     }
 
-    /// Why `text` is no class.
+    /// Returns the error text for a `text` that names no class.
     fn unknown(&self, text: &str, classes: usize) -> String {
         let id = match self.id(0) {
             Some(id) => format!("an id such as {id}, "),
@@ -71,7 +74,7 @@ impl Labels {
             format!("; near it: {}", near.join(", "))
         };
         format!(
-            "\"{text}\" is none of the model's {classes} classes; expected {id}{label}or an index from 0 to {last}{near}"
+            "\"{text}\" is not one of the model's {classes} classes; expected {id}{label}or an index from 0 to {last}{near}"
         )
     }
 

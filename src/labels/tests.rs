@@ -40,7 +40,7 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
     let unknown = labels.find("goldn retriver").unwrap_err().to_string();
     assert!(
         unknown.starts_with(
-            "class: \"goldn retriver\" is none of the model's 1000 classes; expected an id such as n01440764, a label such as \
+            "class: \"goldn retriver\" is not one of the model's 1000 classes; expected an id such as n01440764, a label such as \
              \"tench, Tinca tinca\", or an index from 0 to 999; near it: \"golden retriever\""
         ),
         "{unknown}"
@@ -61,7 +61,7 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
     }
 }
 
-/// A label that is a number goes before the index.
+/// A label that is a number takes precedence over the index.
 #[test]
 fn a_label_goes_before_an_index() {
     let labels = Labels::from_iter(["2", "1", "0"]);
@@ -75,11 +75,14 @@ fn the_labels_of_an_imagenet_model_are_recognised() {
     // transformers' checkpoints spell the names their own way.
     let mut names: Vec<String> = imagenet.iter().map(str::to_uppercase).collect();
     names[517] = "crane2".into();
-    let own = Labels::from_iter(names).recognised();
+    let own = Labels::from_iter(names).with_imagenet_ids();
     assert_eq!((own.get(517), own.id(517)), ("crane2", Some("n03126707")));
-    assert_eq!(Labels::from_iter(imagenet.ids.to_vec()).recognised(), imagenet);
+    assert_eq!(
+        Labels::from_iter(imagenet.ids.to_vec()).with_imagenet_ids(),
+        imagenet
+    );
     let others = Labels::from_iter((0..1000).map(|index| format!("thing {index}")));
-    assert_eq!(others.clone().recognised(), others);
+    assert_eq!(others.clone().with_imagenet_ids(), others);
     let unnamed = |count| Labels::of_model(count, |_| None, |index| format!("class {index}"));
     assert_eq!(unnamed(1000), imagenet);
     assert_eq!(unnamed(3).get(2), "class 2");
@@ -126,7 +129,7 @@ fn labels_are_read_from_text_and_json() {
         (
             "numbers.json",
             "[1, 2]",
-            "is a list of which not every element is a string",
+            "is a list with an element that is not a string",
         ),
         (
             "hole.json",

@@ -1,11 +1,15 @@
-//! LoRA adapters of peft: `adapter_config.json` and `adapter_model.safetensors`, merged into the weights at load.
+//! Merges LoRA adapters of peft (`adapter_config.json` and `adapter_model.safetensors`) into the weights when a model
+//! is loaded.
 //!
-//! As transformers' `from_pretrained` does, an adapter beside a model in a local directory is applied to it. An adapter alone, and one
-//! that is named as on the hub, is applied to the model that its `base_model_name_or_path` names. The values are those of peft's
-//! `merge_and_unload`, computed in f64 and kept in f32. `config` says what each key of the configuration does, `merge` has the formulas.
+//! As in transformers' `from_pretrained`, an adapter in the local directory of a model is applied to that model. An
+//! adapter alone, or one named as on the hub, is applied to the model in its `base_model_name_or_path`.
 //!
-//! peft 0.21's forward pass and its merge differ for one layer: the output projection of PyTorch's attention, if it is adapted alone.
-//! The forward pass ignores the update, so training leaves it at zero. An update that is not zero is refused.
+//! The values equal those of peft's `merge_and_unload`, computed in f64 and rounded to f32. The module `config` handles
+//! the keys of the configuration, and `merge` has the formulas.
+//!
+//! peft 0.21's forward pass and merge differ for one layer: the output projection of PyTorch's attention, if it is
+//! adapted alone. The forward pass ignores the update, so training leaves it at zero. An update that is not zero is an
+//! error.
 
 mod config;
 mod merge;
@@ -26,36 +30,38 @@ use merge::{Factors, Rows};
 pub(super) const CONFIG: &str = "adapter_config.json";
 pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
-/// Merges an adapter with peft. Arguments: the class of transformers, the base model, the adapter, the directory that is written.
+/// Python program that merges an adapter with peft. Arguments: the class of transformers, the base model, the adapter,
+/// the output directory.
 const MERGE: &str = "import sys, transformers as t; from peft import PeftModel; c, b, a, o = sys.argv[1:]; \
                      PeftModel.from_pretrained(getattr(t, c).from_pretrained(b), a).merge_and_unload().save_pretrained(o); \
                      t.AutoImageProcessor.from_pretrained(b).save_pretrained(o)";
-/// Writes `adapter_model.safetensors` from PyTorch's file, the first argument, to the second.
+/// Python program that converts the PyTorch file of an adapter to `adapter_model.safetensors`. Arguments: the file, the
+/// output file.
 const CONVERT: &str = "import sys, torch; from safetensors.torch import save_file; save_file({k: v.clone().contiguous() for k, v in \
                        torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items()}, sys.argv[2])";
 
-/// An adapter's files, opened.
+/// An opened adapter.
 #[derive(Debug)]
 pub(super) struct Adapter {
     config: Config,
     weights: Weights,
-    /// Name of the model that the adapter was trained for, as its configuration has it.
+    /// Name of the base model in the adapter's configuration.
     base: String,
 }
 
-/// The model that an adapter belongs to.
+/// Base model of an adapter.
 #[derive(Debug)]
 pub(super) enum Base {
     Directory(PathBuf),
     Snapshot(Snapshot),
 }
 
-/// Finds the base model of an adapter. As in transformers, the name is first tried as a directory, then
-/// as a model in the cache of the Hugging Face hub.
+/// Finds the base model of an adapter. As in transformers, the name is first tried as a directory, then as a model in
+/// the cache of the Hugging Face hub.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if the adapter is of a type that is not supported, or if its base model is not there.
+/// Returns [`Error::Config`] if the type of the adapter is not supported, or if its base model does not exist.
 pub(super) fn base(config: &Document) -> Result<Base> {
     let fields = config.fields()?;
     config::check_type(fields)?;
@@ -90,19 +96,19 @@ pub(super) fn base(config: &Document) -> Result<Base> {
     Err(Error::config(directory, reason))
 }
 
-/// Returns the repository of the base model `name`, at the revision that the adapter's configuration names. `None` if `name` is not a
-/// name on the hub.
+/// Returns the repository of the base model `name`, at the revision that the adapter's configuration names. Returns
+/// `None` if `name` is not a name on the hub.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if `revision` is not a string.
+/// Returns [`Error::Config`] if `revision` is not a string.
 pub(super) fn base_repository(config: Fields<'_>, name: &str) -> Result<Option<Repository>> {
     let revision = config.text("revision")?;
     let revision = revision.map_or(String::new(), |revision| format!("@{revision}"));
     Ok(Repository::parse(&format!("{name}{revision}")))
 }
 
-/// The command line that merges an adapter with peft.
+/// Returns the command line that merges an adapter with peft.
 fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     let class = config.object("auto_mapping").ok().flatten();
     let class = class.and_then(|mapping| mapping.text("base_model_class").ok().flatten());
@@ -115,22 +121,22 @@ fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     )
 }
 
-/// An adapter's tensors by what they are for.
+/// Tensors of an adapter by their purpose.
 #[derive(Default)]
 struct Tensors<'a> {
-    /// Layers that are adapted, by their module.
+    /// Adapted layers, by module.
     layers: BTreeMap<String, Layer>,
     /// Tensors that replace the model's.
     replaced: BTreeMap<String, &'a Stored>,
 }
 
-/// The tensors of one layer's adapter.
+/// Tensors of the adapter of one layer.
 #[derive(Debug, Default)]
 struct Layer {
     parts: BTreeMap<Part, Tensor>,
 }
 
-/// The role of a tensor in the adapter of its layer.
+/// Role of a tensor in the adapter of its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     A,
@@ -141,7 +147,7 @@ enum Part {
     Magnitude,
 }
 
-/// The endings of tensor names by [`Part`]. Early releases of peft stored a magnitude as a layer's weight.
+/// Suffixes of tensor names by [`Part`]. Early releases of peft stored a magnitude as a layer's weight.
 const PARTS: [(&str, Part); 7] = [
     (".lora_A.weight", Part::A),
     (".lora_B.weight", Part::B),
@@ -157,7 +163,8 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a key that is not supported or weights that are missing; the errors of [`Weights::map`].
+    /// Returns [`Error::Config`] for a key that is not supported or weights that are missing, and the errors of
+    /// [`Weights::map`].
     pub(super) fn open(source: &Source<'_>) -> Result<Option<Self>> {
         if let Source::Bytes(_) = source {
             return Ok(None);
@@ -189,7 +196,7 @@ impl Adapter {
                 )
             } else {
                 format!(
-                    "{WEIGHTS} is missing beside it. To use the base model alone, move {CONFIG} elsewhere"
+                    "{WEIGHTS} is missing in its directory. To use the base model alone, move {CONFIG} elsewhere"
                 )
             };
             return Err(Error::config(&document.file, reason));
@@ -211,8 +218,8 @@ impl Adapter {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the model is quantised; [`Error::Tensor`] for a tensor of the adapter that has no place in the model, or
-    /// that does not fit it.
+    /// Returns [`Error::Config`] if the model is quantised. Returns [`Error::Tensor`] for a tensor of the adapter that
+    /// has no counterpart in the model, or whose shape does not match.
     pub(super) fn merge(&self, model: Fields<'_>, weights: &mut Weights) -> Result<()> {
         let quantized = [compressed_tensors::KEY, bf16_layers::KEY];
         if let Some(key) = quantized.into_iter().find(|key| model.get(key).is_some()) {
@@ -263,7 +270,7 @@ impl Adapter {
             let name = stored_name
                 .strip_prefix("base_model.model.")
                 .unwrap_or(stored_name);
-            // A layer that is adapted is below its adapter, which has its name.
+            // An adapted layer is nested as `base_layer` in its adapter, which has the layer's name.
             let parts: Vec<&str> = name.split('.').filter(|part| *part != "base_layer").collect();
             let name = parts.join(".");
             let part = PARTS
@@ -276,26 +283,26 @@ impl Adapter {
                 }
                 None if self.config.replaces(&name) => sorted.replaced.insert(name, stored).is_some(),
                 None => {
-                    let reason = "is unexpected: it is no part of a LoRA layer, no bias that `bias` says was trained, and in no module of \
+                    let reason = "is unexpected: it is not part of a LoRA layer, not a bias that `bias` says was trained, and not in a module of \
                                   `modules_to_save`";
                     return Err(Error::tensor(&stored.file, stored_name, reason));
                 }
             };
             if twice {
-                let reason = "is there twice: only one parameter of a module can have an adapter";
+                let reason = "occurs twice: only one parameter of a module can have an adapter";
                 return Err(Error::tensor(&stored.file, stored_name, reason));
             }
         }
         Ok(sorted)
     }
 
-    /// An error about a layer's adapter.
+    /// Returns an error about a layer's adapter.
     fn wrong(&self, module: &str, reason: impl std::fmt::Display) -> Error {
         Error::tensor(self.weights.place(), module, reason)
     }
 
-    /// Refuses an update, other than zero, of the output projection of PyTorch's attention alone. peft's forward pass ignores it, and
-    /// `merge_and_unload` applies it.
+    /// Returns an error if only the output projection of PyTorch's attention has an update, other than zero. The
+    /// forward pass of peft ignores the update, but `merge_and_unload` applies it.
     fn check_output_projection(&self, module: &str, layer: &Layer) -> Result<()> {
         let is_zero = |part: Part| {
             let tensor = layer.parts.get(&part);
@@ -331,7 +338,7 @@ impl Adapter {
         }
     }
 
-    /// The layer's factors, checked against the shape of the weight.
+    /// Returns the layer's factors, checked against the shape of the weight.
     fn factors(&self, module: &str, layer: &Layer, shape: &[usize], rows: &Rows) -> Result<Factors> {
         let part = |part| layer.parts.get(&part);
         let embedding = part(Part::EmbeddingA).is_some();
@@ -390,7 +397,7 @@ impl Adapter {
         Ok(Factors::new(a, b, embedding, scaling, magnitude))
     }
 
-    /// Adds a bias of lora_B to the layer's.
+    /// Adds a bias of lora_B to the layer's bias.
     fn add_bias(
         &self,
         module: &str,
@@ -401,7 +408,7 @@ impl Adapter {
     ) -> Result<()> {
         let name = match weight.strip_suffix("weight") {
             Some(layer) => format!("{layer}bias"),
-            None => return Err(self.wrong(module, "has a bias, but is not of a layer")),
+            None => return Err(self.wrong(module, "has a bias, but does not belong to a layer")),
         };
         let Some(stored) = weights.tensors().get(&name) else {
             return Err(self.wrong(module, "has a bias (`lora_bias`), but the model's layer has none"));
@@ -425,7 +432,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Replaces a tensor of the model, of a module that was trained whole or of a bias.
+    /// Replaces a tensor of the model: a bias, or a tensor of a module that was trained as a whole.
     fn replace(&self, name: &str, stored: &Stored, weights: &mut Weights) -> Result<()> {
         let found = renames::find(name, |other| weights.shape(other).is_some());
         let Some(found) = found else {
@@ -452,7 +459,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Python that loads the base model with another head, which has the rows of `head`.
+    /// Returns Python code that loads the base model with another head, which has as many rows as `head`.
     fn merge_with_head(&self, head: &Stored) -> String {
         format!(
             "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained({:?}, num_labels={}, \
@@ -464,7 +471,7 @@ impl Adapter {
     }
 }
 
-/// The rows of a tensor that belong to a module.
+/// Rows of a tensor that belong to a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packed {
     All,
@@ -487,18 +494,19 @@ fn rows(part: Packed, shape: &[usize]) -> Rows {
     }
 }
 
-/// Returns true if the module is PyTorch's `MultiheadAttention`, which has the weights of its projections in one parameter.
+/// Returns true if the module is PyTorch's `MultiheadAttention`, which stores the weights of its projections in one
+/// parameter.
 fn is_pytorch_attention(module: &str, weights: &Weights) -> bool {
     place(module, weights).is_some_and(|(name, _)| name.ends_with("in_proj_weight"))
 }
 
-/// Returns the tensor of the model that has a module's weight, and which part of it.
+/// Returns the tensor of the model that contains a module's weight, and the part of it.
 fn place(module: &str, weights: &Weights) -> Option<(String, Packed)> {
     let find = |name: &str| renames::find(name, |other| weights.shape(other).is_some());
     let whole = |end: &str| Some((find(&format!("{module}.{end}"))?, Packed::All));
-    // PyTorch's attention has the weights of its projections in one parameter.
+    // PyTorch's attention stores the weights of its projections in one parameter.
     whole("weight").or_else(|| whole("in_proj_weight")).or_else(|| {
-        // DINOv2's files have the gate and the value of SwiGLU in one layer, in this order.
+        // DINOv2's files store gate and value of SwiGLU in one layer, in this order.
         let halves = [("gate_proj", Packed::FirstHalf), ("up_proj", Packed::SecondHalf)];
         halves.into_iter().find_map(|(end, half)| {
             let mlp = module.strip_suffix(end)?;

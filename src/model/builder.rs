@@ -1,5 +1,6 @@
-//! From a [`Vit`], a library's [`Names`] and the [`Weights`] to the unoptimised [`Graph`]: one builder for every
-//! family. It emits what the libraries compute, step by step; making that fast is the part of [`crate::graph`].
+//! Builds the unoptimised [`Graph`] of every family from a [`Vit`], a library's [`Names`] and the [`Weights`].
+//!
+//! The graph has the steps of the library one by one. [`crate::graph`] makes it fast.
 
 mod blocks;
 mod head;
@@ -22,14 +23,15 @@ use crate::tensor::Tensor;
 
 pub(super) use text::build_text;
 
-/// The grids between which a position table was interpolated: the stored one, the image's.
+/// Grids between which a position table was interpolated: the stored grid and the image's.
 pub(super) type Interpolated = ([usize; 2], [usize; 2]);
 
-/// Appends the model to `graph`, whose last value so far, `pixels`, is f32 `[1,3,H,W]`.
+/// Appends the model to `graph`. Its last value so far, `pixels`, must be f32 `[1,3,H,W]`.
 ///
 /// # Errors
 ///
-/// [`Error::Tensor`] for a weight that is missing or misshapen, or a position table that cannot be fitted.
+/// Returns [`Error::Tensor`] for a weight that is missing or has a wrong shape, or for a position table that cannot be
+/// fitted.
 pub(super) fn build(
     graph: &mut Graph,
     pixels: ValueId,
@@ -76,17 +78,17 @@ pub(super) fn build(
 
 /// Position embeddings, ready to be added.
 struct Table {
-    /// Those of the tokens before the patches, `[prefix, D]`, if the table has any.
+    /// Positions of the tokens before the patches, `[prefix, D]`, if the table has any.
     prefix: Option<Tensor>,
-    /// Those of the patches, `[1, N, D]`.
+    /// Positions of the patches, `[1, N, D]`.
     patches: ValueId,
 }
 
-/// The bias of the scores that all blocks have.
+/// Bias of the scores that all blocks share.
 struct SharedBias {
     name: String,
     table: Vec<f32>,
-    /// The constant, once a block has it alone.
+    /// Constant of the bias, once a block uses it alone.
     value: Option<ValueId>,
 }
 
@@ -105,18 +107,18 @@ struct Builder<'a> {
     vit: &'a Vit,
     names: &'a Names,
     prefix: &'a str,
-    /// The tokens after each block.
+    /// Tokens after each block.
     hidden_layers: Vec<ValueId>,
     interpolated: Option<Interpolated>,
-    /// The table of each block's [`Op::Rope`], once they are made.
+    /// Table of each block's [`Op::Rope`], once created.
     rotary_tables: Vec<ValueId>,
     shared_bias: Option<SharedBias>,
-    /// Which tokens are patches of the image, where images have different grids.
+    /// Mask of the tokens that are patches of the image, if images have different grids.
     key_mask: Option<ValueId>,
 }
 
 impl Builder<'_> {
-    /// Pixels to tokens: `[1,3,H,W] → [1,prefix+N,D]`.
+    /// Converts pixels to tokens: `[1,3,H,W] → [1,prefix+N,D]`.
     fn embed(&mut self, pixels: ValueId) -> Result<ValueId> {
         let Vit {
             patch,
@@ -205,7 +207,7 @@ impl Builder<'_> {
         Ok(x)
     }
 
-    /// The patch projection's weights, resampled if they are of patches of another size.
+    /// Returns the weights of the patch projection. Resamples them if they are for patches of another size.
     fn patches(&mut self, name: &str) -> Result<ValueId> {
         let Vit { dim, patch, .. } = *self.vit;
         let stored = match self.weights.shape(name) {
@@ -227,7 +229,7 @@ impl Builder<'_> {
         Ok(self.graph.constant(name, tensor))
     }
 
-    /// The patch projection of a linear layer, `[D, h·w·3]`, as a convolution's, `[D,3,h,w]`.
+    /// Converts the patch projection of a linear layer, `[D, h·w·3]`, to that of a convolution, `[D,3,h,w]`.
     fn channels_first(&mut self, name: &str) -> Result<ValueId> {
         let Vit {
             dim,
@@ -244,7 +246,8 @@ impl Builder<'_> {
         Ok(self.graph.constant(format!("{name} (chw)"), weight))
     }
 
-    /// The position table of each image's own grid added to `x`; which tokens there are, for all attention after it.
+    /// Adds the position table, resampled to each image's own grid, to `x`. Sets the mask of tokens for all attention
+    /// after it.
     fn positions_per_image(&mut self, x: ValueId, side: usize) -> Result<ValueId> {
         let (name, dim, input) = (self.trunk(self.names.positions), self.vit.dim, self.graph.input());
         let table = self.weights.take(&name, &[side * side, dim])?;
@@ -261,7 +264,7 @@ impl Builder<'_> {
         )?)
     }
 
-    /// A constant `[1, count, D]` token.
+    /// Returns a constant token, `[1, count, D]`.
     fn token(&mut self, name: &str, count: usize) -> Result<ValueId> {
         let (name, dim) = (self.trunk(name), self.vit.dim);
         match self.names.embeddings {
@@ -273,7 +276,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The position table, its patches' part fitted to the image.
+    /// Returns the position table, with the rows of the patches fitted to the image.
     fn positions(&mut self) -> Result<Option<Table>> {
         let (name, dim, grid) = (self.trunk(self.names.positions), self.vit.dim, self.vit.grid());
         let (prefix_rows, fitting) = match self.vit.positions {
@@ -292,7 +295,7 @@ impl Builder<'_> {
         };
         let rows = match (self.names.embeddings, self.weights.shape(&name)) {
             (Embeddings::Batched, Some(&[_, rows, _])) | (Embeddings::Flat, Some(&[rows, _])) => rows,
-            // No such table: `take` reports it with the shape that it should have.
+            // The table does not exist. `take` reports it with the expected shape.
             _ => prefix_rows + grid[0] * grid[1],
         };
         let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
@@ -367,7 +370,7 @@ impl Builder<'_> {
         Ok(self.graph.push(role, step, op, operands)?)
     }
 
-    /// A norm of each `dim` channels.
+    /// Adds a norm over each `dim` channels.
     fn norm(&mut self, step: &str, x: ValueId, tensor: &str, dim: usize) -> Result<ValueId> {
         self.norm_of(self.vit.norms, Role::Other, step, x, tensor, dim)
     }
@@ -402,13 +405,13 @@ impl Builder<'_> {
         Ok(self.graph.push(role, step, op, inputs)?)
     }
 
-    /// The tensor `name` of the weight file.
+    /// Adds the tensor `name` of the weight file as a constant.
     fn constant(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
         let tensor = self.weights.take(name, shape)?;
         Ok(self.graph.constant(name, tensor))
     }
 
-    /// A constant made from a tensor of the weight file, under another shape.
+    /// Adds a constant with the values of a tensor of the weight file, and another shape.
     fn derived(&mut self, name: String, tensor: &Tensor, shape: &[usize]) -> Result<ValueId> {
         let tensor = tensor.reshaped(shape).ok_or_else(|| {
             Error::graph(
@@ -419,7 +422,7 @@ impl Builder<'_> {
         Ok(self.graph.constant(name, tensor))
     }
 
-    /// A name below the trunk's prefix.
+    /// Returns a name with the trunk's prefix.
     fn trunk(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

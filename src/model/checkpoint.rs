@@ -1,4 +1,4 @@
-//! A model's files, to be written anew with some tensors in 8 bits, or packed because they are sparse.
+//! Rewrites the files of a model with some tensors in 8 bits, or packed because they are sparse.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,7 +21,7 @@ use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
 use hipvit_files::json;
 
-/// A model's files, opened.
+/// The opened files of a model.
 #[derive(Debug)]
 pub struct Checkpoint {
     config: Document,
@@ -30,25 +30,26 @@ pub struct Checkpoint {
     sparse: Option<Sparse>,
 }
 
-/// Weights of which two of each four are zero.
+/// Weights with 2:4 sparsity: two of each four values are zero.
 #[derive(Debug)]
 struct Sparse {
     weights: BTreeSet<String>,
-    /// The linear layers that are not, without `.weight`.
+    /// Linear layers whose weights are not sparse, without `.weight`.
     others: Vec<String>,
 }
 
-/// What takes a tensor's place.
+/// Content that replaces a tensor.
 #[derive(Clone, Debug)]
 pub enum Replacement {
-    /// The shape stays.
+    /// Values in f32. The shape stays.
     F32(Vec<f32>),
-    /// A matrix of signed bytes, and a scale for each of its rows.
+    /// A matrix of signed bytes, and a scale for each row.
     Int8 { values: Vec<i8>, scales: Vec<f32> },
-    /// The shape stays, and the layer is computed in bf16.
+    /// Values in bf16. The shape stays, and the layer is computed in bf16.
     Bf16(Vec<bf16>),
-    /// A matrix of 8-bit floating-point numbers, E4M3, and a scale for each of its rows or one for all; and the scale of what the layer
-    /// multiplies, if that is in FP8 as well.
+    /// A matrix of 8-bit floating-point numbers (E4M3), with a scale for each row or one for all.
+    ///
+    /// `input` is the scale of the layer's input, if that is in FP8 too.
     Float8 {
         values: Vec<u8>,
         scales: Vec<f32>,
@@ -57,11 +58,12 @@ pub enum Replacement {
 }
 
 impl Checkpoint {
-    /// The files of the model at `path`, as [`load`](super::load) finds them; those of the embedded model if there is no path.
+    /// Opens the model at `path`, which [`load`](super::load) finds in the same way. Opens the embedded model if there
+    /// is no path.
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Config`] if the model is quantised already.
+    /// Returns the errors of [`load`](super::load), and [`Error::Config`] if the model is already quantised.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         let source = match path {
             Some(path) => Source::open(path)?,
@@ -82,11 +84,11 @@ impl Checkpoint {
         })
     }
 
-    /// The tensor `name`.
+    /// Returns the tensor `name`.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if there is none, or if it is not of type f64, f32, f16 or bf16.
+    /// Returns [`Error::Tensor`] if the tensor does not exist, or its dtype is not f64, f32, f16 or bf16.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         match self.weights.tensors().get(name) {
             Some(stored) => stored.tensor(name),
@@ -94,12 +96,12 @@ impl Checkpoint {
         }
     }
 
-    /// Gives weights other values, of which two of each four are zero. They will be written packed. `others` are the linear layers
-    /// that are not among them.
+    /// Replaces weights by values with 2:4 sparsity, which are written packed. `others` are the linear layers that are
+    /// not sparse.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if a value is none that the weight's type can have.
+    /// Returns [`Error::Tensor`] if a value exceeds the range of the weight's dtype.
     pub fn prune(&mut self, pruned: BTreeMap<String, Vec<f32>>, others: Vec<String>) -> Result<()> {
         for (name, values) in &pruned {
             let dtype = self.tensor(name)?.dtype();
@@ -108,7 +110,7 @@ impl Checkpoint {
                 DType::BF16 => Dtype::BF16,
                 _ => Dtype::F32,
             };
-            // Of the same type: its bits, and whether it is finite in it.
+            // Bits of the values in the weight's dtype, and whether all are finite in it.
             let (bytes, finite): (Vec<u8>, bool) = match dtype {
                 DType::F16 => (
                     values
@@ -139,23 +141,26 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The file of the weights, or the directory.
+    /// Returns the path of the weight file or directory.
     pub fn place(&self) -> &Path {
         self.weights.place()
     }
 
-    /// The bytes of all tensors.
+    /// Returns the number of bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let tensors = self.weights.tensors().values();
         tensors.map(|stored| stored.range.len() as u64).sum()
     }
 
-    /// Writes the model to `directory`, with these tensors replaced; returns the bytes of all tensors. `unquantised` are the linear
-    /// layers that are in neither 8 bits nor bf16; `format` is what the file says if none is.
+    /// Writes the model to `directory`, with the tensors in `replaced` replaced. Returns the number of bytes of all
+    /// tensors.
+    ///
+    /// `unquantised` are the linear layers that are neither in 8 bits nor in bf16. If no layer is in 8 bits, `format`
+    /// is written to the configuration.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] naming the file that cannot be written.
+    /// Returns [`Error::Io`] for the file that cannot be written.
     pub fn write(
         &self,
         directory: &Path,
@@ -169,7 +174,7 @@ impl Checkpoint {
             write_json(&directory.join(PREPROCESSOR), &preprocessor.value)?;
         }
         let file = directory.join(WEIGHTS);
-        // As transformers writes it, which asks for it.
+        // transformers writes this entry and requires it.
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
         let tensors = self.changed_tensors(replaced);
         let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.len() as u64).sum();
@@ -181,11 +186,11 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// The model that [`write`](Self::write) would write, loaded.
+    /// Returns the model that [`write`](Self::write) would write, loaded.
     ///
     /// # Errors
     ///
-    /// As [`load`](super::load).
+    /// Returns the errors of [`load`](super::load).
     pub fn changed(
         &self,
         format: Format,
@@ -314,12 +319,12 @@ impl Checkpoint {
     }
 }
 
-/// The layer of the weight `name`.
+/// Returns the layer of the weight `name`.
 fn layer(name: &str) -> &str {
     name.strip_suffix(".weight").unwrap_or(name)
 }
 
-/// The formats of the layers that are replaced by 8 bits, and which.
+/// Returns the formats of the layers in 8 bits, with the layers of each.
 fn formats(replaced: &BTreeMap<String, Replacement>) -> BTreeMap<Format, Vec<String>> {
     let mut formats: BTreeMap<Format, Vec<String>> = BTreeMap::new();
     for (name, replacement) in replaced {

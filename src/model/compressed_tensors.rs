@@ -1,11 +1,15 @@
-//! Models in 8 bits, as the library compressed-tensors (llm-compressor) writes them and transformers reads them:
-//! `quantization_config` in `config.json`, and beside each quantised `….weight` (I8 or F8_E4M3) its scales, `….weight_scale`.
+//! Models in 8 bits, as the library compressed-tensors (llm-compressor) writes them and transformers reads them.
 //! <https://github.com/vllm-project/compressed-tensors>
 //!
-//! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is symmetric and
-//! has a scale for each output channel or one for all; others are dequantised when the model is loaded. What linear layers
-//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range; `config` is what is
-//! written. Of sparse formats `sparse-24-bitmask` is read ([`sparse`]), of weights in 8 bits or not.
+//! `config.json` has a `quantization_config`. Each quantised `….weight` (I8 or F8_E4M3) has its scales in
+//! `….weight_scale`.
+//!
+//! - Formats: `int-quantized`, `float-quantized` and `naive-quantized` are read. `sparse-24-bitmask` is read for
+//!   weights in 8 bits and others ([`sparse`]). The function `config` returns the configuration that is written.
+//! - Weights stay in 8 bits if they are symmetric, with a scale for each output channel or one for all. Other weights
+//!   are dequantised when the model is loaded.
+//! - Inputs of linear layers whose weights stay in 8 bits are quantised as the file says. FP8 inputs with a dynamic
+//!   range stay in full precision, unless the range is that of each token.
 
 mod sparse;
 mod target;
@@ -26,43 +30,44 @@ pub(super) use sparse::{pack, unpack};
 use target::Target;
 pub(super) use weight::load;
 
-/// The key of `config.json`.
+/// Key in `config.json`.
 pub(super) const KEY: &str = "quantization_config";
 const METHOD: &str = "compressed-tensors";
 const INT: &str = "int-quantized";
 const FLOAT: &str = "float-quantized";
 const NAIVE: &str = "naive-quantized";
-/// Of a model whose groups have different ones.
+/// Format of a model whose groups have different formats.
 const MIXED: &str = "mixed-precision";
 
-/// The name of the scales of the weight `weight`.
+/// Returns the name of the scales of the weight `weight`.
 pub(super) fn scale_name(weight: &str) -> String {
     format!("{weight}_scale")
 }
 
-/// The name of the scale of what the layer of the weight `weight` multiplies.
+/// Returns the name of the scale of the input of the layer with the weight `weight`.
 pub(super) fn input_scale_name(weight: &str) -> String {
     let layer = weight.strip_suffix(".weight").unwrap_or(weight);
     format!("{layer}.input_scale")
 }
 
-/// How the weights of a quantised model were stored, and what became of them.
+/// Quantisation of a model's weights as stored, and as loaded.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Quantization {
-    /// The name in the file of the format of weights in 8 bits; empty if there are none.
+    /// Name of the format of weights in 8 bits in the file. Empty if there are none.
     pub format: String,
-    /// Weights in int8 whose layers round what they multiply to 8 bits.
+    /// Number of int8 weights whose layers round their inputs to 8 bits.
     pub int8: usize,
-    /// Weights in int8 that are multiplied in full precision.
+    /// Number of int8 weights that are multiplied in full precision.
     pub int8_weights: usize,
-    /// Weights in FP8 whose layers round what they multiply to FP8.
+    /// Number of FP8 weights whose layers round their inputs to FP8.
     pub float8: usize,
-    /// Weights in FP8 that are multiplied in full precision.
+    /// Number of FP8 weights that are multiplied in full precision.
     pub float8_weights: usize,
-    /// Weights that were dequantised when the model was loaded, so that they take the memory of full precision.
+    /// Number of weights that were dequantised when the model was loaded. They take the memory of full precision.
     pub dequantized: usize,
-    /// Weights in bf16 whose layers round what they multiply to bf16 on the CPU, whatever the others compute in.
+    /// Number of bf16 weights whose layers round their inputs to bf16 on the CPU, whatever dtype other layers compute
+    /// in.
     pub bf16: usize,
 }
 
@@ -96,17 +101,17 @@ impl fmt::Display for Quantization {
     }
 }
 
-/// How a model is quantised.
+/// Quantisation scheme of a model.
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) format: String,
-    /// Whether weights are packed, two of each four.
+    /// True if weights are packed because of 2:4 sparsity.
     pub(super) packed: bool,
     groups: Vec<Group>,
     ignore: Vec<Target>,
 }
 
-/// Layers that are quantised alike.
+/// Layers with the same quantisation.
 #[derive(Debug)]
 struct Group {
     targets: Vec<Target>,
@@ -115,7 +120,7 @@ struct Group {
     inputs: Inputs,
 }
 
-/// The type of the stored weights.
+/// Type of the stored weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int8 { symmetric: bool },
@@ -131,36 +136,38 @@ impl Kind {
     }
 }
 
-/// Which elements of a weight share a scale.
+/// Elements of a weight that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scales {
     Tensor,
     Channel,
-    /// This many of a row.
+    /// Groups of this many elements of a row.
     Group(usize),
-    /// Rows and columns.
+    /// Blocks of rows and columns.
     Block([usize; 2]),
 }
 
-/// What linear layers multiply.
+/// Quantisation of the inputs of linear layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Inputs {
     Full,
-    /// In int8, each token by itself.
+    /// In int8, with the range of each token.
     Dynamic(Levels),
-    /// In int8, by the layer's scale and, unless symmetric, its zero point.
+    /// In int8, with the layer's scale and, unless symmetric, its zero point.
     Static {
         symmetric: bool,
     },
-    /// In FP8, by the layer's scale.
+    /// In FP8, with the layer's scale.
     StaticFloat8,
-    /// In FP8, each token by itself.
+    /// In FP8, with the range of each token.
     DynamicFloat8,
 }
 
 impl Scheme {
-    /// The group of the layer `name`, whose weight is stored as `dtype`; `None` if no target is it. Groups of another type are not
-    /// asked, since their patterns may be of the modules' names, which are not always the tensors'.
+    /// Returns the group of the layer `name`, whose weight is stored as `dtype`. Returns `None` if no target matches.
+    ///
+    /// Groups of another type are ignored. Their patterns may refer to the names of modules, which can differ from
+    /// those of tensors.
     fn group(&self, name: &str, dtype: Dtype) -> Option<&Group> {
         let groups: Vec<&Group> = self
             .groups
@@ -168,13 +175,14 @@ impl Scheme {
             .filter(|group| group.kind.dtype() == dtype)
             .collect();
         let targets = || groups.iter().flat_map(|group| &group.targets);
-        // Names before patterns before classes, each in the order of their text; as compressed-tensors does.
+        // As in compressed-tensors, names precede patterns, and patterns precede classes. Each kind is in the order of
+        // its text.
         let exact = targets().find(|target| target.is_name(name));
         let pattern = || targets().filter(|target| target.is_pattern_of(name)).min();
         let class = || targets().filter(|target| target.is_class()).min();
         let best = exact.or_else(pattern).or_else(class);
         match best {
-            // The last group that has it counts.
+            // The last group with this target counts.
             Some(best) => groups.into_iter().rfind(|group| group.targets.contains(best)),
             None => match groups.as_slice() {
                 [only] => Some(only),
@@ -183,14 +191,14 @@ impl Scheme {
         }
     }
 
-    /// Whether the layer `name` is said not to be quantised.
+    /// Returns true if the configuration says that the layer `name` is not quantised.
     fn ignores(&self, name: &str) -> bool {
         let is = |target: &Target| target.is_name(name) || target.is_pattern_of(name) || target.is_class();
         self.ignore.iter().any(is)
     }
 }
 
-/// Fails unless `key` is absent or `expected`.
+/// Returns an error unless the value of `key` is one of `expected`. An absent key counts as the empty string.
 fn expect(fields: &Fields<'_>, key: &str, expected: &[&str]) -> Result<()> {
     match fields.get(key) {
         Some(Value::String(text)) if expected.contains(&text.as_str()) => Ok(()),
@@ -212,11 +220,11 @@ fn unsupported(fields: &Fields<'_>, key: &str, value: Option<&Value>) -> crate::
     )
 }
 
-/// The scheme that `config` states, if it states one.
+/// Reads the scheme that `config` states, if there is one.
 ///
 /// # Errors
 ///
-/// [`Error::Config`](crate::Error::Config) naming what is not supported.
+/// Returns [`Error::Config`](crate::Error::Config) for a value that is not supported.
 pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
     let Some(fields) = config.object(KEY)? else {
         return Ok(None);
@@ -237,14 +245,17 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
     let groups = groups.keys().map(|name| {
         let preset = matches!(groups.get(name), Some(Value::Array(_)));
         if preset {
-            Err(groups.error(name, "is the name of a scheme instead of the scheme itself"))
+            Err(groups.error(
+                name,
+                "is the name of a scheme, but only the scheme itself is supported",
+            ))
         } else {
             group(groups.object_or_empty(name)?)
         }
     });
     let groups = groups.collect::<Result<Vec<_>>>()?;
     if groups.is_empty() && !packed {
-        return Err(fields.error("config_groups", "has no group, so no scheme"));
+        return Err(fields.error("config_groups", "has no group"));
     }
     Ok(Some(Scheme {
         format: fields.text("format")?.unwrap_or_default().to_owned(),
@@ -263,7 +274,7 @@ fn group(fields: Fields<'_>) -> Result<Group> {
         ));
     }
     let weights = fields.object_or_empty("weights")?;
-    let float = eight_bits(&weights)?;
+    let float = is_float8(&weights)?;
     let symmetric = weights.flag("symmetric")?.unwrap_or(true);
     if float && !symmetric || weights.flag("dynamic")?.unwrap_or(false) {
         let key = if symmetric { "dynamic" } else { "symmetric" };
@@ -292,8 +303,8 @@ fn group(fields: Fields<'_>) -> Result<Group> {
     })
 }
 
-/// Whether these are floating-point numbers of 8 bits, not integers.
-fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
+/// Returns true for 8-bit floating-point numbers, false for 8-bit integers.
+fn is_float8(fields: &Fields<'_>) -> Result<bool> {
     if fields.count("num_bits")?.unwrap_or(8) != 8 {
         return Err(unsupported(fields, "num_bits", fields.get("num_bits")));
     }
@@ -306,11 +317,11 @@ fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
 
 fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs> {
     let dynamic = fields.flag("dynamic")?.unwrap_or(false);
-    if eight_bits(fields)? {
+    if is_float8(fields)? {
         return match (dynamic, fields.text("strategy")?.unwrap_or("tensor")) {
             (false, "tensor") => Ok(Inputs::StaticFloat8),
             (true, "token") => Ok(Inputs::DynamicFloat8),
-            // By what a whole batch, or a part of a token, has: left in full precision, which is nearer to the model that was quantised.
+            // The range is of a whole batch or of a part of a token. Full precision is closer to the original model.
             (true, _) => Ok(Inputs::Full),
             (false, _) => Err(unsupported(fields, "strategy", fields.get("strategy"))),
         };
@@ -331,29 +342,32 @@ fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs>
     }
 }
 
-/// How layers are written.
+/// Format in which layers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Weights with a scale for each output channel; activations by each token's range.
+    /// Int8 weights with a scale for each output channel. Inputs are in int8, with the range of each token.
     Int8,
-    /// Weights in FP8 (E4M3) with a scale for each output channel; activations stay as they are.
+    /// FP8 weights (E4M3) with a scale for each output channel. Inputs stay in full precision.
     Float8,
-    /// The same, and activations in FP8 by a scale for each token.
+    /// FP8 weights with a scale for each output channel. Inputs are in FP8, with a scale for each token.
     Float8Dynamic,
-    /// Weights with one scale each, and activations in FP8 by a scale for each layer.
+    /// FP8 weights with one scale each. Inputs are in FP8, with a scale for each layer.
     Float8Activations,
     /// Not quantised.
     Full,
 }
 
-/// Says in a `quantization_config` that the weights of linear layers are packed but for those that are named; `zeros` is the share
-/// of the model's values that were pruned.
+/// Adds to a `quantization_config` that the weights of all linear layers are packed, except for those in `ignore`.
+///
+/// `zeros` is the share of the model's values that were pruned.
 pub(super) fn add_sparsity(config: &mut Value, ignore: &[String], zeros: f64) {
     config[sparse::KEY] = sparse::config(ignore, zeros);
 }
 
-/// The `quantization_config` of a model that [`scheme`] reads: layers in one format are all linear layers but for those that are
-/// named; of several formats each is a group that names its layers, the format `mixed-precision`.
+/// Returns a `quantization_config` that [`scheme`] reads.
+///
+/// With one format, it applies to all linear layers except for those in `ignore`. With several formats, each is a group
+/// that names its layers, and the format is `mixed-precision`.
 pub(super) fn config(formats: &BTreeMap<Format, Vec<String>>, ignore: &[String]) -> Value {
     let mut groups: Vec<(&str, Value)> = formats
         .iter()
@@ -388,7 +402,7 @@ pub(super) fn config(formats: &BTreeMap<Format, Vec<String>>, ignore: &[String])
     })
 }
 
-/// A format's name and the scheme of all linear layers; none of layers that are not quantised.
+/// Returns the name of a format, and the scheme of all linear layers. Returns `None` for layers that are not quantised.
 fn group_config(format: Format) -> Option<(&'static str, Value)> {
     let (name, kind, strategy, activations) = match format {
         Format::Int8 => {

@@ -7,23 +7,24 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use hipvit_files::json;
 
-/// Maximum size in a configuration, so that the product of two sizes cannot overflow.
+/// Maximum size in a configuration. The product of two sizes cannot overflow.
 const LARGEST: u64 = 1 << 20;
 
-/// One JSON object of a configuration file. A key that is `null` counts as absent, unless
-/// [`refusing_null`](Self::refusing_null) says otherwise.
+/// One JSON object of a configuration file.
+///
+/// A key that is `null` counts as absent, unless [`refusing_null`](Self::refusing_null) was called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     file: &'a Path,
     parent: Option<&'a str>,
-    /// `None` for an object that is not there: all its keys are absent.
+    /// `None` for an object that does not exist. All of its keys are absent.
     map: Option<&'a Map<String, Value>>,
     /// True if the typed getters return an error for a key that is `null`.
     refuses_null: bool,
 }
 
 impl<'a> Fields<'a> {
-    /// The top-level object of `file`.
+    /// Creates the fields of the top-level object of `file`.
     pub(super) fn new(file: &'a Path, document: &'a Value) -> Result<Self> {
         match document {
             Value::Object(map) => Ok(Self {
@@ -36,7 +37,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The object under `key`.
+    /// Returns the object under `key`.
     pub(super) fn object(&self, key: &'a str) -> Result<Option<Self>> {
         match self.get(key) {
             None => Ok(None),
@@ -50,7 +51,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The object under `key`, or one without any key.
+    /// Returns the object under `key`, or an empty one.
     pub(super) fn object_or_empty(&self, key: &'a str) -> Result<Self> {
         let empty = Self {
             parent: Some(key),
@@ -60,8 +61,10 @@ impl<'a> Fields<'a> {
         Ok(self.object(key)?.unwrap_or(empty))
     }
 
-    /// Returns the object with typed getters that return an error for a key that is `null`. [`get`](Self::get),
-    /// [`object`](Self::object) and [`object_or_empty`](Self::object_or_empty) still take it as absent.
+    /// Returns the object with typed getters that return an error for a key that is `null`.
+    ///
+    /// [`get`](Self::get), [`object`](Self::object) and [`object_or_empty`](Self::object_or_empty) still treat it as
+    /// absent.
     pub(super) fn refusing_null(self) -> Self {
         Self {
             refuses_null: true,
@@ -69,7 +72,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the object with typed getters that take a key that is `null` as absent.
+    /// Returns the object with typed getters that treat a key that is `null` as absent.
     pub(super) fn accepting_null(self) -> Self {
         Self {
             refuses_null: false,
@@ -77,7 +80,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An error about `key`.
+    /// Returns an error about `key`.
     pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
         match self.parent {
             Some(parent) => Error::config(self.file, format!("`{parent}.{key}` {reason}")),
@@ -85,27 +88,27 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The configuration file.
+    /// Returns the path of the configuration file.
     pub(super) fn file(&self) -> &'a Path {
         self.file
     }
 
-    /// The value of `key`, if it is there and not `null`.
+    /// Returns the value of `key`, if it is present and not `null`.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map?.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether `key` is there, be it `null`.
+    /// Returns true if `key` is present, even if it is `null`.
     pub(super) fn has(&self, key: &str) -> bool {
         self.map.is_some_and(|map| map.contains_key(key))
     }
 
-    /// All keys, `null` ones included.
+    /// Iterates over all keys, including those that are `null`.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.map.into_iter().flat_map(Map::keys).map(String::as_str)
     }
 
-    /// A whole number of at least 1.
+    /// Reads a whole number of at least 1.
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>> {
         match self.count(key)? {
             Some(0) => Err(self.error(key, "is 0")),
@@ -113,13 +116,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number, maybe 0.
+    /// Reads a whole number, which may be 0.
     pub(super) fn count(&self, key: &str) -> Result<Option<usize>> {
         let value = self.typed(key, "a whole number")?;
         value.map(|value| self.whole(key, value)).transpose()
     }
 
-    /// Height and width: a pair, or one number for both.
+    /// Reads height and width: a pair, or one number for both.
     pub(super) fn extent(&self, key: &str) -> Result<Option<[usize; 2]>> {
         let positive = |value: &Value| match self.whole(key, value)? {
             0 => Err(self.error(key, "is 0")),
@@ -135,7 +138,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A finite number.
+    /// Reads a finite number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number")?
             .map(|value| {
@@ -146,7 +149,7 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// A number of at least 0 and at most 1024: a layer's width as a multiple of another's.
+    /// Reads a number from 0 to 1024: the width of a layer as a multiple of another width.
     pub(super) fn ratio(&self, key: &str) -> Result<Option<f64>> {
         match self.number(key)? {
             Some(ratio) if !(0.0..=1024.0).contains(&ratio) => {
@@ -156,7 +159,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "true or false")?
             .map(|value| {
@@ -167,7 +170,7 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// A string.
+    /// Reads a string.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>> {
         self.typed(key, "a string")?
             .map(|value| {
@@ -179,13 +182,13 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// An error that says what `key` should have been.
+    /// Returns an error that says what value `key` should have.
     pub(super) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> Error {
         let shown: String = json::text(value).chars().take(40).collect();
         self.error(key, format_args!("is {shown}, expected {expected}"))
     }
 
-    /// The value of `key` for a typed getter.
+    /// Returns the value of `key` for a typed getter.
     fn typed(&self, key: &str, expected: &str) -> Result<Option<&'a Value>> {
         match self.get(key) {
             None if self.refuses_null && self.has(key) => Err(self.unexpected(key, &Value::Null, expected)),

@@ -1,6 +1,10 @@
-//! Models of the Hugging Face hub in its local cache, where `hipvit pull`, `hf download`, timm and transformers keep them:
-//! `models--<org>--<name>` with `refs/<revision>`, which names a commit, and `snapshots/<commit>/<file>`, usually links to
-//! `blobs`. Loading a model downloads nothing: an error has the command that does it. `download` does it.
+//! Finds models of the Hugging Face hub in its local cache, which `hipvit pull`, `hf download`, timm and transformers
+//! share.
+//!
+//! A repository is a folder `models--<org>--<name>`. In it, `refs/<revision>` contains the hash of a commit, and
+//! `snapshots/<commit>/<file>` usually links to `blobs`.
+//!
+//! Loading a model downloads nothing; an error gives the command that does. `download` implements it.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -18,7 +22,7 @@ use hipvit_files::regular_file;
 
 const MAIN: &str = "main";
 
-/// Maximum length of a reference in bytes, which is a commit's hash.
+/// Maximum length of a reference in bytes. A reference contains a commit's hash.
 const LONGEST_REFERENCE: u64 = 4 << 10;
 /// Sites with the pages of models. `HF_ENDPOINT` may name another.
 const SITES: [&str; 4] = [
@@ -28,17 +32,17 @@ const SITES: [&str; 4] = [
     "http://huggingface.co",
 ];
 
-/// A model's repository on the hub, `org/name`.
+/// A model repository on the hub, `org/name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Repository {
     id: String,
-    /// A branch, a tag or a commit, if not the main branch.
+    /// Branch, tag or commit, if it is not the main branch.
     revision: Option<String>,
-    /// The cache, if it is not the one that the environment names.
+    /// Cache, if it is not the one that the environment names.
     cache: Option<PathBuf>,
 }
 
-/// A repository's files at one commit.
+/// Files of a repository at one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
     pub(super) path: PathBuf,
@@ -46,7 +50,7 @@ pub(super) struct Snapshot {
 }
 
 impl Repository {
-    /// `org/name` or `org/name@revision`, with or without timm's `hf-hub:` before it, or the URL of the model's page.
+    /// Parses `org/name` or `org/name@revision`, with or without timm's prefix `hf-hub:`, or the URL of a model's page.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let endpoint = env::var("HF_ENDPOINT").unwrap_or_default();
         let of_page = name_of_page(text, &endpoint);
@@ -78,7 +82,7 @@ impl Repository {
         })
     }
 
-    /// The repository whose folder in a cache is called `folder`.
+    /// Returns the repository whose folder in a cache is called `folder`.
     fn of_folder(folder: &OsStr) -> Option<Self> {
         let id = folder.to_str()?.strip_prefix("models--")?.replace("--", "/");
         Some(Self {
@@ -88,7 +92,7 @@ impl Repository {
         })
     }
 
-    /// The repository of which `path` is a snapshot, if it is one.
+    /// Returns the repository that `path` is a snapshot of, if it is a snapshot.
     pub(super) fn of_snapshot(path: &Path) -> Option<Self> {
         let snapshots = path.parent()?;
         let folder = snapshots.parent()?;
@@ -103,22 +107,22 @@ impl Repository {
         }
     }
 
-    /// `org/name`.
+    /// Returns the name, `org/name`.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// The branch, tag or commit.
+    /// Returns the branch, tag or commit.
     fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(MAIN)
     }
 
-    /// The name of its folder in a cache.
+    /// Returns the name of the repository's folder in a cache.
     fn folder(&self) -> String {
         format!("models--{}", self.id.replace('/', "--"))
     }
 
-    /// The repository that timm means by an architecture's bare name.
+    /// Returns the repository of the default weights, if the name is a bare architecture name of timm.
     fn default_weights(&self) -> Option<Self> {
         let name = timm::pretrained(self.id.strip_prefix("timm/")?)?;
         Some(Self {
@@ -127,7 +131,7 @@ impl Repository {
         })
     }
 
-    /// The command that downloads what the model needs.
+    /// Returns the command that downloads the model.
     pub(super) fn download(&self) -> String {
         let revision = self.revision.as_ref().map(|revision| format!("@{revision}"));
         let name = format!("{}{}", self.id, revision.unwrap_or_default());
@@ -139,7 +143,7 @@ impl Repository {
         }
     }
 
-    /// An error about the model.
+    /// Returns an error about the model.
     pub(super) fn error(&self, reason: impl std::fmt::Display) -> Error {
         let revision = match &self.revision {
             Some(revision) => format!("@{revision}"),
@@ -151,7 +155,7 @@ impl Repository {
         }
     }
 
-    /// The snapshot in the cache that the environment names.
+    /// Returns the snapshot in the cache that the environment names.
     pub(super) fn cached(&self) -> Result<Snapshot> {
         match environment() {
             Some(cache) => self.cached_in(&cache),
@@ -179,7 +183,7 @@ impl Repository {
         }
     }
 
-    /// What the cache has instead: the same name with another tag or a near one.
+    /// Describes similar models in the cache: the same name with another tag, or a similar name.
     fn others(&self, cache: &Path) -> String {
         let entries = fs::read_dir(cache).into_iter().flatten().flatten();
         let cached: Vec<String> = entries
@@ -202,14 +206,14 @@ impl Repository {
         }
     }
 
-    /// The snapshot of this repository, which has a folder in `cache`.
+    /// Returns the snapshot of this repository, which has a folder in `cache`.
     fn snapshot(&self, cache: &Path) -> Result<Snapshot> {
         let folder = cache.join(self.folder());
         let revision = self.revision();
         let reference = folder.join("refs").join(revision);
         let commit = match regular_file::read_within(&reference, LONGEST_REFERENCE) {
             Ok(commit) => String::from_utf8_lossy(&commit).trim().to_owned(),
-            // Folders are part of other references' names.
+            // The name of a longer reference may begin with this one, which is then a folder.
             Err(_) if !reference.exists() || reference.is_dir() => revision.to_owned(),
             Err(error) => return Err(Error::io(&reference, error)),
         };
@@ -246,7 +250,7 @@ impl Repository {
 }
 
 impl Snapshot {
-    /// The main revision of the repository whose folder in a cache is `folder`, if it is one.
+    /// Returns the main revision of the repository whose folder in a cache is `folder`, if it is one.
     pub(super) fn of_folder(folder: &Path) -> Option<Result<Self>> {
         let folder = fs::canonicalize(folder).ok()?;
         let cache = folder.parent()?;
@@ -261,7 +265,7 @@ impl Snapshot {
     }
 }
 
-/// The branches and tags in `refs`: files, in folders where a name has slashes.
+/// Collects the branches and tags in `refs`. They are files, in folders if their names contain slashes.
 fn references(refs: &Path, below: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(refs).into_iter().flatten().flatten() {
         let name = below.join(entry.file_name());
@@ -273,8 +277,8 @@ fn references(refs: &Path, below: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the name of the model whose page has this URL, as `hf://org/name` or `hf://org/name@revision`. `endpoint` is a site besides
-/// the hub's own; it may be empty.
+/// Converts the URL of a model's page to `hf://org/name` or `hf://org/name@revision`. `endpoint` is an additional site,
+/// or empty.
 fn name_of_page(url: &str, endpoint: &str) -> Option<String> {
     let endpoint = Some(endpoint.trim_end_matches('/')).filter(|endpoint| !endpoint.is_empty());
     let path = SITES
@@ -282,12 +286,12 @@ fn name_of_page(url: &str, endpoint: &str) -> Option<String> {
         .chain(endpoint)
         .find_map(|site| url.strip_prefix(site)?.strip_prefix('/'))?;
     let path = path.split(['?', '#']).next()?.trim_end_matches('/');
-    // A revision with slashes, such as refs/pr/1, is escaped in its page's URL.
+    // A revision with slashes, such as refs/pr/1, is escaped in the URL of its page.
     let name = path.replacen("/tree/", "@", 1).replace("%2F", "/");
     Some(format!("hf://{name}"))
 }
 
-/// Whether the hub allows it as a name.
+/// Returns true if the hub allows the text as a name.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -299,18 +303,18 @@ fn is_name(text: &str) -> bool {
         && !text.contains("..")
 }
 
-/// The value of an environment variable, unless it is empty.
+/// Returns the value of an environment variable, unless it is empty.
 #[cfg(feature = "hub")]
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The hub's cache, by the variables that its own library reads.
+/// Returns the hub's cache, from the variables that `huggingface_hub` reads.
 fn environment() -> Option<PathBuf> {
     find(|name| env::var_os(name), env::home_dir())
 }
 
-/// The folder of the hub's own library: its cache, and the token of `hf auth login`.
+/// Returns the folder of `huggingface_hub`, with its cache and the token of `hf auth login`.
 #[cfg(feature = "hub")]
 fn hugging_face_home() -> Option<PathBuf> {
     find_home(&|name: &str| env::var_os(name), env::home_dir().as_deref())
@@ -328,7 +332,7 @@ fn find_home(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>) 
         .or_else(|| Some(home?.join(".cache/huggingface")))
 }
 
-/// The folder that a variable names, where `~` is the home directory.
+/// Returns the folder that a variable names. `~` is the home directory.
 fn folder(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>, name: &str) -> Option<PathBuf> {
     let value = PathBuf::from(variable(name).filter(|value| !value.is_empty())?);
     match (value.strip_prefix("~"), home) {
@@ -337,7 +341,7 @@ fn folder(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>, nam
     }
 }
 
-/// A path as a shell's word.
+/// Quotes a path for a shell.
 pub(super) fn shell(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);

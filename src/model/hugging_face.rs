@@ -1,5 +1,7 @@
-//! transformers' `config.json`: `model_type` names the family, `architectures` the class and with it the head; every
-//! key that is left out has the library's default. A key that is `null` is an error where it is one in transformers 5.23.
+//! Reads transformers' `config.json`. `model_type` names the family, and `architectures` the class, which determines
+//! the head.
+//!
+//! Missing keys have the library's defaults. A key that is `null` is an error if it is one in transformers 5.23.
 
 mod aimv2;
 mod beit;
@@ -38,12 +40,12 @@ const POST_NORM: &str = "the classifier reads the tokens before this norm";
 const POOLING_HEAD: &str = "the classifier reads the mean of the tokens, not the pooling head";
 const PROJECTION: &str = "the vision model ends before the projection";
 
-/// The classes that can be built: what comes after the trunk.
+/// Classes that can be built, which determine what follows the trunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// The trunk with its own pooling.
     Model,
-    /// The trunk with CLIP's or SigLIP's text tower beside it.
+    /// The trunk, and CLIP's or SigLIP's text tower.
     TwoTowers,
     /// CLIP's trunk and projection.
     WithProjection,
@@ -52,13 +54,13 @@ enum Class {
     WithTeacher,
 }
 
-/// The differences between the families' configurations.
+/// Differences between the configurations of the families.
 struct Kind {
     model_type: &'static str,
     family: Family,
     names: &'static Names,
     prefixes: &'static [&'static str],
-    /// Of the class names in `architectures`.
+    /// Class names in `architectures`, with their classes.
     classes: &'static [(&'static str, Class)],
     epsilon: f64,
     patch: usize,
@@ -121,7 +123,7 @@ const SIGLIP: Kind = Kind {
     ..CLIP
 };
 
-/// With NaFlex, which takes images of any aspect ratio; other models of SigLIP 2 are of type `siglip`.
+/// SigLIP 2 with NaFlex, for images of any aspect ratio. Other models of SigLIP 2 have the type `siglip`.
 const SIGLIP2: Kind = Kind {
     model_type: "siglip2",
     classes: &[
@@ -218,12 +220,13 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Reads the configuration. `image` is the size of the images that come in; `weights` are looked
-/// at to see whether the checkpoint has a pooler, which no key of the configuration tells.
+/// Reads the configuration. `image` is the size of the input images.
+///
+/// `weights` shows whether the checkpoint has a pooler, because no key of the configuration does.
 ///
 /// # Errors
 ///
-/// [`Error::Config`](crate::Error::Config), naming file and key, for what cannot be built.
+/// Returns [`Error::Config`](crate::Error::Config) for a file and key that are not supported.
 pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
@@ -297,7 +300,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     })
 }
 
-/// Whether the configuration's family and class are supported.
+/// Checks that the configuration's family and class are supported.
 pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
     class(config, kind(config)?).map(drop)
 }
@@ -338,9 +341,9 @@ fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
     }
 }
 
-/// The part of a two-tower configuration under `key`, `vision_config` or `text_config`.
+/// Returns the part of a two-tower configuration under `key`, `vision_config` or `text_config`.
 ///
-/// Old CLIP files have a `vision_config_dict` as well, which replaces `vision_config`. Other families ignore it.
+/// Old CLIP files also have a `vision_config_dict`, which replaces `vision_config`. Other families ignore it.
 fn tower_config<'a>(kind: &Kind, config: Fields<'a>, key: &'static str) -> Result<Fields<'a>> {
     let older = match key {
         "vision_config" => "vision_config_dict",
@@ -352,7 +355,7 @@ fn tower_config<'a>(kind: &Kind, config: Fields<'a>, key: &'static str) -> Resul
     }
 }
 
-/// Refuses layers that differ from each other.
+/// Returns an error if layers differ from each other.
 fn check_layers(config: Fields<'_>) -> Result<()> {
     let key = "per_layer_config";
     match config.get(key) {
@@ -375,7 +378,7 @@ fn check_channels(config: Fields<'_>) -> Result<()> {
 fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
     let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
     let sizes = match kind.model_type {
-        // The library has no such key there.
+        // The library has no such key in these configurations.
         "siglip2" | "siglip2_vision_model" => config.accepting_null(),
         _ => config,
     };
@@ -448,7 +451,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
             prefix: usize::from(class_token) + usize::from(distillation_token),
             fitting: Fitting::Transformers {
                 configured: [0, 1].map(|axis| configured[axis] / patch[axis]),
-                // DINOv2 fits the table to every image, the others when asked to.
+                // DINOv2 fits the table to every image, the others only on request.
                 keep: family != Family::Dinov2 && image == configured,
                 square_image: image[0] == image[1],
                 filter: match kind.model_type {
@@ -472,7 +475,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
     })
 }
 
-/// NaFlex's positions, for images of the form and patches that the processor makes.
+/// Reads NaFlex's positions. Checks that images have the form and patches that the processor makes.
 fn positions_per_image(config: Fields<'_>, vit: &Vit) -> Result<Positions> {
     let [patch, width] = vit.patch;
     let [height, made] = vit.image;
@@ -485,7 +488,7 @@ fn positions_per_image(config: Fields<'_>, vit: &Vit) -> Result<Positions> {
         side if side * side == positions => Ok(Positions::PerImage { side }),
         _ => Err(config.error(
             "num_patches",
-            format_args!("is {positions}, no square of positions"),
+            format_args!("is {positions}, which is not a square number of positions"),
         )),
     }
 }
@@ -516,7 +519,7 @@ fn neck(
             if !kind.prefixes.iter().any(pooler) {
                 return Ok(Neck::None);
             }
-            // An output size of 0 or null is the default, like a missing one.
+            // An output size of 0 or null means the default, like a missing one.
             let width = config
                 .accepting_null()
                 .count("pooler_output_size")?

@@ -1,9 +1,13 @@
-//! From a model directory, as timm or transformers write it, to a computation graph, its labels and its preprocessing:
-//! `Session::load`.
+//! Loads a model directory of timm, transformers or open_clip: its computation graph, its labels and its preprocessing.
+//! `Session::load` uses it.
 //!
-//! `source` finds the files, `hub` those of a model of the Hugging Face hub in its local cache, `weights` holds the tensors, `timm` and `hugging_face` read the configuration into
-//! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
-//! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
+//! - `source` finds the files, and `hub` finds models of the Hugging Face hub in its local cache.
+//! - `weights` holds the tensors.
+//! - `timm` and `hugging_face` read the configuration into one description (`vit`), with the library's tensor names
+//!   (`names`).
+//! - `builder` makes the graph from description and tensors.
+//!
+//! [`crate::image`] prepares the pixels, and [`crate::graph`] optimises the graph.
 
 mod adapter;
 mod bf16_layers;
@@ -23,7 +27,7 @@ mod relative;
 mod renames;
 mod rotary;
 mod source;
-// Without the feature a text tower is loaded, so that each of its tensors is accounted for, and not run.
+// Without the feature, a text tower is loaded but not run, so that each of its tensors is accounted for.
 #[cfg_attr(not(feature = "text"), allow(dead_code))]
 mod text;
 mod timm;
@@ -65,22 +69,22 @@ use weights::Weights;
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The model's name: its repository's on the hub, else its directory's.
+    /// Name of the model: its repository on the hub, otherwise its directory.
     pub name: String,
-    /// The computation as the library does it, step by step; [`crate::graph::optimize`] makes it fast.
+    /// Computation as the library performs it, step by step. [`crate::graph::optimize`] makes it fast.
     pub graph: Graph,
-    /// How an image becomes the graph's input.
+    /// Preprocessing that converts an image to the graph's input.
     pub preprocess: Preprocess,
-    /// The names of the classes; empty for a model without a classifier.
+    /// Names of the classes. Empty for a model without a classifier.
     pub labels: Labels,
-    /// How its logits become probabilities.
+    /// Function that converts logits to probabilities.
     pub scores: Scores,
-    /// What `hipvit inspect` says about it.
+    /// Facts that `hipvit inspect` shows.
     pub info: Info,
-    /// The text tower of a dual encoder.
+    /// Text tower of a dual encoder.
     #[doc(hidden)]
     pub text: Option<TextTower>,
-    /// The weight files, if they are files.
+    /// Weight files. Empty if the model was loaded from bytes.
     pub(crate) files: Vec<WeightFile>,
 }
 
@@ -88,53 +92,56 @@ pub struct Model {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Info {
-    /// The library that wrote the files.
+    /// Library that wrote the files.
     pub library: Library,
-    /// The family of models that it belongs to.
+    /// Family of the model.
     pub family: Family,
-    /// timm's architecture name, or transformers' class.
+    /// Architecture name in timm, or class in transformers.
     pub architecture: String,
     /// Height and width of the image, in pixels.
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// All tokens: class, distillation, registers and patches; where images may have any aspect ratio, those of the largest.
+    /// Number of tokens: class, distillation, registers and patches. If images may have any aspect ratio, the number
+    /// for the largest image.
     pub tokens: usize,
-    /// Whether images may have any aspect ratio. Then [`image_size`](Self::image_size) is that of the bytes that
-    /// [`Preprocess::apply`](crate::image::Preprocess::apply) makes of one, which
-    /// [`Preprocess::patch_grid`](crate::image::Preprocess::patch_grid) says the patches of.
+    /// True if images may have any aspect ratio.
+    ///
+    /// Then [`image_size`](Self::image_size) is the size of the packed bytes that
+    /// [`Preprocess::apply`](crate::image::Preprocess::apply) returns.
+    /// [`Preprocess::patch_grid`](crate::image::Preprocess::patch_grid) returns the patches of an image.
     pub any_aspect_ratio: bool,
-    /// The tokens before the patches.
+    /// Number of tokens before the patches.
     pub prefix_tokens: usize,
-    /// The number of blocks.
+    /// Number of blocks.
     pub depth: usize,
-    /// Channels.
+    /// Number of channels.
     pub dim: usize,
-    /// Attention heads; 0 of a model without attention.
+    /// Number of attention heads. 0 for a model without attention.
     pub heads: usize,
-    /// Logits; 0 without a classifier.
+    /// Number of logits. 0 without a classifier.
     pub classes: usize,
-    /// The number of parameters in use.
+    /// Number of parameters in use.
     pub parameters: u64,
-    /// The stored grid of patches and the image's, if position embeddings were interpolated.
+    /// Stored grid of patches and grid of the image, if position embeddings were interpolated.
     pub interpolated: Option<([usize; 2], [usize; 2])>,
     /// Tensors of the weight file that are not used.
     pub ignored: Vec<Ignored>,
-    /// The text tower, of a model that compares images with texts.
+    /// Text tower of a model that compares images with texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<TextInfo>,
     /// Description of the adapter that was merged into the weights, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// How the weights were quantised, if they were.
+    /// Quantisation of the weights, if they are quantised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<Quantization>,
-    /// Which weights were packed, two of each four, if any was.
+    /// Packed 2:4 sparse weights, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparsity: Option<Sparsity>,
 }
 
-/// The libraries whose model directories can be loaded.
+/// Libraries whose model directories can be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Library {
@@ -147,7 +154,7 @@ pub enum Library {
     OpenClip,
 }
 
-/// The families of Vision Transformers.
+/// Families of Vision Transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -155,7 +162,7 @@ pub enum Family {
     Vit,
     /// DeiT, distilled or not, <https://arxiv.org/abs/2012.12877>; DeiT III, <https://arxiv.org/abs/2204.07118>.
     Deit,
-    /// DINOv2, <https://arxiv.org/abs/2304.07193>, with registers or not, <https://arxiv.org/abs/2309.16588>.
+    /// DINOv2, <https://arxiv.org/abs/2304.07193>, with or without registers, <https://arxiv.org/abs/2309.16588>.
     Dinov2,
     /// DINOv3, <https://arxiv.org/abs/2508.10104>.
     Dinov3,
@@ -163,24 +170,25 @@ pub enum Family {
     Eva,
     /// BEiT, <https://arxiv.org/abs/2106.08254>, and BEiT v2, <https://arxiv.org/abs/2208.06366>.
     Beit,
-    /// AIMv2's vision tower, <https://arxiv.org/abs/2411.14402>.
+    /// Vision tower of AIMv2, <https://arxiv.org/abs/2411.14402>.
     Aimv2,
     /// CLIP, <https://arxiv.org/abs/2103.00020>.
     Clip,
-    /// SigLIP, <https://arxiv.org/abs/2303.15343>, and SigLIP 2, <https://arxiv.org/abs/2502.14786>, with NaFlex or not.
+    /// SigLIP, <https://arxiv.org/abs/2303.15343>, and SigLIP 2, <https://arxiv.org/abs/2502.14786>, with or without
+    /// NaFlex.
     Siglip,
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
-    /// <https://arxiv.org/abs/2105.08050>: no attention, linear layers mix the tokens.
+    /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
     Mixer,
 }
 
 impl Info {
-    /// Whether its tokens attend to each other.
+    /// Returns true if the model has attention.
     pub fn has_attention(&self) -> bool {
         self.heads > 0
     }
 
-    /// Rows and columns of patches; `None` where each image has its own.
+    /// Returns the rows and columns of patches, or `None` if each image has its own grid.
     pub fn patch_grid(&self) -> Option<[usize; 2]> {
         let grid = [0, 1].map(|axis| self.image_size[axis] / self.patch[axis].max(1));
         (!self.any_aspect_ratio).then_some(grid)
@@ -214,7 +222,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A few lines: the model's name and family, its sizes, and the tensors that are not used.
+/// Formats a few lines: the model's name and family, its sizes, and the tensors that are not used.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -264,39 +272,42 @@ impl fmt::Display for Info {
     }
 }
 
-/// The options of [`load`].
+/// Options of [`load`].
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Height and width of the images, if not the model's own. Position embeddings are interpolated.
+    /// Height and width of the images, if they differ from the model's. Position embeddings are interpolated.
     pub image_size: Option<[usize; 2]>,
-    /// The graph's input.
+    /// Input of the graph.
     pub input: InputKind,
-    /// Whether the tokens before the first block are an output, [`OutputKind::EmbeddedTokens`](crate::graph::OutputKind::EmbeddedTokens).
+    /// If true, the tokens before the first block are an output,
+    /// [`OutputKind::EmbeddedTokens`](crate::graph::OutputKind::EmbeddedTokens).
     pub embedded_tokens: bool,
-    /// Whether all tokens after the final norm are an output.
+    /// If true, all tokens after the final norm are an output.
     pub tokens: bool,
-    /// The blocks, counted from 0, after which all tokens are an output.
+    /// Blocks, counted from 0, after which all tokens are an output.
     pub hidden_layers: Vec<usize>,
     /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
     pub max_flops: Option<u64>,
 }
 
-/// Floating-point operations per image above which a model is refused by default: some times as many as the largest
-/// supported models take at their own image size. A wrong size in a configuration would otherwise take hours and all memory.
+/// Default limit of floating-point operations per image, several times what the largest supported models take at their
+/// own image size.
+///
+/// Without a limit, a wrong size in a configuration could take hours and all memory.
 #[doc(hidden)]
 pub const MAX_FLOPS: u64 = 10_000_000_000_000;
 
-/// The contents of a model's files.
+/// Contents of a model's files.
 #[doc(hidden)]
 pub struct ModelBytes<'a> {
-    /// The model's name, which stands for its directory in messages.
+    /// Name of the model, used in messages in place of its directory.
     pub name: &'a str,
-    /// `config.json`.
+    /// Content of `config.json`.
     pub config: &'a [u8],
-    /// `model.safetensors`.
+    /// Content of `model.safetensors`.
     pub weights: Arc<dyn Bytes>,
-    /// `preprocessor_config.json` or `processor_config.json`, which models of transformers need.
+    /// Content of `preprocessor_config.json` or `processor_config.json`. Required for models of transformers.
     pub preprocessor: Option<&'a [u8]>,
 }
 
@@ -308,53 +319,63 @@ impl fmt::Debug for ModelBytes<'_> {
     }
 }
 
-/// The input of a graph.
+/// Input of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputKind {
-    /// u8 `[B,H,W,3]`: resized and cropped images; the graph normalises them.
+    /// Resized and cropped images, u8 `[B,H,W,3]`. The graph normalises them.
     #[default]
     Pixels,
-    /// f32 `[B,3,H,W]`: normalised, as the libraries' processors return them.
+    /// Normalised images, f32 `[B,3,H,W]`, as the libraries' processors return them.
     PixelValues,
 }
 
-/// The result of reading a configuration.
+/// Result of reading a configuration.
 struct Description {
     library: Library,
     family: Family,
     architecture: String,
     vit: vit::Vit,
-    /// The text tower, of a dual encoder that has it.
+    /// Text tower of a dual encoder, if it is present.
     text: Option<text::TextSpec>,
     names: &'static names::Names,
-    /// Possible prefixes of the trunk's tensor names; the first that occurs is used.
+    /// Possible prefixes of the trunk's tensor names. The first that occurs is used.
     prefixes: &'static [&'static str],
-    /// Patterns of tensors that are allowed but not used, and why.
+    /// Patterns of tensors that are allowed but not used, with the reason.
     ignored: Vec<(&'static str, &'static str)>,
     labels: Labels,
-    /// Whether an image may belong to several classes at once.
+    /// True if an image may belong to several classes at once.
     multi_label: bool,
 }
 
-/// Loads the model at `path`: a directory with `config.json` and weights, a `.safetensors` file beside its
-/// `config.json`, or, where there is neither, a model of the Hugging Face hub in its local cache. The weights are mapped, not read: the files must not be changed in place while the model is in use.
+/// Loads the model at `path`.
+///
+/// `path` is one of these, in this order:
+///
+/// 1. a directory with `config.json` and weights, or a `.safetensors` file in the directory of its `config.json`
+/// 2. the name of a model of the Hugging Face hub in its local cache
+///
+/// The weights are mapped, not read. The files must not be changed in place while the model is in use.
 ///
 /// # Errors
 ///
-/// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Hub`] for a model that
-/// the cache has not or not all of, with the command that downloads it, [`Error::Config`] for a configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
-/// not fit it; [`Error::Argument`] for an image size that is out of range.
+/// Errors name the file or tensor at fault and the cause.
+///
+/// - [`Error::Io`] for a file that cannot be read
+/// - [`Error::Hub`] for a model that the cache lacks or has only in part, with the command that downloads it
+/// - [`Error::Config`] for a configuration that is invalid or not supported
+/// - [`Error::Weights`] and [`Error::Tensor`] for weights that are damaged or do not match the configuration
+/// - [`Error::Argument`] for an image size that is out of range
 #[doc(hidden)]
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
 }
 
-/// The directory of the model that [`load`] would load: of a model of the hub, that in its local cache.
+/// Returns the directory of the model that [`load`] would load. For a model of the hub it is in the local cache.
 ///
 /// # Errors
 ///
-/// As [`load`], of a model that is not there.
+/// Returns the errors of [`load`] for a model that does not exist.
 #[doc(hidden)]
 pub fn directory(path: &Path) -> Result<PathBuf> {
     match Source::open(path)? {
@@ -367,23 +388,23 @@ pub fn directory(path: &Path) -> Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// Returns the errors of [`load`].
 #[doc(hidden)]
 pub fn from_bytes(files: ModelBytes<'_>, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::Bytes(files), options)
 }
 
-/// The small model that is embedded in the crate: it classifies handwritten digits of 32×32 pixels.
+/// Loads the small model that is embedded in the crate. It classifies handwritten digits of 32×32 pixels.
 ///
 /// # Errors
 ///
-/// As [`load`]; with the default options there is none.
+/// Returns the errors of [`load`]. With the default options there are none.
 #[doc(hidden)]
 pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
     from_bytes(embedded(), options)
 }
 
-/// The embedded model's files.
+/// Returns the files of the embedded model.
 fn embedded() -> ModelBytes<'static> {
     let weights: &'static [u8] = include_bytes!("../../assets/tinyvit32/model.safetensors");
     ModelBytes {
@@ -407,7 +428,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         return Err(Error::argument("image size", reason));
     }
     let config = source.config()?;
-    // Before files are missed: of a model that is not supported none would help.
+    // Check this before files are reported missing. Downloading files does not help if the model is not supported.
     check_supported(source, &config)?;
     let mut weights = source.weights(config.fields()?)?;
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
@@ -514,7 +535,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     })
 }
 
-/// Whether a configuration is of a model that is supported, as far as its name tells.
+/// Checks that the model is supported, as far as the name in the configuration tells.
 fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
     if source.is_open_clip() {
         return open_clip::check(config.fields()?).map_err(|error| source.not_open_clip(&error));
@@ -530,7 +551,7 @@ fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
     }
 }
 
-/// What is said of a name that is not `supported`: those that are near.
+/// Returns an error text with the supported names that resemble `name`.
 fn near(name: &str, supported: impl IntoIterator<Item = String>) -> String {
     let near = nearest(name, supported.into_iter().map(|name| (name.clone(), name)));
     if near.is_empty() {

@@ -1,40 +1,40 @@
-//! The libraries' tensor names, as data for [`super::builder`].
+//! Tensor names of the libraries, as data for [`super::builder`].
 
-/// Tensor names below the trunk's prefix. A layer's name stands for its `.weight` and `.bias`.
+/// Tensor names below the trunk's prefix. The name of a layer covers its `.weight` and `.bias`.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) patch: &'static str,
-    /// The shapes of the tokens' and positions' tensors.
+    /// Shapes of the tensors of tokens and positions.
     pub(super) embeddings: Embeddings,
     pub(super) patch_norm: &'static str,
     pub(super) positions: &'static str,
     pub(super) class_token: &'static str,
     pub(super) distillation_token: &'static str,
     pub(super) registers: &'static str,
-    /// A block's table of relative position biases, and that of all blocks.
+    /// Tables of relative position biases, per block and shared by all blocks.
     pub(super) relative: &'static str,
     pub(super) shared_relative: &'static str,
-    /// Learned frequencies of rotary position embedding.
+    /// Learned frequencies of the rotary position embedding.
     pub(super) rotary: &'static str,
     pub(super) pre_norm: &'static str,
-    /// Up to the block's number.
+    /// Prefix before the number of a block.
     pub(super) blocks: &'static str,
     pub(super) norm1: &'static str,
     pub(super) qkv: Qkv,
-    /// The biases of packed queries and values, where keys have none.
+    /// Biases of packed queries and values, if keys have none.
     pub(super) qv_biases: [&'static str; 2],
-    /// The norms of queries and keys, and that of attention's result.
+    /// Norms of queries and keys, and of the result of attention.
     pub(super) qk_norms: [&'static str; 2],
     pub(super) attention_norm: &'static str,
     pub(super) attention_output: &'static str,
-    /// LayerScale's tensor itself.
+    /// Full name of LayerScale's tensor.
     pub(super) scale1: &'static str,
     pub(super) norm2: &'static str,
     pub(super) fc1: &'static str,
     pub(super) fc2: &'static str,
-    /// SwiGLU's gate and value, packed in one layer.
+    /// Gate and value of SwiGLU, packed in one layer.
     pub(super) gate_and_value: &'static str,
-    /// SwiGLU's gate and value in a layer each.
+    /// Gate and value of SwiGLU in one layer each.
     pub(super) gate: &'static str,
     pub(super) value: &'static str,
     pub(super) gated_output: &'static str,
@@ -49,7 +49,7 @@ pub(super) struct Names {
     pub(super) heads_of_two: [&'static str; 2],
 }
 
-/// How single tokens and the position table are stored.
+/// Storage of single tokens and of the position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Embeddings {
     /// A token `[1, 1, D]`, positions `[1, N, D]`.
@@ -58,11 +58,11 @@ pub(super) enum Embeddings {
     Flat,
 }
 
-/// The projections to queries, keys and values.
+/// Projections to queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Qkv {
     Packed(&'static str),
-    /// The full names of one weight and one bias.
+    /// Full names of one weight and one bias.
     PackedTensors {
         weight: &'static str,
         bias: &'static str,
@@ -70,15 +70,15 @@ pub(super) enum Qkv {
     Separate([&'static str; 3]),
 }
 
-/// The projection into the space that images and texts share, without the trunk's prefix.
+/// Projection into the space that images and texts share, without the trunk's prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Projection {
     Layer(&'static str),
-    /// One tensor, `[channels, width]`: a layer's weight transposed.
+    /// One tensor, `[channels, width]`: the transposed weight of a layer.
     Matrix(&'static str),
 }
 
-/// The attention pooling's tensors.
+/// Tensors of attention pooling.
 #[derive(Debug)]
 pub(super) struct AttentionPool {
     pub(super) query: &'static str,
@@ -89,21 +89,21 @@ pub(super) struct AttentionPool {
     pub(super) fc2: &'static str,
 }
 
-/// The attention pooling's projections.
+/// Projections of attention pooling.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PoolProjections {
-    /// A layer for the query, a layer for keys and values.
+    /// One layer for the query, and one for keys and values.
     QueryAndKv(&'static str, &'static str),
-    /// A layer for keys and one for values; the query has none.
+    /// One layer for keys and one for values. The query has none.
     KeyAndValue(&'static str, &'static str),
-    /// One weight and one bias whose rows are the query's, the keys' and the values'; full names.
+    /// Full names of one weight and one bias, with the rows of query, keys and values.
     Packed {
         weight: &'static str,
         bias: &'static str,
     },
 }
 
-/// timm's `VisionTransformer` and `VisionTransformerDistilled`.
+/// Names in timm's `VisionTransformer` and `VisionTransformerDistilled`.
 pub(super) const TIMM: Names = Names {
     patch: "patch_embed.proj",
     embeddings: Embeddings::Batched,
@@ -149,20 +149,20 @@ pub(super) const TIMM: Names = Names {
     heads_of_two: ["head", "head_dist"],
 };
 
-/// timm's `Eva` and `Beit`, queries, keys and values in one layer.
+/// Names in timm's `Eva` and `Beit`, with queries, keys and values in one layer.
 pub(super) const EVA: Names = Names {
     scale1: "gamma_1",
     scale2: "gamma_2",
     ..TIMM
 };
 
-/// The same with a layer for each.
+/// Names in timm's `Eva` and `Beit`, with one layer each for queries, keys and values.
 pub(super) const EVA_SEPARATE: Names = Names {
     qkv: Qkv::Separate(["attn.q_proj", "attn.k_proj", "attn.v_proj"]),
     ..EVA
 };
 
-/// timm's `MlpMixer`. What is in a block, `builder/blocks/mixer.rs` names.
+/// Names in timm's `MlpMixer`. `builder/blocks/mixer.rs` has the names inside a block.
 pub(super) const MIXER: Names = Names {
     patch: "stem.proj",
     patch_norm: "stem.norm",
@@ -173,7 +173,7 @@ pub(super) const MIXER: Names = Names {
     ..TIMM
 };
 
-/// transformers' ViT and DeiT.
+/// Names in transformers' ViT and DeiT.
 pub(super) const VIT: Names = Names {
     patch: "embeddings.patch_embeddings.projection",
     embeddings: Embeddings::Batched,
@@ -216,7 +216,7 @@ pub(super) const VIT: Names = Names {
     heads_of_two: ["cls_classifier", "distillation_classifier"],
 };
 
-/// transformers' BEiT, as the hub's files have it.
+/// Names in transformers' BEiT, as in the hub's files.
 pub(super) const BEIT: Names = Names {
     relative: "attention.attention.relative_position_bias.relative_position_bias_table",
     shared_relative: "encoder.relative_position_bias.relative_position_bias_table",
@@ -226,7 +226,7 @@ pub(super) const BEIT: Names = Names {
     ..VIT
 };
 
-/// transformers' DINOv2, with and without registers.
+/// Names in transformers' DINOv2, with and without registers.
 pub(super) const DINOV2: Names = Names {
     norm1: "norm1",
     norm2: "norm2",
@@ -235,7 +235,7 @@ pub(super) const DINOV2: Names = Names {
     ..VIT
 };
 
-/// transformers' DINOv3, as the hub's files have it.
+/// Names in transformers' DINOv3, as in the hub's files.
 pub(super) const DINOV3: Names = Names {
     patch: "embeddings.patch_embeddings",
     blocks: "layer.",
@@ -250,13 +250,13 @@ pub(super) const DINOV3: Names = Names {
     ..DINOV2
 };
 
-/// As release 5 names its modules.
+/// Names in transformers' DINOv3 since release 5.
 pub(super) const DINOV3_NESTED: Names = Names {
     blocks: "model.layer.",
     ..DINOV3
 };
 
-/// transformers' CLIP and SigLIP vision towers.
+/// Names in transformers' vision towers of CLIP and SigLIP.
 pub(super) const CLIP: Names = Names {
     patch: "embeddings.patch_embedding",
     embeddings: Embeddings::Flat,
@@ -306,13 +306,13 @@ pub(super) const CLIP: Names = Names {
     heads_of_two: ["", ""],
 };
 
-/// Their text towers.
+/// Names in transformers' text towers of CLIP and SigLIP.
 pub(super) const CLIP_TEXT: Names = Names {
     norm: "final_layer_norm",
     ..CLIP
 };
 
-/// open_clip's vision tower.
+/// Names in open_clip's vision tower.
 pub(super) const OPEN_CLIP: Names = Names {
     patch: "conv1",
     positions: "positional_embedding",
@@ -338,13 +338,13 @@ pub(super) const OPEN_CLIP: Names = Names {
     ..CLIP
 };
 
-/// open_clip's text tower.
+/// Names in open_clip's text tower.
 pub(super) const OPEN_CLIP_TEXT: Names = Names {
     norm: "ln_final",
     ..OPEN_CLIP
 };
 
-/// transformers' AIMv2.
+/// Names in transformers' AIMv2.
 pub(super) const AIMV2: Names = Names {
     patch: "embeddings.patch_embed",
     patch_norm: "embeddings.rms_norm",

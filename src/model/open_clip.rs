@@ -1,4 +1,4 @@
-//! open_clip's `open_clip_config.json` and tensor names: the CLIP models whose towers are both open_clip's own.
+//! Reads open_clip's `open_clip_config.json` and tensor names, for CLIP models whose towers are both open_clip's own.
 
 use std::path::Path;
 
@@ -18,24 +18,24 @@ use crate::ops::Activation;
 use crate::outputs::Scores;
 use hipvit_files::json::is_true;
 
-/// The key that tells open_clip's configuration from others.
+/// Key that identifies a configuration of open_clip.
 pub(super) const MODEL: &str = "model_cfg";
 const VISION: &str = "vision_cfg";
 const TEXT: &str = "text_cfg";
 const PREPROCESS: &str = "preprocess_cfg";
-/// Arguments of a tower's activation and norms.
+/// Keys of the arguments of a tower's activation and norms.
 const ACTIVATION: &str = "act_kwargs";
 const NORM: &str = "norm_kwargs";
 
-/// PyTorch's default of a norm.
+/// PyTorch's default epsilon of a norm.
 const EPSILON: f64 = 1e-5;
 /// The library's default of `eos_id`.
 const DEFAULT_END: usize = 2;
-/// OpenAI's, the library's default.
+/// OpenAI's mean and standard deviation, the library's defaults.
 const MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const STD: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
 
-/// The keys that are read. Any other has its default, or the model is not supported.
+/// Keys that are supported. Any other key must have its default.
 const MODEL_KEYS: &[&str] = &[
     "embed_dim",
     "quick_gelu",
@@ -81,7 +81,7 @@ const TEXT_KEYS: &[&str] = &[
     ACTIVATION,
     NORM,
 ];
-/// Keys that have no effect without another one that is refused.
+/// Keys that have no effect without another key, which is rejected.
 const WITHOUT_EFFECT: &[&str] = &[
     "attn_pooler_heads",
     "attn_pooler_queries",
@@ -103,7 +103,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("proj_type", "linear"),
 ];
 
-/// The model that `config` describes, its image rules beside it.
+/// Describes the model in `config`, and its preprocessing.
 pub(super) fn describe(
     config: Fields<'_>,
     image_size: Option<[usize; 2]>,
@@ -132,14 +132,14 @@ pub(super) fn describe(
         text: Some(text),
         names: &names::OPEN_CLIP,
         prefixes: &["visual."],
-        ignored: vec![("*attn_mask", "a buffer of which tokens come later")],
+        ignored: vec![("*attn_mask", "a buffer that masks later tokens")],
         labels: Labels::default(),
         multi_label: false,
     };
     Ok((description, preprocess))
 }
 
-/// Refuses keys that are not known, which would change the model.
+/// Returns an error for unknown keys, which could change the model.
 fn check_keys(fields: Fields<'_>, known: &[&str]) -> Result<()> {
     let is_set = |key: &&str| match fields.get(key) {
         Some(Value::String(text)) if DEFAULTS.contains(&(*key, text.as_str())) => false,
@@ -152,7 +152,7 @@ fn check_keys(fields: Fields<'_>, known: &[&str]) -> Result<()> {
     }
 }
 
-/// The value of `key` is one of those that are supported.
+/// Checks that the value of `key` is supported.
 fn check_text(fields: Fields<'_>, key: &str, supported: &[&str]) -> Result<()> {
     match fields.text(key)? {
         Some(other) if !supported.contains(&other) => {
@@ -162,7 +162,8 @@ fn check_text(fields: Fields<'_>, key: &str, supported: &[&str]) -> Result<()> {
     }
 }
 
-/// The activation of a tower's feed-forward networks: `quick_gelu` is for the whole model, `act_kwargs` for the tower.
+/// Reads the activation of a tower's feed-forward networks. `quick_gelu` applies to the whole model, `act_kwargs` to
+/// the tower.
 fn activation(tower: Fields<'_>, quick: bool) -> Result<Activation> {
     let arguments = tower.object_or_empty(ACTIVATION)?;
     let other = arguments.keys().find(|key| quick || *key != "approximate");
@@ -180,7 +181,7 @@ fn activation(tower: Fields<'_>, quick: bool) -> Result<Activation> {
     }
 }
 
-/// The epsilon of a tower's norms.
+/// Reads the epsilon of a tower's norms.
 fn epsilon(tower: Fields<'_>) -> Result<f64> {
     let arguments = tower.object_or_empty(NORM)?;
     match arguments.keys().find(|key| *key != "eps") {
@@ -267,7 +268,7 @@ fn text(
         layer_scale: config.number("ls_init_value")?.is_some(),
     };
     let projection_bias = config.flag("proj_bias")?.unwrap_or(false);
-    // The class with a text tower of its own keeps it together.
+    // The class with a separate text tower stores its tensors under one prefix.
     let together = weights.shape("text.token_embedding.weight").is_some();
     let (prefix, projection) = if together {
         ("text.", "text.text_projection")
@@ -299,13 +300,13 @@ fn text(
     })
 }
 
-/// The library's transform is timm's, without a margin.
+/// Reads the library's transform, which is timm's without a margin.
 fn preprocess(config: Fields<'_>, [height, width]: [usize; 2]) -> Result<Preprocess> {
     let rules = config.object_or_empty(PREPROCESS)?;
     check_text(rules, "mode", &["RGB"])?;
     check_text(rules, "resize_mode", &["shortest", "squash", ""])?;
     check_text(rules, "interpolation", &["bicubic", "bilinear", "random", ""])?;
-    // Values that Python takes for false have the default.
+    // Values that are falsy in Python mean the default.
     let or = |key: &str, default: [f64; 3]| match rules.get(key).filter(|value| is_true(value)) {
         Some(value) => value.clone(),
         None => json!(default),
@@ -315,7 +316,7 @@ fn preprocess(config: Fields<'_>, [height, width]: [usize; 2]) -> Result<Preproc
         _ => "center",
     };
     let interpolation = match rules.text("interpolation")? {
-        // The library resizes for an image that is not square by its default.
+        // For an image that is not square, the library resizes with its default filter.
         Some("bilinear") if crop == "squash" || height == width => "bilinear",
         _ => "bicubic",
     };
@@ -335,7 +336,7 @@ fn preprocess(config: Fields<'_>, [height, width]: [usize; 2]) -> Result<Preproc
     Ok(Preprocess::from_timm(file, &rules, &options)?)
 }
 
-/// Whether the configuration has what open_clip's have.
+/// Checks that the configuration is open_clip's.
 pub(super) fn check(config: Fields<'_>) -> Result<()> {
     match config.object(MODEL)? {
         Some(_) => Ok(()),

@@ -1,25 +1,26 @@
-//! Weights of the patch projection for patches of another size, as timm's `resample_patch_embed` makes them. They give a resized
-//! patch what the stored ones give the patch before it was resized. L. Beyer et al., *FlexiViT*, 2022,
-//! <https://arxiv.org/abs/2212.08013>.
+//! Resamples the weights of the patch projection for patches of another size, as timm's `resample_patch_embed` does.
 //!
-//! Resizing is linear and separable, so the new weights are the stored ones times the pseudoinverse of the resizing matrix of
-//! each axis.
+//! The new weights give for a resized patch what the stored weights give for the original patch. L. Beyer et al.,
+//! *FlexiViT*, 2022, <https://arxiv.org/abs/2212.08013>.
+//!
+//! Resizing is linear and separable. The new weights are therefore the stored weights times the pseudoinverse of each
+//! axis' resizing matrix.
 
 use super::positions::{self, Filter, Taps};
 
 /// Maximum side of a patch that is resampled, in pixels.
 const LARGEST_PATCH: usize = 256;
 
-/// Resamples weights of one patch size to another.
+/// Resampling of weights from one patch size to another.
 pub(super) struct Resampling {
     from: [usize; 2],
     to: [usize; 2],
-    /// The pseudoinverse of each axis, as weights of the stored pixels for each new one.
+    /// Pseudoinverse of each axis, as weights of the stored pixels for each new one.
     taps: [Taps; 2],
 }
 
 impl Resampling {
-    /// Prepares the resampling of patches of `from` pixels to `to`, or says why it cannot be done.
+    /// Prepares the resampling of patches of `from` pixels to `to`. Returns the reason if it is impossible.
     pub(super) fn new(from: [usize; 2], to: [usize; 2], filter: Filter) -> Result<Self, String> {
         let [[height, width], [to_height, to_width]] = [from, to];
         if from
@@ -31,7 +32,7 @@ impl Resampling {
                 "has patches of {height}×{width}, which cannot be resampled to {to_height}×{to_width}"
             ));
         }
-        // timm resizes patches without aligning corners, whatever it does with positions.
+        // timm resizes patches without aligning corners, even if it aligns them for positions.
         let filter = match filter {
             Filter::LinearAligned => Filter::Linear,
             other => other,
@@ -61,7 +62,7 @@ impl Resampling {
 
 type Matrix = Vec<Vec<f64>>;
 
-/// The matrix that resizes `from` pixels to `to`, `[to, from]`.
+/// Returns the matrix that resizes `from` pixels to `to`, `[to, from]`.
 fn dense(from: usize, to: usize, filter: Filter) -> Matrix {
     let rows = positions::weights(from, to, filter).into_iter();
     rows.map(|taps| {
@@ -74,7 +75,7 @@ fn dense(from: usize, to: usize, filter: Filter) -> Matrix {
     .collect()
 }
 
-/// For each new pixel the stored ones and their weights: the columns of the pseudoinverse, `[from, to]`.
+/// Returns the stored pixels and their weights for each new pixel: the columns of the pseudoinverse, `[from, to]`.
 fn sparse(inverse: &Matrix) -> Taps {
     transposed(inverse)
         .into_iter()
@@ -82,7 +83,7 @@ fn sparse(inverse: &Matrix) -> Taps {
         .collect()
 }
 
-/// The pseudoinverse of a matrix of full rank; `None` if its rank is lower.
+/// Returns the pseudoinverse of a matrix of full rank, or `None` if its rank is lower.
 fn pseudoinverse(matrix: &Matrix) -> Option<Matrix> {
     let transpose = transposed(matrix);
     if matrix.len() <= transpose.len() {
@@ -108,7 +109,7 @@ fn product(a: &Matrix, b: &Matrix) -> Matrix {
         .collect()
 }
 
-/// Solves `a · x = b` by Gauss's elimination with pivoting; `None` if `a` is singular.
+/// Solves `a · x = b` by Gaussian elimination with pivoting. Returns `None` if `a` is singular.
 fn solve(mut a: Matrix, mut b: Matrix) -> Option<Matrix> {
     const SINGULAR: f64 = 1e-12;
     for column in 0..a.len() {

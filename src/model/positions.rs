@@ -1,9 +1,10 @@
-//! Position embeddings for a grid of patches other than the trained one, interpolated as PyTorch's `interpolate` does:
-//! bicubic, with and without `antialias`, and bilinear, with and without `align_corners`.
+//! Interpolates position embeddings for a grid of patches other than the trained one, as PyTorch's `interpolate` does.
 //!
-//! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. PyTorch uses
-//! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
-//! antialiases. Computed in double precision; the result is rounded to f32 once.
+//! The modes are bicubic, with and without `antialias`, and bilinear, with and without `align_corners`.
+//!
+//! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. Without
+//! antialiasing, PyTorch uses a = −0.75. With antialiasing it uses Pillow's −0.5, and a kernel that widens as the grid
+//! shrinks. The computation is in double precision; the result is rounded to f32 once.
 
 use half::{bf16, f16};
 
@@ -12,38 +13,40 @@ use crate::tensor::DType;
 /// Rows and columns of patches.
 pub(super) type Grid = [usize; 2];
 
-/// The library of a stored table, which determines how it is fitted to an image.
+/// Rules by which a library fits a stored table to an image.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fitting {
-    /// timm: a table of any length is resampled; its grid is the configured one if that has as many
-    /// cells, and a square otherwise.
+    /// timm's rules: a table of any length is resampled. Its grid is the configured one if the number of cells matches,
+    /// otherwise a square.
     Timm {
-        /// The grid of the checkpoint's configured image size.
+        /// Grid of the checkpoint's configured image size.
         configured: Grid,
-        /// The model's own grid, if it takes images of any size: the table is fitted to it first, and then to the image.
+        /// Grid of the model, if it takes images of any size. The table is fitted to this grid first, then to the
+        /// image.
         model: Option<Grid>,
-        /// FlexiViT's and RADIO's are bilinear, all others [`Filter::CubicAntialiased`].
+        /// Bilinear for FlexiViT and RADIO, [`Filter::CubicAntialiased`] for all others.
         filter: Filter,
     },
-    /// transformers: the table has exactly the configured grid's cells; it is used as it is, or taken as a square.
+    /// transformers' rules: the table must have as many cells as the configured grid. It is used unchanged, or treated
+    /// as a square.
     Transformers {
-        /// The grid of the configured image size.
+        /// Grid of the configured image size.
         configured: Grid,
-        /// Whether the image has the configured size and the library would then not ask for interpolation.
+        /// True if the image has the configured size and the library then does not interpolate.
         keep: bool,
-        /// Whether the image is square: transformers keeps a table of the right length only then.
+        /// True if the image is square. Only then does transformers keep a table of the right length.
         square_image: bool,
         filter: Filter,
     },
 }
 
-/// How a table is interpolated.
+/// Interpolation method of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Cubic,
     CubicAntialiased,
     Linear,
-    /// The first and the last cells of both grids are at the same place (`align_corners`).
+    /// Bilinear with the first and the last cells of both grids at equal positions (`align_corners`).
     LinearAligned,
 }
 
@@ -71,12 +74,13 @@ pub fn rounded(mut values: Vec<f32>, dtype: DType) -> Vec<f32> {
     values
 }
 
-/// Positions `[rows · columns, channels]` from sines and cosines, as AIMv2 computes them: a quarter of the channels each for
-/// sin(column · ω), cos(column · ω), sin(row · ω) and cos(row · ω), where ω falls from 1 as 10000^(−i / (channels / 4)).
-/// Computed in double precision and rounded to f32 once.
+/// Computes positions `[rows · columns, channels]` from sines and cosines, as AIMv2 does.
 ///
-/// The idea is of A. Vaswani et al., *Attention is all you need*, 2017; two dimensions and this order are of MAE's code,
-/// <https://arxiv.org/abs/2111.06377>.
+/// A quarter of the channels each has sin(column · ω), cos(column · ω), sin(row · ω) and cos(row · ω). ω falls from 1
+/// as 10000^(−i / (channels / 4)). The computation is in double precision, and the result is rounded to f32 once.
+///
+/// The method is from A. Vaswani et al., *Attention is all you need*, 2017. Two dimensions and this order are from
+/// MAE's code, <https://arxiv.org/abs/2111.06377>.
 pub(super) fn sinusoidal([rows, columns]: Grid, channels: usize) -> Vec<f32> {
     let quarter = channels / 4;
     let frequencies: Vec<f64> = (0..quarter)
@@ -96,7 +100,10 @@ pub(super) fn sinusoidal([rows, columns]: Grid, channels: usize) -> Vec<f32> {
 }
 
 impl Fitting {
-    /// The interpolations that make a table of `cells` rows one of `target`'s, or why there are none. An empty list keeps it.
+    /// Returns the interpolations that convert a table of `cells` rows to one for `target`. An empty list keeps the
+    /// table.
+    ///
+    /// Returns the reason if the table cannot be converted.
     pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Vec<Resample>, String> {
         match self {
             Self::Timm { .. } if cells == 0 => Err("has no positions of patches".into()),
@@ -160,12 +167,12 @@ fn square(cells: usize) -> Result<Grid, String> {
         Ok([side, side])
     } else {
         Err(format!(
-            "has {cells} positions, which are no square grid and so cannot be interpolated"
+            "has {cells} positions, which do not form a square grid and cannot be interpolated"
         ))
     }
 }
 
-/// For each output which inputs it is made of, and with what weights.
+/// Inputs of each output, with their weights.
 pub(super) type Taps = Vec<Vec<(usize, f64)>>;
 
 /// Interpolates `table`, `[from.rows · from.columns, channels]`, to `[to.rows · to.columns, channels]`.
@@ -174,7 +181,7 @@ pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, fil
     combine(table, channels, from, to, &taps)
 }
 
-/// The same by the weights of rows and of columns.
+/// Interpolates like [`resample`], with the given weights of rows and columns.
 pub(super) fn combine(
     table: &[f32],
     channels: usize,
@@ -210,7 +217,7 @@ pub(super) fn combine(
     result
 }
 
-/// Of `to` outputs of `from` inputs.
+/// Returns the weights of an axis that goes from `from` inputs to `to` outputs.
 pub(super) fn weights(from: usize, to: usize, filter: Filter) -> Taps {
     let scale = from as f64 / to as f64;
     (0..to)
@@ -226,14 +233,14 @@ pub(super) fn weights(from: usize, to: usize, filter: Filter) -> Taps {
         .collect()
 }
 
-/// The two inputs around `centre`, which is not before the first.
+/// Returns the two inputs around `centre`, which must not be before the first.
 fn linear(from: usize, centre: f64) -> Vec<(usize, f64)> {
     let first = (centre as usize).min(from - 1);
     let fraction = centre - first as f64;
     vec![(first, 1.0 - fraction), ((first + 1).min(from - 1), fraction)]
 }
 
-/// Four taps around the centre; those beyond the edge repeat it.
+/// Returns four taps around the centre. Those beyond the edge repeat it.
 fn interpolated(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
     let centre = scale * (index as f64 + 0.5) - 0.5;
     let first = centre.floor() - 1.0;
@@ -246,7 +253,7 @@ fn interpolated(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
         .collect()
 }
 
-/// All inputs under a kernel as wide as two of the coarser grid's cells to each side, their weights normalised.
+/// Returns all inputs under a kernel that extends two cells of the coarser grid to each side, with normalised weights.
 fn antialiased(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
     let widening = scale.max(1.0);
     let support = 2.0 * widening;
@@ -263,7 +270,7 @@ fn antialiased(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
     taps
 }
 
-/// The cubic convolution kernel at distance `x`.
+/// Returns the cubic convolution kernel at distance `x`.
 fn cubic(x: f64, a: f64) -> f64 {
     let x = x.abs();
     if x <= 1.0 {
@@ -290,7 +297,7 @@ mod tests {
             let result = resample(&table, 1, [3, 4], *to, *filter);
             assert_eq!(result.len(), expected.len());
             for (got, want) in result.iter().zip(*expected) {
-                // The rounding of the result to f32: half a unit in the last place.
+                // Tolerance: rounding of the result to f32, half a unit in the last place.
                 assert!(
                     (f64::from(*got) - want).abs() <= want.abs() * f64::from(f32::EPSILON),
                     "{got} {want}"

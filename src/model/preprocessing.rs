@@ -1,5 +1,5 @@
-//! A model's preprocessing, read from its library's configuration file and adapted to the requested image size. The rules
-//! themselves are in [`crate::image`].
+//! Reads a model's preprocessing from the configuration of its library, and adapts it to the requested image size.
+//! [`crate::image`] implements the rules.
 
 use super::fields::Fields;
 use super::source::{Document, Source};
@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;
 
-/// timm's evaluation transform for images of this size.
+/// Returns timm's evaluation transform for images of the given height and width.
 pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Preprocess> {
-    // Files from before timm had `pretrained_cfg` keep its keys at the top level.
+    // Files older than timm's `pretrained_cfg` have its keys at the top level.
     let rules = config.value.get("pretrained_cfg").unwrap_or(&config.value);
     let options = TimmOptions {
         input_size: Some((height, width)),
@@ -18,8 +18,8 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
     Ok(Preprocess::from_timm(&config.file, rules, &options)?)
 }
 
-/// Returns true if a model of timm that transformers wraps has a processor of transformers beside it. The wrapper's own processor is
-/// what `config.json` says.
+/// Returns true if a timm model wrapped by transformers has a processor of transformers. The wrapper's own processor
+/// only repeats `config.json`.
 pub(super) fn has_processor(source: &Source<'_>) -> Result<bool> {
     let document = source.preprocessor()?;
     let kind = document
@@ -28,7 +28,7 @@ pub(super) fn has_processor(source: &Source<'_>) -> Result<bool> {
     Ok(document.is_some() && kind.and_then(serde_json::Value::as_str) != Some("TimmWrapperImageProcessor"))
 }
 
-/// transformers' image processor, for images of the processor's own size unless the caller wants another. `config` is
+/// Returns transformers' image processor, for the processor's own image size unless `image_size` is given. `config` is
 /// `config.json`.
 pub(super) fn transformers(
     source: &Source<'_>,
@@ -54,7 +54,7 @@ pub(super) fn transformers(
     }
 }
 
-/// The same rules for another output size: the size before a crop is scaled with it.
+/// Returns the same rules for another output size. Scales the size before a crop accordingly.
 fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
     let (old_height, old_width) = rules.output_size();
     if (old_height, old_width) == (height, width) {
@@ -68,7 +68,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
             | Resize::Cover { height, width }
             | Resize::Contain { height, width } => (height, width),
             Resize::Shortest { edge, .. } => (edge, edge),
-            // Such rules have no other size.
+            // These rules have only one size.
             Resize::Patches { .. } => return (resize, filter),
         };
         let box_height = scaled(box_height, height, old_height);
@@ -101,7 +101,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
         width,
         ..crop
     });
-    // A mean of 0 and a deviation of 1, where the rules do not normalise, change no value.
+    // If the rules do not normalise, a mean of 0 and a deviation of 1 change no value.
     let values = ValueRule {
         rescale: Rescale::Multiply(rules.rescale()),
         normalize: Some((rules.mean().map(f64::from), rules.std().map(f64::from))),
@@ -109,7 +109,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
     Ok(Preprocess::new(resize, crop, values)?)
 }
 
-/// Rescaling, mean and standard deviation as the graph's first op.
+/// Returns rescaling, mean and standard deviation as the graph's first op.
 pub(super) fn normalize(rules: &Preprocess) -> Normalize {
     let (mean, std) = (rules.mean().map(f64::from), rules.std().map(f64::from));
     Normalize {

@@ -1,49 +1,52 @@
-//! The bias of attention's scores by relative position, as BEiT has it: a table with a row for each distance between two
-//! patches, by rows and columns, and three more for the class token. Tables for another grid are interpolated as the library
-//! that wrote them does.
+//! Bias of attention's scores by relative position, as in BEiT.
+//!
+//! A table has a row for each distance between two patches, in rows and columns, and three rows for the class token. A
+//! table for another grid is interpolated as in the library that wrote it.
 
 use super::positions::{self, Filter, Grid, Taps};
 
-/// The rows after those of the distances: from the class token to a patch, from a patch to it, and from it to itself.
+/// Number of rows after those of the distances: class token to patch, patch to class token, class token to itself.
 const OF_CLASS_TOKEN: usize = 3;
 
-/// Where a model has tables, and for which grid.
+/// Tables that a model has, and the grid that they are for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RelativePositions {
-    /// Each block has one.
+    /// True if each block has a table.
     pub(super) own: bool,
-    /// All blocks have one, which is added to their own.
+    /// True if all blocks share a table, which is added to their own.
     pub(super) shared: bool,
     pub(super) fitting: TableFitting,
 }
 
-/// How a table is fitted to an image's grid.
+/// Rules by which a table is fitted to an image's grid.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TableFitting {
-    /// timm: a table of another length is of a square grid. Linear between distances that grow geometrically, so that the
-    /// small ones keep theirs; timm's `resize_rel_pos_bias_table`, which has it from BEiT's `run_class_finetuning.py`.
+    /// timm's `resize_rel_pos_bias_table`, which is from BEiT's `run_class_finetuning.py`. A table of another length is
+    /// for a square grid.
+    ///
+    /// Interpolation is linear between distances that grow geometrically, so that small distances keep their values.
     Timm,
-    /// transformers: bilinear, from the configuration's grid. It takes the table's rows for columns, which makes no difference
-    /// to a square grid.
+    /// transformers' rules: bilinear, from the configuration's grid. It confuses rows and columns of the table, which
+    /// has no effect for a square grid.
     Transformers { configured: Grid },
 }
 
-/// The rows and columns of the distances between the patches of a grid.
+/// Returns the numbers of distances between the patches of a grid, in rows and columns.
 fn distances(grid: Grid) -> Grid {
     grid.map(|n| 2 * n - 1)
 }
 
-/// The rows of a table for `grid`.
+/// Returns the number of rows of a table for `grid`.
 pub(super) fn table_rows(grid: Grid) -> usize {
     let [rows, columns] = distances(grid);
     rows * columns + OF_CLASS_TOKEN
 }
 
-/// A table `[table_rows(grid), heads]`, and the grid that it was interpolated from, if it was.
+/// A table `[table_rows(grid), heads]`, and the grid that it was interpolated from, if any.
 pub(super) type Fitted = (Vec<f32>, Option<Grid>);
 
 impl TableFitting {
-    /// The table for `grid` of a stored one of `heads` columns, or why there is none.
+    /// Fits a stored table of `heads` columns to `grid`. Returns the reason if it cannot be fitted.
     pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, String> {
         let rows = stored.len() / heads.max(1);
         let Some(cells) = rows.checked_sub(OF_CLASS_TOKEN).filter(|&cells| cells > 0) else {
@@ -58,7 +61,7 @@ impl TableFitting {
                     _ if cells == to[0] * to[1] => to,
                     _ => {
                         return Err(format!(
-                            "has {rows} rows, which are neither of a square grid nor of the image's {}×{} patches",
+                            "has {rows} rows, which match neither a square grid nor the image's {}×{} patches",
                             grid[0], grid[1]
                         ));
                     }
@@ -95,7 +98,8 @@ impl TableFitting {
     }
 }
 
-/// The scores' bias `[heads, tokens, tokens]` by a table for `grid`; the tokens are the class token and the patches.
+/// Returns the bias of the scores, `[heads, tokens, tokens]`, by a table for `grid`. The tokens are the class token and
+/// the patches.
 pub(super) fn bias(table: &[f32], heads: usize, grid: Grid) -> Vec<f32> {
     let [rows, columns] = grid;
     let across = distances(grid)[1];
@@ -120,9 +124,10 @@ pub(super) fn bias(table: &[f32], heads: usize, grid: Grid) -> Vec<f32> {
     bias
 }
 
-/// For each of `to` distances, −⌊to/2⌋ to ⌊to/2⌋, which of the `from` stored ones it is between and with what weights. The
-/// stored ones lie at 0, ±1, ±(1 + q), ±(1 + q + q²), … with the q that makes the last one ⌊to/2⌋, if one from 1.01 to 1.5
-/// does; beyond the last one its value stays.
+/// Returns weights of `from` stored distances for each of `to` distances, −⌊to/2⌋ to ⌊to/2⌋.
+///
+/// The stored distances are at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on. The factor q, from 1.01 to 1.5, is chosen so
+/// that the last one is at ⌊to/2⌋. Beyond the last distance its value is repeated.
 fn geometric(from: usize, to: usize) -> Taps {
     let (half, reach) = (from / 2, (to / 2) as f64);
     let sum = |q: f64| (1.0 - q.powi(half as i32)) / (1.0 - q);
@@ -156,7 +161,7 @@ fn geometric(from: usize, to: usize) -> Taps {
 mod tests {
     use super::*;
 
-    /// Every row of the table for 2×3 patches as its own number.
+    /// Every row of the table for 2×3 patches has a different number.
     #[test]
     fn the_bias_is_that_of_the_distance() {
         let grid = [2, 3];
@@ -185,7 +190,8 @@ mod tests {
         assert_eq!(bias, expected);
     }
 
-    /// timm's `resize_rel_pos_bias_table`, which computes in f32, of squares for a grid of 3×3.
+    /// Expected values are from timm's `resize_rel_pos_bias_table`, which computes in f32, of squares for a grid of
+    /// 3×3.
     #[test]
     fn a_table_is_interpolated_as_timm_does() {
         let squares: Vec<f32> = (0..28u8).map(|row| f32::from(row).powi(2) / 16.0).collect();
@@ -239,7 +245,7 @@ mod tests {
             TableFitting::Timm.fit(&squares, 1, [3, 3]),
             Ok((squares.clone(), None))
         );
-        // 15 distances: of a grid of 2×3 alone.
+        // 15 distances can only be of a grid of 2×3.
         let other = vec![1.0; 18];
         assert_eq!(
             TableFitting::Timm.fit(&other, 1, [2, 3]),
@@ -249,7 +255,8 @@ mod tests {
         assert!(error.contains("3×3 patches"), "{error}");
     }
 
-    /// transformers' `BeitRelativePositionBias` of a ramp for 2×3 patches, whose table it takes for one of 5×3 distances.
+    /// Expected values are from transformers' `BeitRelativePositionBias` of a ramp for 2×3 patches. It treats the table
+    /// as one of 5×3 distances.
     #[test]
     fn a_table_is_interpolated_as_transformers_does() {
         let ramp: Vec<f32> = (0..18u8).map(f32::from).collect();

@@ -1,21 +1,24 @@
-//! Tensor names that differ from the names in the libraries' files. Training may put a prefix before all names, and transformers 5 names
-//! its modules otherwise while a model is in memory.
+//! Translates tensor names to those in the libraries' files.
+//!
+//! Training may put a prefix before all names, and transformers 5 uses other names while a model is in memory.
 
 /// Prefixes that change nothing else:
 ///
-/// - `module.`: PyTorch's `DataParallel` and `DistributedDataParallel`;
-/// - `_orig_mod.`: `torch.compile`;
-/// - `timm_model.`: transformers' wrapper for models of timm.
+/// - `module.`: PyTorch's `DataParallel` and `DistributedDataParallel`
+/// - `_orig_mod.`: `torch.compile`
+/// - `timm_model.`: transformers' wrapper for models of timm
 const PREFIXES: [&str; 3] = ["module.", "_orig_mod.", "timm_model."];
 
-/// Removes a prefix from all names in a file. Arguments: the model's directory or file, the prefix, the file that is written.
+/// Python program that removes a prefix from all names in a file. Arguments: the model's directory or file, the prefix,
+/// the output file.
 pub(super) const REMOVE_PREFIX: &str = "import pathlib, sys; from safetensors.torch import load_file, save_file; p = pathlib.Path(sys.argv[1]); \
                                         save_file({k.removeprefix(sys.argv[2]): v for f in (sorted(p.glob(\"model*.safetensors\")) \
                                         if p.is_dir() else [p]) for k, v in load_file(f).items()}, sys.argv[3], metadata={\"format\": \"pt\"})";
 
 /// Returns `name` without the [`PREFIXES`], which may be repeated and in any order.
 ///
-/// timm removes `module.` and `_orig_mod.` from each name too. transformers does not: it would leave the model's weights random.
+/// timm also removes `module.` and `_orig_mod.` from each name. transformers does not, and would leave the model's
+/// weights random.
 pub(super) fn bare(name: &str) -> &str {
     let mut rest = name;
     while let Some(bare) = PREFIXES.iter().find_map(|prefix| rest.strip_prefix(prefix)) {
@@ -24,10 +27,10 @@ pub(super) fn bare(name: &str) -> &str {
     rest
 }
 
-/// Pairs of parts of names: in the modules of transformers 5, and in its files.
+/// Pairs of name parts: in the modules of transformers 5, and in its files.
 type Dialect = &'static [(&'static str, &'static str)];
 
-/// ViT, DeiT and BEiT.
+/// Name parts of ViT, DeiT and BEiT.
 const VIT: Dialect = &[
     ("layers", "encoder.layer"),
     ("attention.q_proj", "attention.attention.query"),
@@ -38,7 +41,7 @@ const VIT: Dialect = &[
     ("mlp.fc2", "output.dense"),
 ];
 
-/// DINOv2, with registers or not.
+/// Name parts of DINOv2, with or without registers.
 const DINOV2: Dialect = &[
     ("attention.q_proj", "attention.attention.query"),
     ("attention.k_proj", "attention.attention.key"),
@@ -49,7 +52,7 @@ const DINOV2: Dialect = &[
 
 const DINOV3: Dialect = &[("model.layer", "layer")];
 
-/// Prefixes of a trunk below its head. A trunk that is saved alone does not have them.
+/// Prefixes of a trunk in a model with a head. A trunk that is saved alone has no prefix.
 const TRUNKS: [&str; 7] = [
     "vit.",
     "deit.",
@@ -60,18 +63,19 @@ const TRUNKS: [&str; 7] = [
     "model.",
 ];
 
-/// Returns the name that the tensor `name` of a model of this type has in the files that transformers writes. Files of a model's
-/// `state_dict()` have the names of its modules instead.
+/// Returns the name that the tensor `name` has in files written by transformers, for a model of this type.
+///
+/// Files with a model's `state_dict()` have the names of its modules instead.
 pub(super) fn in_files(model_type: &str, name: &str) -> String {
     match model_type {
-        // A name without this part comes from another release, or is outside of the blocks.
+        // A name without this part is from another release, or outside of the blocks.
         "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
         _ => name.to_owned(),
     }
 }
 
-/// Returns the tensor that a model calls `name`, in any of the libraries' ways, out of those that exist.
+/// Returns the name of the existing tensor that `name` refers to in the notation of any library.
 pub(super) fn find(name: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
     let bare = bare(name);
     let two_towers = exists("logit_scale");

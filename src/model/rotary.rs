@@ -1,45 +1,48 @@
-//! Rotary position embedding: the angles by which each token's queries and keys are rotated, computed for the image's grid.
+//! Computes the angles of rotary position embedding, by which each token's queries and keys are rotated, for the
+//! image's grid.
 //!
-//! The arithmetic is the libraries' own, in f32, so that angles agree to a unit in the last place; sines and cosines are
-//! rounded once.
+//! The arithmetic is that of the libraries, in f32, so that angles agree to a unit in the last place. Sines and cosines
+//! are rounded once.
 
 use super::positions::Grid;
 use crate::ops::RopePairs;
 
-/// The rotation of queries and keys.
+/// Rotation of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rotary {
-    /// The channels of a head that are rotated together.
+    /// Channels of a head that are rotated together.
     pub(super) pairs: RopePairs,
     pub(super) angles: Angles,
-    /// Whether the first coordinate is the column.
+    /// True if the first coordinate is the column.
     pub(super) columns_first: bool,
 }
 
-/// Where the angles come from.
+/// Source of the angles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Angles {
     /// A fixed series of frequencies for each coordinate.
     Axial {
         coordinates: Coordinates,
-        /// The longest period is about as many times the shortest.
+        /// Approximate ratio of the longest to the shortest period.
         temperature: f64,
     },
-    /// Learned frequencies of both coordinates, of each block and head (`rope.freqs`). <https://arxiv.org/abs/2403.13298>
+    /// Learned frequencies of both coordinates, for each block and head (`rope.freqs`).
+    /// <https://arxiv.org/abs/2403.13298>
     Learned,
 }
 
-/// The coordinates of a patch.
+/// Coordinates of a patch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Coordinates {
-    /// Its number, plus `offset`; scaled so that any grid spans `reference`, if there is one.
+    /// Index of the patch, plus `offset`. Scaled so that any grid spans `reference`, if it is set.
     Numbers { offset: f64, reference: Option<Grid> },
-    /// That of its centre, from −1 to 1, in periods (DINOv3). <https://arxiv.org/abs/2508.10104>
+    /// Centre of the patch, from −1 to 1, in periods (DINOv3). <https://arxiv.org/abs/2508.10104>
     Centres { offset: f64 },
 }
 
 impl Rotary {
-    /// The table of [`Op::Rope`](crate::ops::Op::Rope) for axial angles, `[rows · columns, head_dim]`; `None` for learned ones.
+    /// Returns the table of [`Op::Rope`](crate::ops::Op::Rope) for axial angles, `[rows · columns, head_dim]`, or
+    /// `None` for learned angles.
     pub(super) fn axial(&self, grid: Grid, head_dim: usize) -> Option<Vec<f32>> {
         let Angles::Axial {
             coordinates,
@@ -49,7 +52,7 @@ impl Rotary {
             return None;
         };
         let bands = head_dim / 4;
-        // Periods of the first, frequencies of the second kind of coordinates, as the libraries have it.
+        // Inverse frequencies for `Numbers`, periods for `Centres`, rounded to f32 as in the libraries.
         let power = |band: usize| {
             let exponent = band as f32 / bands as f32;
             (temperature as f32 as f64).powf(exponent.into()) as f32
@@ -76,8 +79,8 @@ impl Rotary {
         Some(table)
     }
 
-    /// The table `[rows · columns, heads · head_dim]` for a block's learned frequencies: of each coordinate
-    /// `[heads, head_dim / 2]`.
+    /// Returns the table `[rows · columns, heads · head_dim]` for a block's learned frequencies. `frequencies` has
+    /// `[heads, head_dim / 2]` for each coordinate.
     pub(super) fn learned(&self, grid: Grid, half: usize, frequencies: [&[f32]; 2]) -> Vec<f32> {
         let mut table = Vec::with_capacity(grid[0] * grid[1] * 2 * frequencies[0].len());
         for place in self.places(grid) {
@@ -92,7 +95,7 @@ impl Rotary {
         table
     }
 
-    /// For each patch, axis and index of its two coordinates.
+    /// Iterates over the patches. Returns axis and index of both coordinates.
     fn places(&self, [rows, columns]: Grid) -> impl Iterator<Item = [(usize, usize); 2]> {
         let columns_first = self.columns_first;
         (0..rows * columns).map(move |patch| {
@@ -143,7 +146,7 @@ mod tests {
         }
     }
 
-    /// The angles of a table's place, from its cosines and sines.
+    /// Returns the angles at a place of the table, from its cosines and sines.
     fn angles(table: &[f32], head_dim: usize, place: usize) -> Vec<f32> {
         let (cosines, sines) = table[place * head_dim..][..head_dim].split_at(head_dim / 2);
         sines
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn numbers_are_scaled_to_the_reference_grid() {
         let numbers = |offset, reference| Coordinates::Numbers { offset, reference };
-        // Head size 8: the frequencies 1 and 1/100 of each coordinate.
+        // Head size 8: the frequencies are 1 and 1/100 for each coordinate.
         let plain = rotary(numbers(0.0, None), 1e4, false).axial([2, 3], 8).unwrap();
         assert_angles(&angles(&plain, 8, 5), &[1.0, 0.01, 2.0, 0.02]);
         let columns = rotary(numbers(1.0, None), 1e4, true).axial([2, 3], 8).unwrap();

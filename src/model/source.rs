@@ -1,5 +1,5 @@
-//! Where a model's files come from: a directory, the local cache of the Hugging Face hub, or bytes in memory. All go
-//! through the same loader.
+//! Finds the files of a model: in a directory, in the local cache of the Hugging Face hub, or in memory. One loader
+//! reads all of them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use hipvit_files::foreign;
 use hipvit_files::json;
 use hipvit_files::regular_file;
 
-/// Maximum length of a JSON document in bytes. Parsing takes some 25 times as much memory.
+/// Maximum length of a JSON document in bytes. Parsing takes about 25 times as much memory.
 const LONGEST_JSON: u64 = 16 << 20;
 
 pub(super) const CONFIG: &str = "config.json";
@@ -26,7 +26,8 @@ pub(super) const WEIGHTS: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const OPEN_CLIP: &str = "open_clip_config.json";
 pub(super) const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
-/// Writes the vision tower of the open_clip model in the directory that is the first argument as a timm model, to the second.
+/// Python program that converts the vision tower of an open_clip model to a timm model. Arguments: the model's
+/// directory, the output directory.
 const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.models import save_for_hf; d = pathlib.Path(sys.argv[1]); \
                             c = json.load(open(d / \"open_clip_config.json\")); m, p = c[\"model_cfg\"], c.get(\"preprocess_cfg\", \
                             {}); v = m[\"vision_cfg\"]; t = v.get(\"timm_model_name\"); n = m[\"embed_dim\"] if not t or \
@@ -37,56 +38,58 @@ const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.mode
                             num_classes=n, crop_pct=1.0, crop_mode=\"squash\" if p.get(\"resize_mode\") == \"squash\" else \"center\", \
                             **{k: p[k] for k in (\"mean\", \"std\", \"interpolation\") if k in p}); save_for_hf(timm.create_model(a, \
                             pretrained=True, num_classes=n, pretrained_cfg_overlay=o), sys.argv[2], safe_serialization=True)";
-/// Writes `model.safetensors` from PyTorch's weights in the directory that is the first argument. Runs no code of theirs.
+/// Python program that writes `model.safetensors` from the PyTorch weights in the directory given as argument. It runs
+/// no code from the weights.
 const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
                        save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
                        torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
-/// Writes the tensors of one file of PyTorch, the first argument, as safetensors to the second.
+/// Python program that converts one PyTorch file to safetensors. Arguments: the file, the output file.
 const CONVERT_FILE: &str = "import sys, torch; from safetensors.torch import save_file; s = torch.load(sys.argv[1], map_location=\"cpu\", \
                             weights_only=True); s = next((s[k] for k in (\"state_dict_ema\", \"model_ema\", \"state_dict\", \"model\") \
                             if k in s), s); save_file({k: v.clone().contiguous() for k, v in s.items() if hasattr(v, \"shape\")}, \
                             sys.argv[2], metadata={\"format\": \"pt\"})";
-/// Endings of PyTorch's files.
+/// Extensions of PyTorch files.
 const PYTORCH: [&str; 5] = [".bin", ".pt", ".pth", ".ckpt", ".pth.tar"];
-/// Endings of files with weights that are neither safetensors nor PyTorch's.
+/// Extensions of weight files that are neither safetensors nor PyTorch.
 const OTHER_WEIGHTS: [&str; 6] = [".onnx", ".h5", ".keras", ".msgpack", ".gguf", ".npz"];
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
-/// What `save_pretrained` of a processor writes, with the image processor's configuration under [`IMAGE_PROCESSOR`].
+/// File that `save_pretrained` of a processor writes, with the configuration of the image processor under
+/// [`IMAGE_PROCESSOR`].
 pub(super) const PROCESSOR: &str = "processor_config.json";
 const IMAGE_PROCESSOR: &str = "image_processor";
 
-/// A model's files.
+/// Files of a model.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
-    /// A directory; `weights` if the caller named a weight file.
+    /// A directory. `weights` is set if the caller named a weight file.
     Directory {
         path: PathBuf,
         weights: Option<PathBuf>,
-        /// The hub's repository of which the directory is a snapshot, if it is one.
+        /// Repository on the hub that the directory is a snapshot of, if it is a snapshot.
         repository: Option<Repository>,
-        /// The directory of an adapter whose base model `path` is, if the caller named the adapter.
+        /// Directory of an adapter whose base model is in `path`, if the caller named the adapter.
         adapter: Option<PathBuf>,
     },
-    /// In memory.
+    /// Files in memory.
     Bytes(ModelBytes<'a>),
 }
 
 /// A JSON file that was read.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Its path.
+    /// Path of the file.
     pub(super) file: PathBuf,
-    /// Its content.
+    /// Content of the file.
     pub(super) value: Value,
 }
 
 impl Document {
-    /// The top-level object's keys.
+    /// Returns the fields of the top-level object.
     pub(super) fn fields(&self) -> Result<Fields<'_>> {
         Fields::new(&self.file, &self.value)
     }
 
-    /// The image processor's configuration in a processor's, unless it is missing or null.
+    /// Returns the image processor's configuration in a processor's configuration, unless it is missing or null.
     fn image_processor(mut self) -> Option<Self> {
         let value = self.value.get_mut(IMAGE_PROCESSOR)?.take();
         (!value.is_null()).then_some(Self { value, ..self })
@@ -94,8 +97,10 @@ impl Document {
 }
 
 impl Source<'_> {
-    /// The model at `path`: a directory, a `.safetensors` file beside its `config.json`, or, where there is neither, a model
-    /// of the hub that is in the local cache.
+    /// Opens the model at `path`: a directory, a `.safetensors` file with `config.json` in its directory, or a model of
+    /// the hub in the local cache.
+    ///
+    /// A model of the hub is only looked up if nothing exists at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -131,7 +136,7 @@ impl Source<'_> {
         Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
     }
 
-    /// The same directory, for files that are read later; `None` of a model in memory.
+    /// Returns a source for files of the directory that are read later, or `None` for a model in memory.
     pub(super) fn directory_files(&self) -> Option<Source<'static>> {
         match self {
             Self::Bytes(_) => None,
@@ -149,7 +154,8 @@ impl Source<'_> {
         }
     }
 
-    /// Replaces a local directory that has an adapter and no model by the base model's, as transformers' `from_pretrained` does.
+    /// Replaces a local directory that has an adapter but no model by the base model's, as transformers'
+    /// `from_pretrained` does.
     fn with_base(self) -> Result<Self> {
         let has = |name: &str| self.place(name).exists();
         if has(CONFIG) || has(OPEN_CLIP) {
@@ -158,8 +164,9 @@ impl Source<'_> {
         self.base_of_adapter()
     }
 
-    /// Replaces the directory of an adapter by the base model's. transformers does so for a name on the hub, even if the repository
-    /// has a model of its own.
+    /// Replaces the directory of an adapter by the base model's.
+    ///
+    /// For a name on the hub, transformers does so even if the repository has a model of its own.
     fn base_of_adapter(self) -> Result<Self> {
         let Self::Directory { path, .. } = &self else {
             return Ok(self);
@@ -177,11 +184,11 @@ impl Source<'_> {
         Ok(base)
     }
 
-    /// The file `name` of the directory, or `None` if there is none.
+    /// Reads the file `name` of the directory. Returns `None` if there is no such file.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] for a file that cannot be read, is not a regular one, or has more than `longest` bytes.
+    /// Returns [`Error::Io`] for a file that cannot be read, is not regular, or has more than `longest` bytes.
     pub(super) fn bytes(&self, name: &str, longest: u64) -> Result<Option<Vec<u8>>> {
         let file = self.place(name);
         match regular_file::read_within(&file, longest) {
@@ -213,7 +220,7 @@ impl Source<'_> {
         }
     }
 
-    /// The model's name: the hub's, or the directory's.
+    /// Returns the model's name: the repository on the hub, or the directory.
     pub(super) fn name(&self) -> String {
         let of_directory = |path: &Path| {
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -239,7 +246,7 @@ impl Source<'_> {
         }
     }
 
-    /// The directory, or the name that stands for it.
+    /// Returns the directory, or the name used in its place.
     pub(super) fn directory(&self) -> &Path {
         match self {
             Self::Directory { path, .. } => path,
@@ -247,8 +254,10 @@ impl Source<'_> {
         }
     }
 
-    /// The path of the model's file `name`, whether it exists or not. A file beside an adapter replaces the base model's, unless it
-    /// belongs to another model beside the adapter.
+    /// Returns the path of the model's file `name`, whether it exists or not.
+    ///
+    /// A file in the directory of an adapter replaces the base model's, unless it belongs to another model in that
+    /// directory.
     pub(super) fn place(&self, name: &str) -> PathBuf {
         let beside_adapter = match self {
             Self::Directory {
@@ -261,26 +270,27 @@ impl Source<'_> {
             .unwrap_or_else(|| self.directory().join(name))
     }
 
-    /// `config.json`.
+    /// Reads `config.json`.
     pub(super) fn config(&self) -> Result<Document> {
         match self {
             Self::Bytes(files) => parse(self.place(CONFIG), files.config),
             Self::Directory { .. } if self.is_open_clip() => self
                 .json(OPEN_CLIP)?
-                .ok_or_else(|| self.missing(&[OPEN_CLIP.to_owned()], "which a moment ago was there")),
+                .ok_or_else(|| self.missing(&[OPEN_CLIP.to_owned()], "which was there a moment ago")),
             Self::Directory { .. } => self
                 .json(CONFIG)?
                 .ok_or_else(|| self.missing(&[CONFIG.to_owned()], "so it is not a model directory")),
         }
     }
 
-    /// Whether it is a model in open_clip's form alone.
+    /// Returns true if the directory has a model in open_clip's form only.
     pub(super) fn is_open_clip(&self) -> bool {
         let has = |name| self.place(name).exists();
         matches!(self, Self::Directory { .. }) && !has(CONFIG) && has(OPEN_CLIP)
     }
 
-    /// What to do with an open_clip model that is not supported: timm knows the tensor names of all vision towers.
+    /// Returns the error for an open_clip model that is not supported. It advises a conversion, because timm knows the
+    /// tensor names of all vision towers.
     pub(super) fn not_open_clip(&self, why: &Error) -> Error {
         self.fault(format_args!(
             "is an open_clip model ({OPEN_CLIP}, no {CONFIG}) that cannot be built: {why}; this writes its vision tower \
@@ -290,7 +300,7 @@ impl Source<'_> {
         ))
     }
 
-    /// An error about the directory or, of a model of the hub, about its snapshot.
+    /// Returns an error about the directory. For a model of the hub, it is about the snapshot.
     fn fault(&self, reason: impl std::fmt::Display) -> Error {
         match self {
             Self::Directory {
@@ -305,7 +315,7 @@ impl Source<'_> {
         }
     }
 
-    /// An error about files that are not there, with the command that downloads them if the hub has them.
+    /// Returns an error about missing files. If the hub has them, it gives the command that downloads them.
     pub(super) fn missing(&self, files: &[String], why: &str) -> Error {
         let dangling = |file: &String| self.place(file).is_symlink();
         let state = if files.iter().any(dangling) {
@@ -326,8 +336,9 @@ impl Source<'_> {
         }
     }
 
-    /// The image processor's configuration, found as transformers finds it: under `image_processor` in
-    /// `processor_config.json`, else `preprocessor_config.json`. `None` if there is neither.
+    /// Reads the image processor's configuration where transformers finds it. Returns `None` if there is none.
+    ///
+    /// It is under `image_processor` in `processor_config.json`, otherwise in `preprocessor_config.json`.
     pub(super) fn preprocessor(&self) -> Result<Option<Document>> {
         match self {
             Self::Directory { .. } => match self.json(PROCESSOR)?.and_then(Document::image_processor) {
@@ -338,7 +349,7 @@ impl Source<'_> {
                 let Some(bytes) = files.preprocessor else {
                     return Ok(None);
                 };
-                // It may be either file: the name is not known.
+                // The bytes may be of either file, because the name is not known.
                 let document = parse(self.place(PREPROCESSOR), bytes)?;
                 if document.value.get("image_processor_type").is_none()
                     && document.value.get(IMAGE_PROCESSOR).is_some()
@@ -350,7 +361,7 @@ impl Source<'_> {
         }
     }
 
-    /// The error of a model without [`preprocessor`](Self::preprocessor).
+    /// Returns the error for a model without [`preprocessor`](Self::preprocessor).
     pub(super) fn no_preprocessor(&self) -> Error {
         let processor = self.place(PROCESSOR);
         if processor.exists() {
@@ -367,7 +378,7 @@ impl Source<'_> {
         self.missing(&[file.to_owned()], why)
     }
 
-    /// The JSON file `name` of the directory, or `None` if there is none.
+    /// Reads the JSON file `name` of the directory. Returns `None` if there is no such file.
     pub(super) fn json(&self, name: &str) -> Result<Option<Document>> {
         let parsed = self
             .bytes(name, LONGEST_JSON)?
@@ -375,12 +386,12 @@ impl Source<'_> {
         parsed.transpose()
     }
 
-    /// The weights by the names of the library's files, with the adapter's changes if there is an adapter.
+    /// Reads the weights, with the names in the library's files. Applies the adapter, if there is one.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], [`Error::Weights`] and [`Error::Tensor`] for files that are missing, damaged or something else;
-    /// [`Error::Config`] for an adapter that is not supported.
+    /// Returns [`Error::Io`], [`Error::Weights`] and [`Error::Tensor`] for files that are missing, damaged or of
+    /// another kind. Returns [`Error::Config`] for an adapter that is not supported.
     pub(super) fn weights(&self, config: Fields<'_>) -> Result<Weights> {
         let mut weights = self.stored_weights()?;
         if let Some(model_type) = config.text("model_type")? {
@@ -392,7 +403,7 @@ impl Source<'_> {
         Ok(weights)
     }
 
-    /// The weights as stored: `model.safetensors`, or the shards that its index lists.
+    /// Reads the weights as stored: `model.safetensors`, or the shards that its index lists.
     fn stored_weights(&self) -> Result<Weights> {
         let (path, named) = match self {
             Self::Bytes(files) => {
@@ -414,7 +425,7 @@ impl Source<'_> {
             return Err(self.missing(&[file.to_owned()], "whose target is gone"));
         }
         if open_clip {
-            return Err(self.missing(&[file.to_owned()], "which open_clip's form of a model has"));
+            return Err(self.missing(&[file.to_owned()], "which open_clip models have"));
         }
         match self.json(INDEX)? {
             Some(index) => {
@@ -431,12 +442,12 @@ impl Source<'_> {
         }
     }
 
-    /// Why there are no weights, and what to do about it.
+    /// Returns the error for missing weights. It says what to do about them.
     fn no_weights(&self, path: &Path) -> Error {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut files: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
-            // Such as macOS's `._model.safetensors`, which has a file's attributes.
+            // Skip files such as macOS's `._model.safetensors`, which has the attributes of a file.
             .filter(|name| !name.starts_with('.') && name != adapter::WEIGHTS)
             .collect();
         files.sort_unstable();
@@ -488,17 +499,17 @@ impl Source<'_> {
     }
 }
 
-/// Returns true for the configuration and the weights of a model, which an adapter's directory may have too.
+/// Returns true for the configuration and the weights of a model, which an adapter's directory may also have.
 fn is_of_model(name: &str) -> bool {
     let is_weights = name.ends_with(".safetensors") && name != adapter::WEIGHTS;
     is_weights || [CONFIG, INDEX, OPEN_CLIP].contains(&name)
 }
 
-/// Reads a file that has a JSON document.
+/// Reads a file that contains a JSON document.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] if it cannot be read, is not a regular file, or is too long.
+/// Returns [`Error::Io`] if the file cannot be read, is not regular, or is too long.
 pub(super) fn read_json(file: &Path) -> Result<Vec<u8>> {
     regular_file::read_within(file, LONGEST_JSON).map_err(|error| Error::io(file, error))
 }
@@ -525,7 +536,7 @@ fn not_a_model(path: &Path) -> Error {
     }
 }
 
-/// Says what the content of a weight file is, if it is no safetensors file, and what to do.
+/// Returns the error text for a weight file that is not safetensors: what its content is, and what to do.
 pub(super) fn not_weights(file: &Path, content: &[u8], what: &str) -> String {
     let advice = if foreign::is_pytorch(content) {
         format!(": not safetensors. {}", convert(file))
@@ -535,7 +546,7 @@ pub(super) fn not_weights(file: &Path, content: &[u8], what: &str) -> String {
     format!("is {what}{advice}")
 }
 
-/// The command that converts a file of PyTorch.
+/// Returns the command that converts a PyTorch file.
 fn convert(file: &Path) -> String {
     let target = file.with_file_name(WEIGHTS);
     let target = if target == file {
@@ -550,7 +561,7 @@ fn convert(file: &Path) -> String {
     )
 }
 
-/// What is said for a path where nothing is and that cannot be a name on the hub.
+/// Returns the error for a path that does not exist and cannot be a name on the hub.
 fn not_found(path: &Path) -> Error {
     let name = path.to_string_lossy();
     let advice = match timm::pretrained(name.split('.').next().unwrap_or_default()) {
@@ -573,7 +584,7 @@ pub(super) fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
     }
 }
 
-/// The files that an index lists.
+/// Returns the files that an index lists.
 pub(super) fn shard_names(index: &Document) -> Result<Vec<&str>> {
     let Some(map) = index.fields()?.object("weight_map")? else {
         return Err(Error::config(&index.file, "has no `weight_map`"));
@@ -583,7 +594,7 @@ pub(super) fn shard_names(index: &Document) -> Result<Vec<&str>> {
         let Some(name) = map.text(tensor)? else {
             return Err(map.error(tensor, "names no file"));
         };
-        // An index must not refer to files outside its directory.
+        // An index must not refer to files outside of its directory.
         if Path::new(name).file_name().is_none_or(|file| file != name) {
             return Err(map.error(tensor, format_args!("is \"{name}\", expected a file name")));
         }
@@ -595,7 +606,7 @@ pub(super) fn shard_names(index: &Document) -> Result<Vec<&str>> {
     Ok(files)
 }
 
-/// Reads `files`, which the index lists; each tensor must be where the index says.
+/// Reads `files`, which the index lists. Each tensor must be in the file that the index says.
 fn shards(directory: &Path, index: &Document, files: &[&str]) -> Result<Weights> {
     let mut store = Weights::new(directory);
     for name in files {

@@ -1,7 +1,8 @@
-//! The text tower of a dual encoder, CLIP's or SigLIP's: its sizes, tensors and graph, and how texts become its input.
+//! Text tower of a dual encoder (CLIP or SigLIP): its sizes, tensors and graph, and the conversion of texts to its
+//! input.
 //!
-//! The token embedding stays on the host, where it is mapped from its file and only the rows of a text's tokens are read: of
-//! SigLIP 2 it has 197 million parameters, more than all else in the tower, and a few thousand of them count for a text.
+//! The token embedding stays on the host, mapped from its file. Only the rows of a text's tokens are read. In SigLIP 2
+//! it has 197 million parameters, more than the rest of the tower. A text uses a few thousand of them.
 
 #[cfg(feature = "text")]
 mod charsmap;
@@ -43,57 +44,57 @@ pub use tokenizer::Tokenizer;
 #[cfg(feature = "text")]
 pub use tokenizer::Tokens;
 
-/// Maximum of a text tower's context, in tokens, and of its vocabulary: keeps a wrong configuration from requesting terabytes.
+/// Maximum context of a text tower, in tokens. It keeps a wrong configuration from requesting terabytes.
 const LARGEST_CONTEXT: usize = 1 << 13;
 
-/// The description of a text tower, independent of the library that wrote its configuration.
+/// Description of a text tower, independent of the library that wrote its configuration.
 #[derive(Clone, Debug)]
 pub(super) struct TextSpec {
-    /// The blocks and the norm after them; of its image, patch and pooling nothing is used.
+    /// Blocks and final norm. The fields for image, patch and pooling are not used.
     pub(super) trunk: Vit,
     pub(super) names: &'static Names,
-    /// Before the trunk's tensors' names.
+    /// Prefix of the trunk's tensor names.
     pub(super) prefix: &'static str,
-    /// The token embedding and the positions: full names.
+    /// Full names of the token embedding and the position embedding.
     pub(super) token_embedding: String,
     pub(super) position_embedding: String,
-    /// Tokens of a text, at most.
+    /// Maximum number of tokens of a text.
     pub(super) context: usize,
-    /// Different tokens.
+    /// Number of different tokens.
     pub(super) vocabulary: usize,
     pub(super) pooling: TextPooling,
     pub(super) projection: Projection,
     pub(super) projection_bias: bool,
-    /// Channels of the embedding.
+    /// Number of channels of the embedding.
     pub(super) width: usize,
     pub(super) scores: Scores,
-    /// How texts become tokens, where the tokenizer's files leave it open.
+    /// Tokenizer of the family, for what the tokenizer's files leave open.
     pub(super) tokenizer: TokenizerKind,
 }
 
-/// The token that stands for the text.
+/// Choice of the token that represents the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextPooling {
-    /// That of the largest id, the first of several: the end token in CLIP's vocabulary.
+    /// First token with the largest id, which is the end token in CLIP's vocabulary.
     Largest,
-    /// The first of this id, or the text's first token.
+    /// First token with this id, or the text's first token.
     First(u32),
-    /// The context's last, which may be padding.
+    /// Last token of the context, which may be padding.
     Last,
 }
 
-/// The families' tokenizers.
+/// Tokenizers of the model families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenizerKind {
-    /// transformers' for CLIP: a text has the tokens that it has.
+    /// transformers' tokenizer for CLIP, which does not pad a text.
     Clip,
-    /// transformers' for SigLIP: a text is filled up to the context.
+    /// transformers' tokenizer for SigLIP, which pads a text to the context.
     Siglip,
-    /// open_clip's: `text_cfg` chooses.
+    /// open_clip's tokenizer, which `text_cfg` selects.
     OpenClip,
 }
 
-/// The sizes of a text trunk.
+/// Sizes of a text trunk.
 pub(super) struct TextTrunk {
     pub(super) context: usize,
     pub(super) dim: usize,
@@ -158,7 +159,7 @@ impl TextSpec {
             ));
         }
         let checked = self.trunk.check();
-        checked.map_err(|reason| format!("of the text tower: {reason}"))
+        checked.map_err(|reason| format!("text tower: {reason}"))
     }
 }
 
@@ -166,19 +167,19 @@ impl TextSpec {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TextInfo {
-    /// Tokens of a text, at most.
+    /// Maximum number of tokens of a text.
     pub context: usize,
-    /// Different tokens.
+    /// Number of different tokens.
     pub vocabulary: usize,
-    /// The number of blocks.
+    /// Number of blocks.
     pub depth: usize,
-    /// Channels.
+    /// Number of channels.
     pub dim: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Channels of a text's embedding, and of an image's.
+    /// Number of channels of the embeddings of texts and images.
     pub width: usize,
-    /// The number of parameters.
+    /// Number of parameters.
     pub parameters: u64,
 }
 
@@ -196,13 +197,13 @@ impl fmt::Display for TextInfo {
 /// A loaded text tower.
 #[derive(Clone)]
 pub struct TextTower {
-    /// From embedded tokens to embeddings, see [`build_text`](builder::build_text).
+    /// Graph from embedded tokens to embeddings, see [`build_text`](builder::build_text).
     pub(crate) graph: Graph,
-    /// `[vocabulary, D]`.
+    /// Token embedding, `[vocabulary, D]`.
     tokens: Tensor,
-    /// `[context, D]`.
+    /// Position embedding, `[context, D]`.
     positions: Tensor,
-    /// `ln` of the factor of similarities between images and texts, and what is added to them.
+    /// Natural logarithm of the factor of similarities between images and texts, and the bias that is added to them.
     logit_scale: f32,
     logit_bias: f32,
     spec: Arc<TextSpec>,
@@ -210,7 +211,7 @@ pub struct TextTower {
 }
 
 impl TextTower {
-    /// Takes the tower's tensors; all of them, as [`Weights::finish`] sees to.
+    /// Takes all tensors of the tower from `weights`. [`Weights::finish`] reports tensors that are left.
     pub(super) fn load(source: &Source<'_>, spec: TextSpec, weights: &mut Weights) -> Result<Self> {
         spec.check()
             .map_err(|reason| Error::config(source.directory(), reason))?;
@@ -262,12 +263,12 @@ impl TextTower {
         }
     }
 
-    /// How similarities become probabilities.
+    /// Returns the function that converts similarities to probabilities.
     pub(crate) fn scores(&self) -> Scores {
         self.spec.scores
     }
 
-    /// The factor of the cosine similarity of an image and a text, and what is added then.
+    /// Returns the factor of the cosine similarity of an image and a text, and the bias added afterwards.
     pub(crate) fn scale_and_bias(&self) -> [f64; 2] {
         [f64::from(self.logit_scale).exp(), f64::from(self.logit_bias)]
     }
@@ -276,20 +277,22 @@ impl TextTower {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a file that is missing or unusable.
+    /// Returns [`Error::Config`] for a file that is missing or invalid. Returns [`Error::Argument`] if the model was
+    /// loaded from bytes.
     #[cfg(feature = "text")]
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         match &self.files {
             Some(files) => Tokenizer::load(files, &self.spec),
             None => Err(Error::argument(
                 "texts",
-                "need a tokenizer, which a model that was loaded from bytes has not: load it from its directory",
+                "need a tokenizer, but models loaded from bytes have none. Load the model from its directory",
             )),
         }
     }
 
-    /// How many tokens the graph needs to take for texts of up to `longest` tokens: with a causal mask, what comes after a text's
-    /// last token does not change it.
+    /// Returns the number of tokens that the graph must process for texts of up to `longest` tokens.
+    ///
+    /// With a causal mask, tokens after a text's last token do not change the result.
     pub(crate) fn needed(&self, longest: usize) -> usize {
         match self.spec.pooling {
             TextPooling::Last => self.spec.context,
@@ -298,7 +301,7 @@ impl TextTower {
         }
     }
 
-    /// Which of the tokens stands for the text, where the graph leaves that open.
+    /// Returns the index of the token that represents the text.
     pub(crate) fn pooled(&self, ids: &[u32]) -> usize {
         let found = match self.spec.pooling {
             TextPooling::Last => ids.len().checked_sub(1),
@@ -311,11 +314,12 @@ impl TextTower {
         found.unwrap_or(0)
     }
 
-    /// Appends the embedded tokens of a text with their positions added to `values`, `[tokens, D]`; what is after the text is 0.
+    /// Appends the embedded tokens of a text, with their positions added, to `values` as `[tokens, D]`. Rows after the
+    /// text are 0.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a token that the tower does not know.
+    /// Returns [`Error::Argument`] for a token that is not in the tower's vocabulary.
     pub(crate) fn embed(&self, ids: &[u32], tokens: usize, values: &mut Vec<f32>) -> Result<()> {
         let end = values.len() + tokens * self.spec.trunk.dim;
         for (place, &id) in ids.iter().take(tokens).enumerate() {
@@ -323,7 +327,7 @@ impl TextTower {
             let (Some(token), Some(position)) = (row(&self.tokens, id as usize), row(&self.positions, place))
             else {
                 let reason = format!(
-                    "the tokenizer gives token {id}, but the model knows {}: its tokenizer is another model's",
+                    "the tokenizer gives token {id}, but the model knows {}: the tokenizer belongs to another model",
                     self.spec.vocabulary
                 );
                 return Err(Error::argument("texts", reason));

@@ -1,5 +1,7 @@
-//! timm's `config.json`: an architecture's name, arguments that override it, and the preprocessing. Resolved in timm's
-//! order: the architecture's arguments, overridden by `model_args`, and `pretrained_cfg` for what neither sets.
+//! Reads timm's `config.json`: an architecture's name, arguments that override it, and the preprocessing.
+//!
+//! Values are resolved in timm's order: arguments of the architecture, overridden by `model_args`, then
+//! `pretrained_cfg` for what neither sets.
 
 mod architectures;
 mod beit;
@@ -32,21 +34,21 @@ const WITHOUT_EFFECT: &[&str] = &[
     "weight_init",
 ];
 
-/// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
+/// Arguments that change the structure in an unsupported way unless they are `false` or `null`.
 const MUST_BE_OFF: &[&str] = &["use_naflex"];
 
-/// The architectures that take images of any size without `dynamic_img_size`.
+/// Architectures that take images of any size without `dynamic_img_size`.
 const DYNAMIC: &[&str] = &["test_vit", "test_vit2", "test_vit4", "vit_intern300m_patch14_448"];
 
-/// The patch projection's tensor.
+/// Tensor of the patch projection.
 const PATCH: &str = "patch_embed.proj.weight";
 
-/// Reads the configuration; `image_size` is the requested size, timm's `img_size`. `weights` are looked at for the size of the
+/// Reads the configuration. `image_size` is the requested size, timm's `img_size`. `weights` give the size of the
 /// stored patches.
 ///
 /// # Errors
 ///
-/// [`Error::Config`], naming file and key, for what is not supported.
+/// Returns [`Error::Config`] for a file and key that are not supported.
 pub(super) fn describe(
     config: Fields<'_>,
     image_size: Option<[usize; 2]>,
@@ -105,12 +107,12 @@ pub(super) fn describe(
     })
 }
 
-/// Returns true if transformers wrote the model, by its wrapper for models of timm.
+/// Returns true if transformers wrote the model with its wrapper for timm models.
 pub(super) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
     Ok(config.text("model_type")? == Some("timm_wrapper"))
 }
 
-/// Refuses `dynamic_img_pad` for images that it pads.
+/// Returns an error if `dynamic_img_pad` would pad the images.
 fn check_padding(config: Config<'_>, vit: &Vit) -> Result<()> {
     let key = "dynamic_img_pad";
     let [height, width] = vit.image;
@@ -123,7 +125,7 @@ fn check_padding(config: Config<'_>, vit: &Vit) -> Result<()> {
     Ok(())
 }
 
-/// Whether the configuration's architecture is supported.
+/// Checks that the configuration's architecture is supported.
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let name = Config::new(config)?.architecture()?;
     let known = architectures::lookup(name).is_some()
@@ -149,7 +151,7 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
     )
 }
 
-/// The repository of an architecture's default weights on the hub, below `timm/`.
+/// Returns the name under `timm/` of the hub repository with an architecture's default weights.
 pub(super) fn pretrained(architecture: &str) -> Option<&'static str> {
     // Written by scripts/timm_tables.py.
     let mut rows = include_str!("timm/pretrained.tsv")
@@ -169,7 +171,7 @@ fn family(name: &str) -> Family {
     }
 }
 
-/// How timm fits stored positions and patches to the architecture.
+/// Returns the filter with which timm fits stored positions and patches to the architecture.
 fn filter(name: &str) -> Filter {
     match name {
         "vit_base_patch16_radio_v3" | "vit_huge_patch16_radio_v3" => Filter::LinearAligned,
@@ -178,7 +180,7 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// The arguments that [`apply`] and [`Config`] read.
+/// Arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "act_layer",
     "attn_layer",
@@ -211,7 +213,7 @@ const APPLIED: &[&str] = &[
     "scale_mlp_norm",
 ];
 
-/// Replaces the architecture's arguments by those that are given.
+/// Replaces the architecture's arguments by the given ones.
 fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
     match given.text("attn_layer")? {
@@ -258,7 +260,7 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The norm that timm makes of a name; `None` for a name that is empty or null.
+/// Reads a norm by timm's name. Returns `None` if the name is empty or null.
 fn norm(given: Fields<'_>, key: &str) -> Result<Option<Norm>> {
     let Some(name) = given.text(key)?.filter(|name| !name.is_empty()) else {
         return Ok(None);
@@ -342,7 +344,7 @@ fn assemble(
     let blocks = blocks(arguments).map_err(|reason| wrong(&reason))?;
     let plain = Mlp::Plain(arguments.act_layer);
     let (mlp, hidden) = match (arguments.mlp_layer, arguments.act_layer) {
-        // Parallel blocks have a network of their own.
+        // Parallel blocks have their own network.
         _ if blocks.form == BlockForm::Parallel => (plain, width),
         (Gating::None, _) => (plain, width),
         (Gating::Packed, Activation::Silu) if width.is_multiple_of(2) => (Mlp::SwiGluPacked, width / 2),
@@ -407,7 +409,7 @@ fn assemble(
         qkv_bias: [arguments.qkv_bias; 3],
         projection_bias: arguments.proj_bias,
         mlp_bias: arguments.proj_bias,
-        // That of a block whose norms come last is its norms' weight.
+        // In a block with norms at the end, the norms' weights are the scales.
         layer_scale: [arguments.layer_scale && blocks.form != BlockForm::PostNorm; 2],
         norm: arguments.final_norm && !fc_norm,
         pooling,
@@ -417,11 +419,11 @@ fn assemble(
     })
 }
 
-/// How the architecture's blocks are made, or why they cannot be.
+/// Returns the form of the architecture's blocks, or the reason why it is not supported.
 fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
     let form = arguments.block_fn;
     let parallel = form == BlockForm::Parallel;
-    // timm's parallel blocks do not take `attn_layer`.
+    // timm's parallel blocks ignore `attn_layer`.
     let differential = if parallel {
         arguments.differential_block
     } else {

@@ -1,102 +1,104 @@
-//! The structure of a Vision Transformer, independent of the library that wrote its configuration: [`super::timm`] and
-//! [`super::hugging_face`] produce this description, [`super::builder`] builds a graph from it.
+//! Describes the structure of a Vision Transformer, independent of the library that wrote its configuration.
+//!
+//! [`super::timm`] and [`super::hugging_face`] produce this description, and [`super::builder`] builds a graph from it.
 
 use super::positions::{Filter, Fitting, Grid};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
 use crate::ops::Activation;
 
-/// Maximum number of elements in the tokens of an image; keeps a wrong configuration from requesting terabytes.
+/// Maximum number of elements in the tokens of an image. It keeps a wrong configuration from requesting terabytes.
 const MAX_ELEMENTS: usize = 1 << 28;
 
-/// Maximum side of an image in pixels, so that the number of patches cannot overflow.
+/// Maximum side of an image in pixels. The number of patches cannot overflow.
 pub(super) const LARGEST_SIDE: usize = 1 << 20;
 
-/// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
+/// Structure and sizes of one model. Channels are `dim` unless stated otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Vit {
     /// Height and width of the image, in pixels.
     pub(super) image: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub(super) patch: [usize; 2],
-    /// How the weights of patches of another size are resampled; without it they must have the model's size.
+    /// Filter that resamples weights of patches of another size. Without it, they must have the model's size.
     pub(super) patch_filter: Option<Filter>,
     pub(super) dim: usize,
     pub(super) depth: usize,
-    /// Attention heads; 0 without attention.
+    /// Number of attention heads. 0 without attention.
     pub(super) heads: usize,
-    /// Heads of keys and values in each block, if there are fewer than of queries.
+    /// Number of heads of keys and values in each block, if it is smaller than the number of query heads.
     pub(super) kv_heads: Option<Vec<usize>>,
-    /// Channels between the two layers of the feed-forward network.
+    /// Number of channels between the two layers of the feed-forward network.
     pub(super) hidden: usize,
     pub(super) mlp: Mlp,
-    /// Every norm that is not said to be another.
+    /// Kind of every norm that has no field of its own.
     pub(super) norms: Norm,
     pub(super) blocks: Blocks,
-    /// Whether the patch projection has a bias.
+    /// True if the patch projection has a bias.
     pub(super) patch_bias: bool,
-    /// A norm of the projected patches, before positions are added.
+    /// Norm of the projected patches, before positions are added.
     pub(super) patch_norm: Option<Norm>,
     pub(super) class_token: bool,
     pub(super) distillation_token: bool,
-    /// The number of register tokens, which come after the class token.
+    /// Number of register tokens, which come after the class token.
     pub(super) registers: usize,
     pub(super) positions: Option<Positions>,
     pub(super) rotary: Option<Rotary>,
-    /// A bias of the scores by relative position; the tokens are the class token and the patches.
+    /// Bias of the scores by relative position. It requires the class token and the patches to be the only tokens.
     pub(super) relative: Option<RelativePositions>,
-    /// A norm between the embeddings and the first block.
+    /// True if there is a norm between the embeddings and the first block.
     pub(super) pre_norm: bool,
-    /// Whether queries, keys and values have biases.
+    /// True for each of queries, keys and values that has a bias.
     pub(super) qkv_bias: [bool; 3],
-    /// Whether the attention's output projection has a bias.
+    /// True if the output projection of attention has a bias.
     pub(super) projection_bias: bool,
-    /// Whether the feed-forward network has biases.
+    /// True if the feed-forward network has biases.
     pub(super) mlp_bias: bool,
-    /// Whether attention, and the feed-forward network, have LayerScale.
+    /// True for each of attention and feed-forward network that has LayerScale.
     pub(super) layer_scale: [bool; 2],
-    /// A norm of all tokens after the last block.
+    /// True if there is a norm of all tokens after the last block.
     pub(super) norm: bool,
     pub(super) pooling: Pooling,
-    /// A norm of the pooled vector.
+    /// True if there is a norm of the pooled vector.
     pub(super) pooled_norm: bool,
-    /// From the pooled vector to the image's embedding.
+    /// Layers from the pooled vector to the image's embedding.
     pub(super) neck: Neck,
-    /// Logits; 0 for a model without a classifier.
+    /// Number of logits. 0 for a model without a classifier.
     pub(super) classes: usize,
 }
 
-/// A norm's form.
+/// Kind of a norm, and its epsilon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Norm {
     pub(super) kind: NormKind,
-    /// Added to the variance, or to the mean square.
+    /// Value added to the variance, or to the mean square.
     pub(super) epsilon: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NormKind {
-    /// With a weight and a bias.
+    /// LayerNorm with a weight and a bias.
     Layer,
-    /// With a weight.
+    /// RMSNorm with a weight.
     Rms,
-    /// No norm, but a weight and a bias, named alpha and beta (ResMLP).
+    /// No norm, only a weight and a bias, named alpha and beta (ResMLP).
     Affine,
 }
 
-/// How the blocks differ from `x + attention(norm(x))`, then `x + mlp(norm(x))`.
+/// Differences of the blocks from `x + attention(norm(x))`, then `x + mlp(norm(x))`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub(super) form: BlockForm,
-    /// The difference of two attentions, by the halves of each head's queries and keys. <https://arxiv.org/abs/2410.05258>
+    /// True if attention is the difference of two attentions, from the halves of each head's queries and keys.
+    /// <https://arxiv.org/abs/2410.05258>
     pub(super) differential: bool,
-    /// Each token attends to itself and those before it, as texts do.
+    /// True if each token attends only to itself and earlier tokens, as in texts.
     pub(super) causal: bool,
-    /// A norm of each head's queries and of its keys.
+    /// True if there are norms of each head's queries and keys.
     pub(super) qk_norm: bool,
-    /// A norm between attention and its output projection.
+    /// True if there is a norm between attention and its output projection.
     pub(super) attention_norm: bool,
-    /// A norm before the feed-forward network's second layer.
+    /// True if there is a norm before the second layer of the feed-forward network.
     pub(super) mlp_norm: bool,
 }
 
@@ -106,83 +108,87 @@ pub(super) enum BlockForm {
     PreNorm,
     /// `x + norm(attention(x))`, then `x + norm(mlp(x))`.
     PostNorm,
-    /// Attention and feed-forward network side by side, their first layers in one. <https://arxiv.org/abs/2302.05442>
+    /// Attention and feed-forward network in parallel, with their first layers fused.
+    /// <https://arxiv.org/abs/2302.05442>
     Parallel,
-    /// Two attentions side by side, then two feed-forward networks. <https://arxiv.org/abs/2203.09795>
+    /// Two parallel attentions, then two parallel feed-forward networks. <https://arxiv.org/abs/2203.09795>
     Pairs,
     /// A feed-forward network over the tokens, with `hidden` channels between its layers, in place of attention.
     /// <https://arxiv.org/abs/2105.01601>
     Mixer { hidden: usize },
     /// A linear layer over the tokens in place of attention. <https://arxiv.org/abs/2105.03404>
     ResMlp,
-    /// A feed-forward network alone: half of its hidden channels, mixed over the tokens, are a gate of the other half.
+    /// Only a feed-forward network. Half of its hidden channels, mixed over the tokens, gate the other half.
     /// <https://arxiv.org/abs/2105.08050>
     SpatialGating,
 }
 
-/// The feed-forward network.
+/// Form of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mlp {
     /// `fc2(activation(fc1(x)))`.
     Plain(Activation),
-    /// `fc2(silu(gate) · value)`, where one layer, twice as wide, gives gate and value.
+    /// `fc2(silu(gate) · value)`, where one layer, twice as wide, computes gate and value.
     SwiGluPacked,
-    /// The same, the value before the gate.
+    /// `fc2(silu(gate) · value)`, where one layer computes value and gate, in this order.
     SwiGluGateLast,
-    /// The same with a layer for each.
+    /// `fc2(silu(gate) · value)`, with a layer each for gate and value.
     SwiGlu,
 }
 
-/// What is added to the embedded patches.
+/// Position information that is added to the embedded patches.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Positions {
     /// A learned table.
     Table {
-        /// How many of the tokens before the patches have a row, ahead of the patches' rows.
+        /// Number of tokens before the patches that have a row. Their rows precede those of the patches.
         prefix: usize,
-        /// How the rows of the patches are fitted to the image.
+        /// Method that fits the rows of the patches to the image.
         fitting: Fitting,
     },
     /// [Sines and cosines](super::positions::sinusoidal) of the patch's column and row.
     Sinusoidal,
-    /// A learned table of `side × side` positions, resampled to each image's own grid of patches (NaFlex). The image is in the
-    /// form that [`crate::patch_grid`] describes, and a patch's weights are in the order row, column, channel.
+    /// A learned table of `side × side` positions, resampled to each image's own grid of patches (NaFlex).
+    ///
+    /// The image has the form that [`crate::patch_grid`] describes. The weights of a patch are in the order row,
+    /// column, channel.
     PerImage { side: usize },
 }
 
-/// From tokens to one vector.
+/// Method that reduces the tokens to one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pooling {
     /// The class token.
     Class,
-    /// The class token and the distillation token, each with a classifier; logits and embedding are their means.
+    /// The class token and the distillation token, each with a classifier. Logits and embedding are the means of both.
     ClassAndDistillation,
-    /// The mean of the tokens but the first `skip`.
+    /// The mean of the tokens, without the first `skip`.
     Mean { skip: usize },
-    /// The maximum of the tokens but the first `skip`, channel by channel.
+    /// The maximum of the tokens in each channel, without the first `skip`.
     Max { skip: usize },
     /// The class token, then the mean of the patch tokens: `2 · dim` channels.
     ClassAndMean,
-    /// Half of mean and maximum each, of the tokens but the first `skip`.
+    /// The average of mean and maximum of the tokens, without the first `skip`.
     MeanAndMax { skip: usize },
-    /// One learned query attends to the tokens but the first `skip`, then passes through a feed-forward network.
+    /// One learned query that attends to the tokens, without the first `skip`, then a feed-forward network.
     Attention {
         skip: usize,
         heads: usize,
         hidden: usize,
         activation: Activation,
     },
-    /// One learned query, which needs no projection, attends to all tokens; then an output projection.
+    /// One learned query without a projection that attends to all tokens, then an output projection.
     Query {
         heads: usize,
-        /// Whether keys and values have biases.
+        /// True if keys and values have biases.
         bias: bool,
     },
-    /// All tokens attend to each other without projections; then the class token, or else the mean of all.
+    /// Self-attention of all tokens without projections, then the class token, or the mean of all tokens if there is
+    /// none.
     SelfAttention,
 }
 
-/// Between pooling and classifier.
+/// Layers between pooling and classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neck {
     None,
@@ -198,22 +204,22 @@ pub(super) enum Neck {
 }
 
 impl Vit {
-    /// Rows and columns of patches.
+    /// Returns the rows and columns of patches.
     pub(super) fn grid(&self) -> Grid {
         [0, 1].map(|axis| self.image[axis] / self.patch[axis])
     }
 
-    /// Whether images may have any aspect ratio.
+    /// Returns true if images may have any aspect ratio.
     pub(super) fn is_flexible(&self) -> bool {
         matches!(self.positions, Some(Positions::PerImage { .. }))
     }
 
-    /// Tokens before the patches.
+    /// Returns the number of tokens before the patches.
     pub(super) fn prefix(&self) -> usize {
         usize::from(self.class_token) + usize::from(self.distillation_token) + self.registers
     }
 
-    /// Floating-point operations of one image, about: the GEMMs and attention.
+    /// Estimates the floating-point operations of one image: GEMMs and attention.
     pub(super) fn flops(&self) -> u64 {
         let [rows, columns] = self.grid().map(|n| n as u128);
         let [height, width] = self.patch.map(|n| n as u128);
@@ -224,8 +230,8 @@ impl Vit {
             Mlp::Plain(_) => 2 * hidden,
             Mlp::SwiGluPacked | Mlp::SwiGluGateLast | Mlp::SwiGlu => 3 * hidden,
         };
-        // Per token and channel: Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum
-        // take tokens × tokens.
+        // Per token and channel, Q, K, V and the output projection have dim × dim weights each. Scores and their
+        // weighted sum take tokens × tokens.
         let mixing = match self.blocks.form {
             BlockForm::Mixer { hidden: of_tokens } => mlp / hidden.max(1) * of_tokens as u128,
             BlockForm::ResMlp | BlockForm::SpatialGating => tokens,

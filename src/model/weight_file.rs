@@ -1,4 +1,4 @@
-//! Which version of a weight file a model was loaded from.
+//! Identifies the version of a weight file that a model was loaded from.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::tensor::Bytes;
 
-/// A weight file that is mapped.
+/// A mapped weight file.
 #[derive(Clone, Debug)]
 pub struct WeightFile {
-    /// Without links.
+    /// Path without symbolic links.
     path: PathBuf,
     bytes: u64,
     modified: SystemTime,
@@ -20,11 +20,11 @@ pub struct WeightFile {
 }
 
 impl WeightFile {
-    /// The file at `path`, with `metadata`, mapped as `bytes`.
+    /// Describes the file at `path`, with `metadata`, mapped as `bytes`.
     ///
     /// # Errors
     ///
-    /// If the file system does not tell what it must.
+    /// Returns an [`io::Error`] if the file system does not provide the path or the time of modification.
     pub(super) fn new(path: &Path, metadata: &Metadata, bytes: &dyn Bytes) -> io::Result<Self> {
         let addresses = bytes.as_ref().as_ptr_range();
         Ok(Self {
@@ -36,8 +36,8 @@ impl WeightFile {
         })
     }
 
-    /// What tells this version of the file from any other one, by what the file system says: to read all of a large file would
-    /// take longer than what this is needed for.
+    /// Returns a text that identifies this version of the file, from the file system's metadata. Reading a large file
+    /// would take too long.
     pub(crate) fn version(&self) -> String {
         let Self {
             path,
@@ -49,19 +49,21 @@ impl WeightFile {
         format!("{path:?} {bytes} {modified:?} {identity:?}")
     }
 
-    /// Where the bytes at these addresses lie in the file, if they do.
+    /// Returns the position of the bytes at these addresses in the file, if they belong to it.
     pub(crate) fn locate(&self, addresses: &Range<usize>) -> Option<Range<usize>> {
         let base = self.addresses.start;
         let within = addresses.start >= base && addresses.end <= self.addresses.end;
         within.then(|| addresses.start - base..addresses.end - base)
     }
 
-    /// Checks that what is known of the file is that of the content that was mapped, and will not be that of another.
+    /// Checks that the metadata describes the content that was mapped, and cannot come to describe another one.
     ///
     /// # Errors
     ///
-    /// It has changed since it was mapped; or a moment before, so that it may change again without its time changing: file systems
-    /// count time in steps of up to two seconds.
+    /// Returns a reason if the file has changed since it was mapped, or was changed immediately before.
+    ///
+    /// File systems count time in steps of up to two seconds. A file that was just changed may change again with the
+    /// same time.
     pub(crate) fn check_settled(&self) -> Result<(), String> {
         const STEP: Duration = Duration::from_secs(2);
         let same = |now: Metadata| {
@@ -79,7 +81,8 @@ impl WeightFile {
     }
 }
 
-/// Device, inode, and the time of the last change, which unlike that of the last modification no program can set.
+/// Returns device, inode, and the time of the last status change. Unlike the time of modification, programs cannot set
+/// it.
 #[cfg(unix)]
 fn identity(metadata: &Metadata) -> [u64; 4] {
     use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,7 @@
-//! The tensors of a model's weight files. Each must either be taken by the builder or be ignored for a stated reason.
-//! [`super::source`] adds them, [`super::builder`] takes them.
+//! Holds the tensors of a model's weight files. The builder must take each tensor, or it must be ignored for a stated
+//! reason.
+//!
+//! [`super::source`] adds the tensors, and [`super::builder`] takes them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,23 +23,23 @@ use hipvit_files::foreign;
 /// A tensor of the weight file that the model does not need.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Ignored {
-    /// Its name in the file.
+    /// Name of the tensor in the file.
     pub tensor: String,
-    /// Why it does not affect the result.
+    /// Reason why the tensor does not affect the result.
     pub reason: &'static str,
 }
 
-/// Tensors by name. Nothing is read from disk until a tensor's values are.
+/// Tensors by name. The values of a tensor are read from disk when they are first used.
 pub(super) struct Weights {
     place: PathBuf,
     tensors: BTreeMap<String, Stored>,
     ignored: Vec<Ignored>,
     parameters: u64,
-    /// How the model is quantised, if it is.
+    /// Quantisation scheme of the model, if it is quantised.
     pub(super) scheme: Option<Scheme>,
-    /// The layers that are computed in bf16.
+    /// Layers that are computed in bf16.
     pub(super) bf16_layers: Bf16Layers,
-    /// Of taken weights whose layers round what they multiply.
+    /// Rounding of the activations of layers, by the name of their weights, for weights that were taken.
     rounding: BTreeMap<String, Rounding>,
     quantization: Quantization,
     sparsity: Sparsity,
@@ -53,21 +55,22 @@ pub(super) struct Stored {
     pub(super) range: Range<usize>,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// True if the bytes were computed instead of read from the file.
+    /// True if the bytes were computed, not read from the file.
     pub(super) computed: bool,
 }
 
 impl Stored {
-    /// Its bytes, if the file has them.
+    /// Returns the bytes of the tensor, if they are inside the file.
     pub(super) fn data(&self) -> Option<&[u8]> {
         (*self.bytes).as_ref().get(self.range.clone())
     }
 
-    /// The values of the tensor, which the file calls `name`.
+    /// Returns the values of the tensor. `name` is its name in the file, for errors.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the number of bytes does not fit the shape.
+    /// Returns [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the number of bytes does not match the
+    /// shape.
     pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
         let wrong = |reason: String| Error::tensor(&self.file, name, reason);
         let dtype = match self.dtype {
@@ -85,7 +88,7 @@ impl Stored {
         Ok(if self.computed { tensor.computed() } else { tensor })
     }
 
-    /// Replaces the bytes by others, which are of `dtype` and of the tensor's shape.
+    /// Replaces the bytes. The new bytes have the given dtype and the tensor's shape.
     fn replace(&mut self, dtype: Dtype, bytes: Vec<u8>) {
         self.range = 0..bytes.len();
         self.bytes = Arc::new(bytes);
@@ -93,7 +96,8 @@ impl Stored {
         self.computed = true;
     }
 
-    /// Converts F64 to F32, rounding each value to the nearest, as the libraries do when they copy weights into a model in F32.
+    /// Converts F64 to F32, rounding each value to the nearest. The libraries do so when they copy weights into a model
+    /// in F32.
     fn narrow(&mut self, name: &str) -> Result<()> {
         let Some(data) = self.data().filter(|_| self.dtype == Dtype::F64) else {
             return Ok(());
@@ -114,7 +118,7 @@ impl Stored {
 }
 
 impl Weights {
-    /// An empty store; `place` is the file or directory that errors about missing tensors name.
+    /// Creates an empty store. Errors about missing tensors name `place`, a file or directory.
     pub(super) fn new(place: &Path) -> Self {
         Self {
             place: place.to_owned(),
@@ -131,22 +135,24 @@ impl Weights {
         }
     }
 
-    /// The file or directory.
+    /// Returns the file or directory that errors name.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }
 
-    /// All tensors that were neither taken nor ignored, by name.
+    /// Returns all tensors that were neither taken nor ignored, by name.
     pub(super) fn tensors(&self) -> &BTreeMap<String, Stored> {
         &self.tensors
     }
 
-    /// How a linear layer rounds what it multiplies, if it does; `name` and `dtype` are its weight's, which may be of several
-    /// tensors, `a + b`, or of a part of one, `a[…]`.
+    /// Returns the rounding of the activations of a linear layer, if they are rounded.
+    ///
+    /// `name` and `dtype` are of the layer's weight. It may consist of several tensors, `a + b`, or of a part of one,
+    /// `a[…]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if the tensors' layers round differently.
+    /// Returns [`Error::Tensor`] if the tensors' layers round differently.
     pub(super) fn rounding(&mut self, name: &str, dtype: DType) -> Result<Option<Rounding>> {
         let tensors = name
             .split(" + ")
@@ -171,11 +177,11 @@ impl Weights {
         }
     }
 
-    /// Unpacks the weights that the scheme says are packed.
+    /// Unpacks the weights if the scheme says that they are packed.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] naming what is inconsistent.
+    /// Returns [`Error::Tensor`] for the tensor that is inconsistent.
     pub fn unpack(&mut self) -> Result<()> {
         if self.scheme.as_ref().is_some_and(|scheme| scheme.packed) {
             self.sparsity = compressed_tensors::unpack(&mut self.tensors)?;
@@ -183,12 +189,12 @@ impl Weights {
         Ok(())
     }
 
-    /// Which weights were packed, if any was.
+    /// Returns the sparsity of the packed weights, if there are any.
     pub(super) fn sparsity(&self) -> Option<Sparsity> {
         (self.sparsity.weights > 0).then(|| self.sparsity.clone())
     }
 
-    /// Gives the tensor `name` other bytes, which are of `dtype` and of the tensor's shape.
+    /// Replaces the bytes of the tensor `name`. The new bytes have the given dtype and the tensor's shape.
     pub(super) fn replace(&mut self, name: &str, dtype: Dtype, bytes: Vec<u8>) {
         if let Some(stored) = self.tensors.get_mut(name) {
             stored.replace(dtype, bytes);
@@ -199,7 +205,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if two tensors would have one name.
+    /// Returns [`Error::Tensor`] if two tensors would have the same name.
     pub(super) fn rename(&mut self, new: impl Fn(&str) -> String) -> Result<()> {
         for (name, stored) in std::mem::take(&mut self.tensors) {
             self.insert(new(&name), stored)?;
@@ -210,11 +216,9 @@ impl Weights {
     fn insert(&mut self, name: String, stored: Stored) -> Result<()> {
         let file = stored.file.clone();
         match self.tensors.insert(name.clone(), stored) {
-            Some(other) if other.file == file => Err(Error::tensor(
-                file,
-                name,
-                "is there twice, with different prefixes",
-            )),
+            Some(other) if other.file == file => {
+                Err(Error::tensor(file, name, "occurs twice, with different prefixes"))
+            }
             Some(other) => Err(Error::tensor(
                 file,
                 name,
@@ -224,11 +228,11 @@ impl Weights {
         }
     }
 
-    /// Maps a safetensors file and adds all its tensors.
+    /// Maps a safetensors file and adds all of its tensors.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be opened or mapped, else as [`add`](Self::add).
+    /// Returns [`Error::Io`] if the file cannot be opened or mapped, and the errors of [`add`](Self::add).
     pub fn map(&mut self, file: &Path) -> Result<()> {
         let (bytes, metadata) = mapped::map(file)?;
         self.add(file, &bytes)?;
@@ -241,17 +245,18 @@ impl Weights {
         self.files.extend(other.files.iter().cloned());
     }
 
-    /// The files that were mapped.
+    /// Returns the files that were mapped.
     pub(super) fn files(&self) -> &[WeightFile] {
         &self.files
     }
 
-    /// Adds all tensors of one safetensors file, without the prefixes of [`renames::bare`]. Tensors in F64 become F32.
+    /// Adds all tensors of a safetensors file, without the prefixes that [`renames::bare`] removes. Converts F64 to
+    /// F32.
     ///
     /// # Errors
     ///
-    /// [`Error::Weights`] if the file as a whole is damaged, [`Error::Tensor`] if the range of a tensor in it is, or
-    /// if another file already has a tensor of the same name.
+    /// Returns [`Error::Weights`] if the file as a whole is damaged. Returns [`Error::Tensor`] if the range of a tensor
+    /// is invalid, or if another file has a tensor of the same name.
     pub(super) fn add(&mut self, file: &Path, bytes: &Arc<dyn Bytes>) -> Result<()> {
         let content: &[u8] = (**bytes).as_ref();
         let (header, metadata) =
@@ -273,22 +278,25 @@ impl Weights {
         Ok(())
     }
 
-    /// The file that holds `name`.
+    /// Returns the file that contains the tensor `name`.
     pub(super) fn file(&self, name: &str) -> Option<&Path> {
         self.tensors.get(name).map(|stored| stored.file.as_path())
     }
 
-    /// The shape of `name`, if it is there and not taken yet.
+    /// Returns the shape of the tensor `name`, if it exists and was not taken.
     pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|stored| stored.shape.as_slice())
     }
 
-    /// Removes `name` from the store.
+    /// Removes the tensor `name` from the store and returns it.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f64, f32, f16 or bf16, or of a quantised model
-    /// int8 or FP8 with scales; if its layer is in bf16, but not the tensor.
+    /// Returns [`Error::Tensor`] in these cases:
+    ///
+    /// - the tensor is missing or has another shape
+    /// - its dtype is not f64, f32, f16 or bf16, nor int8 or FP8 with scales in a quantised model
+    /// - its layer is in bf16, but the tensor is not
     pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(stored) = self.tensors.remove(name) else {
             return Err(self.missing(name, format_args!("expected with shape {shape:?}")));
@@ -328,7 +336,7 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// The weight `name` in 8 bits.
+    /// Returns the quantised weight `name` in 8 bits.
     fn quantized(&mut self, name: &str, stored: &Stored) -> Result<Tensor> {
         let Some(scheme) = &self.scheme else {
             return Err(self.missing(compressed_tensors::KEY, "config.json must have it"));
@@ -357,13 +365,13 @@ impl Weights {
         Ok(weight.tensor)
     }
 
-    /// What became of the quantised weights, if there are any.
+    /// Describes the quantised weights, if there are any.
     pub(super) fn quantization(&self) -> Option<Quantization> {
         let Quantization { format, bf16, .. } = &self.quantization;
         (!format.is_empty() || *bf16 > 0).then(|| self.quantization.clone())
     }
 
-    /// An error about a tensor that should be in the store.
+    /// Returns an error about a tensor that should be in the store.
     pub(super) fn missing(&self, name: &str, expected: impl fmt::Display) -> Error {
         let prefixed = self.tensors.keys().find_map(|other| {
             let prefix = other.strip_suffix(name)?;
@@ -375,7 +383,7 @@ impl Weights {
                 .filter(|other| other.starts_with(*prefix))
                 .count()
         };
-        // A part of the model may end with the same name.
+        // A part of the model may end with the same name, so most tensors must have the prefix.
         let Some(prefix) = prefixed.filter(|prefix| 2 * begin(prefix) > self.tensors.len()) else {
             return Error::tensor(&self.place, name, format_args!("is missing; {expected}"));
         };
@@ -394,7 +402,7 @@ impl Weights {
         Error::tensor(&self.place, name, reason)
     }
 
-    /// Ignores the remaining tensors that match `pattern`. A `*` at its start or end stands for any characters.
+    /// Ignores the remaining tensors that match `pattern`. A `*` at its start or end matches any characters.
     pub(super) fn ignore(&mut self, pattern: &str, reason: &'static str) {
         let matches = |name: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
             (Some(end), _) => name.ends_with(end),
@@ -413,20 +421,21 @@ impl Weights {
         }
     }
 
-    /// The number of parameters that were taken.
+    /// Returns the number of parameters that were taken.
     pub(super) fn parameters(&self) -> u64 {
         self.parameters
     }
 
-    /// The ignored tensors.
+    /// Returns the ignored tensors.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if a tensor was neither taken nor ignored, or if a layer that is said to be in bf16 is none of the model's.
+    /// Returns [`Error::Tensor`] if a tensor was neither taken nor ignored, or if a layer that should be in bf16 does
+    /// not exist in the model.
     pub(super) fn finish(self) -> Result<Vec<Ignored>> {
         if let Some(weight) = self.bf16_layers.unread().next() {
             let reason = format!(
-                "is of no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
+                "belongs to no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
                 bf16_layers::KEY
             );
             return Err(Error::tensor(&self.place, weight, reason));
@@ -454,12 +463,12 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// The safetensors crate's error, with its cause in words.
+/// Converts an error of the safetensors crate to a readable one.
 fn broken(file: &Path, content: &[u8], error: SafeTensorError) -> Error {
     use SafeTensorError as E;
     let length = content.len();
     if let Some(what) = foreign::describe(&content[..length.min(foreign::PREFIX)]) {
-        // A damaged file may still begin as a safetensors file does.
+        // A damaged file may still begin like a safetensors file.
         if !foreign::is_safetensors(content) {
             return Error::weights(file, super::source::not_weights(file, content, what));
         }
@@ -491,9 +500,9 @@ fn broken(file: &Path, content: &[u8], error: SafeTensorError) -> Error {
     Error::weights(file, reason)
 }
 
-/// Returns the length that a safetensors file's header asks for, as far as it can be read.
+/// Returns the file length that the header of a safetensors file requires, as far as it can be read.
 fn expected_length(content: &[u8]) -> Option<usize> {
-    /// Maximum header that the safetensors crate reads.
+    /// Maximum length of a header that the safetensors crate reads.
     const LARGEST_HEADER: usize = 100_000_000;
     let (&length, rest) = content.split_first_chunk()?;
     let header = usize::try_from(u64::from_le_bytes(length)).ok()?;

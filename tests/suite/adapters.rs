@@ -324,7 +324,7 @@ fn an_adapter_without_its_files_says_what_to_do() {
     fs::remove_file(directory.path().join("adapter_model.bin")).unwrap();
     let message = refusal(directory.path());
     assert!(
-        message.contains("adapter_model.safetensors is missing beside it"),
+        message.contains("adapter_model.safetensors is missing in its directory"),
         "{message}"
     );
 }

@@ -215,7 +215,7 @@ fn contradictory_layers_in_bf16_are_refused() {
     );
     let unknown = [
         "model.safetensors",
-        "is of no linear layer of the model",
+        "belongs to no linear layer of the model",
         "bf16_layers",
     ];
     for (name, layers, parts) in [

@@ -193,7 +193,7 @@ fn an_unknown_directory_is_an_error_or_skipped_or_mapped() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     for part in [
-        "images/golden_retreiver: \"golden_retreiver\" is none of the model's 1000 classes",
+        "images/golden_retreiver: \"golden_retreiver\" is not one of the model's 1000 classes",
         "an id such as n01440764",
         "near it: \"golden retriever\"",
         "(and 1 more like it)",

@@ -224,7 +224,7 @@ fn other_prefixes_are_named() {
     });
     let message = refusal(directory.path());
     assert!(
-        message.contains("`norm.weight`: is there twice, with different prefixes"),
+        message.contains("`norm.weight`: occurs twice, with different prefixes"),
         "{message}"
     );
 }

@@ -145,7 +145,7 @@ fn what_will_not_do_is_named() {
     let none: [&str; 0] = [];
     assert_eq!(
         message(session.zero_shot(none).unwrap_err()),
-        "labels: there is none to classify images by"
+        "labels: none is given to classify images by"
     );
     assert_eq!(
         message(session.zero_shot(["a cat", " "]).unwrap_err()),
@@ -189,7 +189,10 @@ fn a_tokenizer_that_is_missing_or_broken_is_named() {
     }
     let session = Session::load(other.path()).unwrap();
     let error = session.zero_shot(["a cat"]).unwrap_err().to_string();
-    assert!(error.contains("its tokenizer is another model's"), "{error}");
+    assert!(
+        error.contains("the tokenizer belongs to another model"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! What drawings in SVG share: the page, lines, texts.
+//! Shared parts of SVG drawings: page, background, lines and texts.
 
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Text};
 
-/// An empty page, in pixels.
+/// Returns an empty page whose size is in pixels.
 pub fn page(width: f64, height: f64) -> Document {
     Document::new()
         .set("viewBox", (0, 0, width, height))
@@ -13,7 +13,7 @@ pub fn page(width: f64, height: f64) -> Document {
         .set("font-size", 12)
 }
 
-/// White behind a drawing, so that it is legible on a page of any colour.
+/// Returns a white background, which keeps a drawing legible on a page of any colour.
 pub fn background() -> Rectangle {
     Rectangle::new()
         .set("width", "100%")
@@ -21,7 +21,7 @@ pub fn background() -> Rectangle {
         .set("fill", "white")
 }
 
-/// A line between two points.
+/// Returns a line between two points.
 pub fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
     Line::new()
         .set("x1", from.0)
@@ -31,7 +31,7 @@ pub fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
         .set("stroke", colour)
 }
 
-/// A text whose `anchor`, its start, middle or end, is at x; its baseline is at y.
+/// Returns a text whose baseline is at `y` and whose `anchor` (start, middle or end) is at `x`.
 pub fn text(content: impl Into<String>, x: f64, y: f64, anchor: &str) -> Text {
     Text::new(content)
         .set("x", x)

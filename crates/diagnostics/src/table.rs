@@ -1,14 +1,14 @@
-//! Text tables that fit a width: the columns that matter least are left out first, then long cells are wrapped between
-//! words.
+//! Formats text tables that fit a given width. Columns of high rank are left out first, then long cells are wrapped
+//! between words.
 
 use comfy_table::{Cell, CellAlignment, presets};
 use textwrap::core::Word;
 use textwrap::{Options, WordSeparator};
 
-/// Characters between two columns.
+/// Number of spaces between two columns.
 const GAP: usize = 2;
 
-/// A column's heading, and what becomes of it where a table is too wide.
+/// A column: its heading, and how it shrinks if the table is too wide.
 #[derive(Clone, Debug)]
 pub struct Column {
     heading: String,
@@ -18,7 +18,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of text.
+    /// Creates a left-aligned column of text.
     pub fn left(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -28,7 +28,7 @@ impl Column {
         }
     }
 
-    /// A column of numbers.
+    /// Creates a right-aligned column of numbers.
     pub fn right(heading: impl Into<String>) -> Self {
         Self {
             alignment: CellAlignment::Right,
@@ -36,20 +36,20 @@ impl Column {
         }
     }
 
-    /// Left out where the table is too wide, the highest rank first. Columns of rank 0 stay.
+    /// Sets the rank. Columns with the highest rank are left out first; columns of rank 0 always stay.
     pub fn rank(mut self, rank: u32) -> Self {
         self.rank = rank;
         self
     }
 
-    /// Wrapped where the table is too wide, to no fewer than `least` characters.
+    /// Allows cells to be wrapped to a width of at least `least` characters.
     pub fn wraps(mut self, least: usize) -> Self {
         self.least = Some(least);
         self
     }
 }
 
-/// Rows of cells under headings.
+/// A table of headings and rows of cells.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<Column>,
@@ -57,7 +57,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self {
             columns: columns.into_iter().collect(),
@@ -65,15 +65,14 @@ impl Table {
         }
     }
 
-    /// Adds a row. Cells that are missing at its end are empty.
+    /// Adds a row. Missing cells at its end are empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
 
-    /// The table's lines without a line break at the end, `width` characters wide at most; as wide as its cells are if that
-    /// is `None`.
+    /// Formats the table without a line break at the end. Lines have at most `width` characters; `None` means no limit.
     pub fn text(&self, width: Option<usize>) -> String {
         let layout = self.layout(width.unwrap_or(usize::MAX));
         let mut table = comfy_table::Table::new();
@@ -96,7 +95,7 @@ impl Table {
         table.trim_fmt()
     }
 
-    /// The columns that are shown, and how wide each is.
+    /// Returns the index and width of each column that is shown.
     fn layout(&self, width: usize) -> Vec<(usize, usize)> {
         let natural = |index: usize| {
             let cells = self.rows.iter().map(|row| row[index].as_str());
@@ -121,7 +120,7 @@ impl Table {
             }
         }
         let mut spare = width.saturating_sub(taken(&shown));
-        // Where the most is wrapped, a character more helps the most.
+        // Widen the column that was shortened most.
         while spare > 0
             && let Some(place) = shown
                 .iter_mut()
@@ -135,7 +134,7 @@ impl Table {
     }
 }
 
-/// The lines of `text`, `width` characters wide at most, which end between words and after the signs that join them.
+/// Wraps `text` into lines of at most `width` characters. Lines end between words, or after signs that join words.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let separator = WordSeparator::Custom(|line| Box::new(words(line).into_iter().map(Word::from)));
     let options = Options::new(width.max(1)).word_separator(separator);
@@ -143,7 +142,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// The parts of `line` between which it may be broken: never within a number.
+/// Splits `line` where it may be broken, which is never within a number.
 fn words(line: &str) -> Vec<&str> {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let mut words = Vec::new();
@@ -165,8 +164,8 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
-/// A paragraph, ended by a line break: lines `width` characters wide at most, further ones indented; one line if that is
-/// `None`.
+/// Formats a paragraph that ends with a line break. Wraps it at `width` with `indent` before further lines; `None`
+/// means one line.
 pub fn paragraph(text: &str, indent: &str, width: Option<usize>) -> String {
     match width {
         None => format!("{text}\n"),
@@ -215,7 +214,7 @@ mod tests {
             assert!(widest(&text) <= width, "{width}:\n{text}");
             assert_eq!(text.contains("share"), width >= 21, "{width}:\n{text}");
             assert_eq!(text.contains("shape"), width >= 33, "{width}:\n{text}");
-            // Never within a word.
+            // Cells never break within a word.
             for word in ["linear+", "softmax", "10.5"] {
                 assert!(text.contains(word), "{width}:\n{text}");
             }

@@ -1,31 +1,37 @@
-//! Text files in the encodings in which other systems write them.
+//! Converts text files in UTF-8 with a byte order mark or in UTF-16 to plain UTF-8.
 
 use std::borrow::Cow;
 
-/// A text whose encoding is not read.
+/// Reasons why the encoding of a text cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodingError {
-    /// The byte order mark is that of UTF-32.
+    /// The text begins with the byte order mark of UTF-32.
     #[error("is in UTF-32. Save it in UTF-8")]
     Utf32,
-    /// The text begins as UTF-16, and is damaged.
+    /// The text begins as UTF-16 but is not valid UTF-16.
     #[error("is not valid UTF-16. Save it in UTF-8")]
     InvalidUtf16,
-    /// The text has NUL bytes and does not look like UTF-16.
+    /// The text contains NUL bytes and does not look like UTF-16.
     #[error("has NUL bytes. Save it in UTF-8 if it is in UTF-16")]
     Nul,
 }
 
-/// Order of the bytes of a UTF-16 unit.
+/// Byte order of UTF-16 code units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Utf16 {
     LittleEndian,
     BigEndian,
 }
 
-/// Removes a byte order mark, and converts UTF-16 to UTF-8. Other bytes stay as they are: paths may be any bytes.
+/// Removes a byte order mark, and converts UTF-16 to UTF-8. Other bytes are returned unchanged, because paths may be
+/// any bytes.
 ///
-/// Text with NUL bytes is UTF-16 without a mark or an error, unless `takes_nul` is true.
+/// Text with NUL bytes but without a byte order mark must be UTF-16, unless `takes_nul` is true.
+///
+/// # Errors
+///
+/// Returns an [`EncodingError`] if the text is UTF-32 or invalid UTF-16, or contains NUL bytes that are not part of
+/// UTF-16.
 pub fn to_utf8(bytes: &[u8], takes_nul: bool) -> Result<Cow<'_, [u8]>, EncodingError> {
     match bytes {
         [0xef, 0xbb, 0xbf, rest @ ..] => Ok(Cow::Borrowed(rest)),
@@ -40,7 +46,9 @@ pub fn to_utf8(bytes: &[u8], takes_nul: bool) -> Result<Cow<'_, [u8]>, EncodingE
     }
 }
 
-/// Returns the byte order if the text looks like UTF-16: of the ASCII characters that lists mostly consist of, every other byte is NUL.
+/// Returns the byte order if the text looks like UTF-16 without a byte order mark.
+///
+/// Lists consist mostly of ASCII characters. In UTF-16, every other byte of such a text is NUL.
 fn utf16_without_mark(bytes: &[u8]) -> Option<Utf16> {
     let nulls = |first: usize| {
         bytes
@@ -51,7 +59,7 @@ fn utf16_without_mark(bytes: &[u8]) -> Option<Utf16> {
             .count()
     };
     let (even, odd) = (nulls(0), nulls(1));
-    // At most one character in five is beyond Latin-1.
+    // Accept the text if at most one character in five is outside Latin-1.
     let enough = bytes.len() * 2 / 5;
     match (even, odd) {
         (0, odd) if odd >= enough => Some(Utf16::LittleEndian),

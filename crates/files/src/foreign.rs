@@ -1,15 +1,16 @@
-//! Recognises content that is not what a file's name promises, such as a Git LFS pointer. An error can then say what the file is and
-//! what to do.
+//! Recognises files whose content does not match their name, such as Git LFS pointers. Errors can then say what the
+//! file is and what to do about it.
 //!
-//! The module depends on no other one: readers of weights, JSON files, images and lists call it after, or before, their own check.
+//! The module depends on no other module. Readers of weights, JSON files, images and lists call it before or after
+//! their own checks.
 
-/// Minimum number of bytes of a file's beginning that [`describe`] needs to recognise all of its kinds.
+/// Number of bytes from the beginning of a file that [`describe`] needs to recognise every kind of content.
 pub const PREFIX: usize = 512;
 
-/// Describes `content`, which may be only the beginning of a file, and says what to do about it. Returns `None` for unknown content.
+/// Describes `content` and says what to do about it. Returns `None` for unknown content.
 ///
-/// The text completes a sentence that begins with the file's name and "is". JSON, and text in UTF-8 that is not HTML, XML or a
-/// pointer, are unknown content.
+/// `content` may be only the beginning of a file. The text completes a sentence that begins with the file's name and
+/// "is". JSON and UTF-8 text count as unknown, except HTML, XML and pointers.
 ///
 /// | content | recognised by |
 /// | --- | --- |
@@ -36,7 +37,8 @@ pub fn describe(content: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Describes formats by two marks each, because one alone may begin a text, such as a list with `BMW` or `photo_1.WEBP`.
+/// Describes formats that need two marks to be recognised. One mark alone may begin a text, such as a list with `BMW`
+/// or `photo_1.WEBP`.
 fn with_two_marks(content: &[u8]) -> Option<&'static str> {
     match content {
         _ if is_safetensors(content) => Some("a safetensors file, with the weights of a model"),
@@ -47,12 +49,13 @@ fn with_two_marks(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Returns true if `content` begins as a file that `torch.save` writes: a ZIP archive with a pickle, or a bare pickle.
+/// Returns true if `content` begins like a file that `torch.save` writes: a ZIP archive with a pickle, or a bare
+/// pickle.
 pub fn is_pytorch(content: &[u8]) -> bool {
     matches!(pickled(content), Some(PYTORCH | PICKLE))
 }
 
-/// Returns true if `content` begins as a safetensors file does: the length of a header, below 4 GiB, then JSON.
+/// Returns true if `content` begins like a safetensors file: the length of the header, below 4 GiB, then JSON.
 pub fn is_safetensors(content: &[u8]) -> bool {
     starts_with(content, 4, b"\0\0\0\0{\"")
 }
@@ -63,7 +66,7 @@ const PICKLE: &str = "a Python pickle (as old PyTorch files are)";
 const NUMPY_ARCHIVE: &str = "a NumPy archive (.npz)";
 const ZIP: &str = "a ZIP archive. Unpack it";
 
-/// Offset, bytes and description of binary formats.
+/// Offset, bytes and description of each binary format.
 const MAGIC: &[(usize, &[u8], &str)] = &[
     (
         0,
@@ -120,7 +123,7 @@ fn starts_with(content: &[u8], offset: usize, bytes: &[u8]) -> bool {
 fn pickled(content: &[u8]) -> Option<&'static str> {
     match content {
         [b'P', b'K', 3, 4, ..] => {
-            // The first entry's name has its length at byte 26 and begins at byte 30.
+            // The length of the first entry's name is at byte 26, the name itself at byte 30.
             let length = content
                 .get(26..28)
                 .map_or(0, |bytes| usize::from(bytes[0]) | usize::from(bytes[1]) << 8);
@@ -136,7 +139,7 @@ fn pickled(content: &[u8]) -> Option<&'static str> {
             Some(if ends(".npy") { NUMPY_ARCHIVE } else { ZIP })
         }
         [b'P', b'K', 5 | 7, ..] => Some(ZIP),
-        // The opcode PROTO and its number, then one that begins an object.
+        // The opcode PROTO and its protocol number, then an opcode that begins an object.
         [
             0x80,
             2..=5,
@@ -147,7 +150,7 @@ fn pickled(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Describes text that stands where another file should be.
+/// Describes text found in place of a binary file, such as pointers, HTML and XML.
 fn text(content: &[u8]) -> Option<&'static str> {
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
     let start = content.trim_ascii_start();
@@ -203,7 +206,7 @@ mod tests {
         assert!(found.starts_with(expected), "{content:?}: {found}");
     }
 
-    /// The header of a ZIP archive whose first entry has this name.
+    /// Returns the header of a ZIP archive whose first entry has the given name.
     fn zip(name: &str) -> Vec<u8> {
         let mut header = b"PK\x03\x04".to_vec();
         header.resize(26, 0);

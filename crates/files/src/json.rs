@@ -1,21 +1,22 @@
-//! JSON as Python's `json` writes and reads it: with NaN, Infinity and -Infinity as numbers.
+//! Reads and writes JSON as Python's `json` module does, with NaN, Infinity and -Infinity as numbers.
 //!
-//! A [`Value`] has no such numbers. Each is kept as a string that begins with [`MARK`]: a reader that expects a number
-//! refuses it, and [`text`] writes it back as Python does.
+//! A [`Value`] cannot represent these numbers. Each is stored as a string that begins with [`MARK`]. Readers that
+//! expect a number reject the string, and [`text`] writes it as Python does.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Begins the strings that represent NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
+/// Prefix of the strings that represent NaN, Infinity and -Infinity. Unicode assigns no character to this code point.
 const MARK: char = '\u{fdd0}';
 const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Reads a JSON document. If a key occurs twice in an object, the last value counts.
+/// Parses a JSON document. If a key occurs twice in an object, the last value counts.
 ///
 /// # Errors
 ///
-/// The error is the reason as a text without the file's name. Python's reader refuses the same bytes.
+/// Returns the reason, without the file's name, if the bytes are not valid JSON. Python's reader rejects the same
+/// bytes.
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         return Err(
@@ -34,12 +35,12 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     parsed.map_err(|error| format!("is not valid JSON: {error}"))
 }
 
-/// Writes a value on one line, with NaN and the infinities as Python writes them.
+/// Serialises a value on one line, with NaN and infinities as Python writes them.
 pub fn text(value: &Value) -> String {
     unmarked(value.to_string())
 }
 
-/// Writes a value as [`text`] does, with a line for each entry.
+/// Serialises a value like [`text`], with one line per entry.
 pub fn indented(value: &Value) -> String {
     unmarked(format!("{value:#}"))
 }
@@ -50,7 +51,7 @@ pub fn is_non_finite(text: &str) -> bool {
         .is_some_and(|number| NON_FINITE.contains(&number))
 }
 
-/// Returns true if Python takes the value for true: unless it is null, false, 0, or an empty string, array or object.
+/// Returns true if the value is truthy in Python: anything but null, false, 0, and an empty string, array or object.
 pub fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -62,7 +63,8 @@ pub fn is_true(value: &Value) -> bool {
     }
 }
 
-/// Returns a string, or a number or boolean as JSON writes it. `None` for NaN, an infinity, null, an array or an object.
+/// Returns a string as it is, or a number or boolean as JSON text. Returns `None` for NaN, infinities, null, arrays and
+/// objects.
 pub fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) if !is_non_finite(text) => Some(text.into()),
@@ -71,7 +73,7 @@ pub fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Quotes and marks each NaN, Infinity and -Infinity outside of strings.
+/// Replaces each NaN, Infinity and -Infinity outside of strings by a marked string.
 fn marked(text: &str) -> Cow<'_, str> {
     let mut output = String::new();
     let (mut rest, mut in_string) = (text, false);
@@ -83,13 +85,13 @@ fn marked(text: &str) -> Cow<'_, str> {
                 in_string = !in_string;
                 1
             }
-            // The character after a backslash does not end a string. It may be longer than a byte.
+            // Skip the escaped character, which may be longer than a byte.
             b'\\' => 1 + from[1..].chars().next().map_or(0, char::len_utf8),
             _ if in_string => 1,
             _ => {
                 if let Some(number) = NON_FINITE.iter().find(|number| from.starts_with(**number)) {
                     let after = &from[number.len()..];
-                    // A key must be a string.
+                    // A key must already be a string, so leave the text for the parser to reject.
                     if !after.trim_start().starts_with(':') {
                         output.extend(["\"", MARK.encode_utf8(&mut [0; 3]), number, "\""]);
                         rest = after;
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(parse(indented(&value).as_bytes()).unwrap(), value);
         assert_eq!((value["a"].as_f64(), &value["b"][3]), (None, &Value::from(-2)));
         assert!(is_non_finite(value["a"].as_str().unwrap()));
-        // A string stays one.
+        // Text inside a string is not replaced.
         assert_eq!(value["c"], "NaN, \"Infinity\\");
         assert_eq!(value["d"]["NaN"], "é\\");
         assert!(!is_non_finite("NaN"));

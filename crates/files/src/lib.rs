@@ -1,11 +1,13 @@
-//! Files that people name: images, weights, configurations, lists, libraries, cache entries.
+//! Opens, reads and recognises the files that users name: images, weights, configurations, lists, libraries, cache
+//! entries.
 //!
-//! - [`regular_file`]: opens and reads regular files only, with a bound on their length.
-//! - [`temporary`]: temporary files that become results whole or are removed, also when a signal ends the process.
-//! - [`signals`]: the signals that the process ignores, which handlers that remove temporary files must leave alone.
-//! - [`foreign`]: recognises content that is not what a file's name promises.
-//! - [`encoding`]: text files in UTF-16 or with a byte order mark.
-//! - [`json`]: JSON as Python's `json` reads and writes it.
+//! - [`regular_file`]: opens and reads regular files only, with a limit on their length.
+//! - [`temporary`]: creates temporary files that are either completed or removed, even if a signal ends the process.
+//! - [`signals`]: finds the signals that the process ignores. Handlers that remove temporary files must not replace
+//!   them.
+//! - [`foreign`]: recognises files whose content does not match their name.
+//! - [`encoding`]: converts UTF-16 text, and text with a byte order mark, to UTF-8.
+//! - [`json`]: reads and writes JSON as Python's `json` module does.
 
 pub mod encoding;
 pub mod foreign;

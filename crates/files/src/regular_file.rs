@@ -1,24 +1,28 @@
-//! Opens regular files only. All paths that a user names (an image, weights, a configuration, a library, a cache's entry) are
-//! opened here. Opening a FIFO would wait for a writer, and a device such as `/dev/zero` never ends.
+//! Opens regular files only.
+//!
+//! Every file that a user names goes through this module: images, weights, configurations, libraries, cache entries.
+//! Opening a FIFO would wait for a writer, and a device such as `/dev/zero` never ends.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens the regular file at `path`, or the one that a symbolic link there leads to, for reading.
+/// Opens the regular file at `path` for reading. Follows symbolic links.
 ///
 /// # Errors
-/// An [`io::Error`] of [`File::open`]; [`io::ErrorKind::InvalidInput`] if it is a directory, a FIFO, a device or a socket.
+///
+/// Returns the errors of [`File::open`], and [`io::ErrorKind::InvalidInput`] for a directory, FIFO, device or socket.
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     let path = path.as_ref();
-    // Before it is opened, because opening a device can have effects.
+    // Check before opening, because opening a device can have side effects.
     check_type(fs::metadata(path)?.file_type())?;
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        // It may have been replaced by a FIFO or a terminal since: neither wait for a writer nor be controlled by it.
+        // A FIFO or terminal may have replaced the file since the check. Do not wait for a writer, and do not take a
+        // controlling terminal.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let file = options.open(path)?;
@@ -26,18 +30,20 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     Ok(file)
 }
 
-/// The content of the regular file at `path`.
+/// Reads the whole regular file at `path`.
 ///
 /// # Errors
-/// An [`io::Error`] if [`open`] fails or the file cannot be read.
+///
+/// Returns the errors of [`open`] and of reading.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_within(path, u64::MAX)
 }
 
-/// Reads the regular file at `path`, which may have up to `longest` bytes.
+/// Reads the regular file at `path` if it has at most `longest` bytes.
 ///
 /// # Errors
-/// Errors of [`open`] and of reading, and [`io::ErrorKind::FileTooLarge`] if the file is longer.
+///
+/// Returns the errors of [`open`] and of reading, and [`io::ErrorKind::FileTooLarge`] if the file is longer.
 pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> {
     use io::Read as _;
     let file = open(path)?;
@@ -50,9 +56,9 @@ pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> 
         return Err(too_long());
     }
     let mut bytes = Vec::new();
-    // A length that there is no memory for is an error, where growing the vector would abort.
+    // Return an error if memory is short. Growing the vector would abort the process.
     bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
-    // It may grow meanwhile.
+    // The file may grow while it is read.
     file.take(longest.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > longest {
         return Err(too_long());
@@ -60,7 +66,7 @@ pub fn read_within(path: impl AsRef<Path>, longest: u64) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Returns a number of bytes as text, in MiB or KiB if it is a multiple of one.
+/// Formats a number of bytes, in MiB or KiB if it is a multiple of one.
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 bytes".to_owned(),
@@ -70,10 +76,11 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Checks that there is a regular file at `path`, without opening it.
+/// Checks that `path` leads to a regular file, without opening it.
 ///
 /// # Errors
-/// An [`io::Error`] if there is no file; [`io::ErrorKind::InvalidInput`] if it is a directory, a FIFO, a device or a socket.
+///
+/// Returns the errors of [`fs::metadata`], and [`io::ErrorKind::InvalidInput`] for a directory, FIFO, device or socket.
 pub fn check(path: impl AsRef<Path>) -> io::Result<()> {
     check_type(fs::metadata(path)?.file_type())
 }
@@ -127,7 +134,7 @@ mod tests {
         let error = read_within(&path, 1023).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(error.to_string(), "is longer than 1023 bytes");
-        // Sparse: nothing of it is allocated.
+        // The file is sparse, so no disk space is allocated.
         File::options()
             .write(true)
             .open(&path)

@@ -1,15 +1,16 @@
-//! Signals that the process was started to ignore.
+//! Finds the signals that the process ignores since its start.
 
 use std::fs;
 use std::os::raw::c_int;
 
-/// Returns true if the process ignores `signal`, as `nohup` and shells without job control start it. Returns false without `/proc`.
+/// Returns true if the process ignores `signal`, as under `nohup` or a shell without job control. Returns false without
+/// `/proc`.
 pub fn is_ignored(signal: c_int) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignored_mask(&status) & (1 << (signal - 1)) != 0
 }
 
-/// Bit mask of the ignored signals, of which bit n - 1 is signal n.
+/// Parses the bit mask of ignored signals, in which bit n - 1 is signal n.
 fn ignored_mask(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

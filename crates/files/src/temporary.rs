@@ -1,5 +1,6 @@
-//! Temporary files and folders. They have the permissions of any new file. Those of this process are listed, so that a program can
-//! remove them when a signal ends it.
+//! Creates temporary files and folders with the permissions of ordinary new files.
+//!
+//! The paths are kept in a process-wide list, so that a program can remove them when a signal ends it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,17 +12,17 @@ use tempfile::NamedTempFile;
 
 static LIST: List = List::new();
 
-/// Creates a file in `folder` whose name ends with `suffix`. It is removed when it is dropped, unless it is persisted.
+/// Creates a file in `folder` whose name ends with `suffix`. Dropping the file removes it, unless it was persisted.
 ///
 /// # Errors
 ///
-/// [`io::Error`] if it cannot be created.
+/// Returns an [`io::Error`] if the file cannot be created.
 pub fn file_in(folder: &Path, suffix: &str) -> io::Result<(NamedTempFile, Listed)> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        // Less the process's umask, where tempfile's own files are for the user alone.
+        // The umask still applies. By default, tempfile restricts its files to their owner.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     let file = builder.suffix(suffix).tempfile_in(folder)?;
@@ -29,18 +30,18 @@ pub fn file_in(folder: &Path, suffix: &str) -> io::Result<(NamedTempFile, Listed
     Ok((file, listed))
 }
 
-/// Removes all temporary files and folders of this process, which is about to end.
+/// Removes all temporary files and folders of this process. Call it when the process is about to end.
 pub fn remove_all() {
     LIST.remove_all();
 }
 
-/// A temporary file or folder, which is listed until this is dropped.
+/// Guard that keeps a temporary file or folder in the list until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Listed(PathBuf);
 
 impl Listed {
-    /// Lists a path that this process has created.
+    /// Adds a path that this process has created to the list.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         LIST.0.lock().insert(path.clone());
@@ -62,7 +63,7 @@ impl List {
         Self(Mutex::new(BTreeSet::new()))
     }
 
-    /// Removes the listed files and folders. Ignores those that were renamed or removed meanwhile.
+    /// Removes the listed files and folders. Ignores those that were renamed or removed in the meantime.
     fn remove_all(&self) {
         for path in self.0.lock().iter() {
             let _ = if path.is_dir() && !path.is_symlink() {

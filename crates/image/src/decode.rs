@@ -1,31 +1,39 @@
-//! A file's bytes to RGB pixels, equal to those of Pillow's `Image.open(file).convert("RGB")`.
+//! Decodes image files to RGB pixels, equal to those of Pillow's `Image.open(file).convert("RGB")`.
 //!
-//! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
-//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
-//! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An orientation in EXIF data or XMP is
-//! applied only if [`DecodeOptions`] ask for it, because neither Pillow nor timm nor transformers apply it. In TIFF it always is,
-//! because Pillow itself turns the image.
+//! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (first frame) and TIFF (first page).
+//! Each format has a module that converts a maintained decoder's raw samples to RGB by Pillow's rules. BMP and JPEG
+//! have decoders of their own here.
 //!
-//! A file whose last bytes are missing is decoded if all pixels are there.
+//! Conversion follows Pillow:
 //!
-//! Refused, though Pillow shows them:
-//! - A JPEG without restart markers whose entropy-coded data is damaged: all pixels after the damage are lost. libjpeg makes
-//!   them up. With restart markers damage is confined, and such a file is decoded as libjpeg does.
-//! - A JPEG whose entropy-coded data ends before the last pixel, or whose progressive scans do not have all bits: libjpeg fills
-//!   or smooths what is missing.
-//! - A JPEG that ends directly behind its data, without EOI: Pillow refuses most of these, and shows one by chance.
-//! - JPEGs with arithmetic coding, and lossless ones.
-//! - TIFFs in Lab, with 12-bit samples, with old-style JPEG, CCITT Group 3 or modified Huffman compression, and with YCbCr that
-//!   is not JPEG; PNGs without the palette that they need.
+//! - Alpha is dropped, not blended. Transparency of a palette or colour is ignored.
+//! - 16-bit colours keep their high byte, but 16-bit greys are clipped at 255.
+//! - TIFF images are always rotated as their orientation says.
+//! - An orientation in the EXIF data or XMP of other formats is applied only if [`DecodeOptions`] ask for it. Neither
+//!   Pillow nor timm nor transformers apply it.
 //!
-//! Decoded, though Pillow refuses them:
+//! A file whose last bytes are missing is decoded if all pixels are present.
+//!
+//! Images that Pillow shows but this crate rejects:
+//!
+//! - A JPEG without restart markers whose entropy-coded data is damaged. All pixels after the damage are lost, and
+//!   libjpeg makes them up. Restart markers confine the damage, so such a file is decoded as libjpeg does.
+//! - A JPEG whose entropy-coded data ends before the last pixel, or whose progressive scans lack bits. libjpeg fills or
+//!   smooths what is missing.
+//! - A JPEG that ends directly after its data, without EOI. Pillow rejects most of these, and shows one by chance.
+//! - A JPEG with arithmetic coding, or a lossless JPEG.
+//! - A TIFF in Lab, with 12-bit samples, with YCbCr that is not JPEG, or with old-style JPEG, CCITT Group 3 or modified
+//!   Huffman compression.
+//! - A PNG without the palette that it needs.
+//!
+//! Images that Pillow rejects but this crate decodes:
+//!
 //! - 4-bit BMPs with a palette of greys.
-//! - Damaged metadata, as far as no pixel depends on it: an orientation that cannot be read is none.
-//! - TIFFs without compression with FillOrder 2 and a palette or inverted greys of 8 bits.
+//! - Images with damaged metadata, if no pixel depends on it. An orientation that cannot be read is ignored.
+//! - Uncompressed TIFFs with FillOrder 2 and 8-bit palette or inverted grey samples.
 //!
-//! Decoded otherwise than Pillow: TIFFs without compression whose 16-bit samples are in planes of their own. Pillow takes their
-//! bytes for 8-bit samples.
+//! Uncompressed TIFFs whose 16-bit samples are in separate planes are decoded differently. Pillow reads their bytes as
+//! 8-bit samples.
 
 mod bmp;
 mod cancellation;
@@ -58,7 +66,7 @@ use super::RgbImage;
 use crate::error::{Error, ImageErrorKind, Result};
 use hipvit_files::regular_file;
 
-/// What decoding may take. An image's header is checked before memory for its pixels is allocated.
+/// Limits on the resources of decoding. The header is checked before memory for the pixels is allocated.
 ///
 /// ```
 /// use hipvit_image::Limits;
@@ -67,17 +75,22 @@ use hipvit_files::regular_file;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of pixels (width × height). A strip or tile of a TIFF counts as 1,024 pixels at least, because each
-    /// takes time of its own.
+    /// Maximum number of pixels (width × height).
+    ///
+    /// A strip or tile of a TIFF counts as at least 1,024 pixels, because each takes extra time.
     pub max_pixels: u64,
-    /// Maximum number of bytes that all images that are being decoded in this process take together: their files, samples
-    /// and pixels, as estimated from their headers. An image that takes more alone is an error; others wait for each other.
+    /// Maximum number of bytes that all images being decoded in this process take together.
+    ///
+    /// Files, samples and pixels count, as estimated from the headers. An image that exceeds the limit alone is an
+    /// error; otherwise images wait for each other.
     pub max_memory: u64,
 }
 
 impl Default for Limits {
-    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB), and half of the
-    /// memory of the machine or container.
+    /// Returns the default limits.
+    ///
+    /// - 178,956,970 pixels (half a gigabyte of RGB), above which Pillow raises `DecompressionBombError`
+    /// - half of the memory of the machine or container
     fn default() -> Self {
         Self {
             max_pixels: 178_956_970,
@@ -86,22 +99,24 @@ impl Default for Limits {
     }
 }
 
-/// Pixels that a strip or tile of a TIFF counts as at least.
+/// Minimum number of pixels that a strip or tile of a TIFF counts as.
 const CHUNK_PIXELS: u64 = 1024;
 
-/// How images are decoded. [`Limits`] convert into it, with the other options off.
+/// Options of decoding. Convertible from [`Limits`], with all other options off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeOptions {
-    /// Which images are too large.
+    /// Limits on the size of images and on memory.
     pub limits: Limits,
-    /// True if JPEG, PNG and WebP images are turned as the orientation in their EXIF data or XMP says, as image viewers do. Off
-    /// by default, because timm and transformers ignore it.
+    /// If true, JPEG, PNG and WebP images are rotated as the orientation in their EXIF data or XMP says, as in image
+    /// viewers.
+    ///
+    /// Off by default, because timm and transformers ignore the orientation.
     pub exif_orientation: bool,
 }
 
 impl DecodeOptions {
-    /// With the EXIF orientation applied or not.
+    /// Sets whether the EXIF orientation is applied.
     pub fn exif_orientation(mut self, applied: bool) -> Self {
         self.exif_orientation = applied;
         self
@@ -124,7 +139,7 @@ impl From<&Limits> for DecodeOptions {
 }
 
 impl Limits {
-    /// The size as usable numbers.
+    /// Returns the size as `usize`, or an error if it is empty or exceeds the limit.
     fn check(&self, width: impl Into<u64>, height: impl Into<u64>) -> Result<(usize, usize), Failure> {
         let (width, height) = (width.into(), height.into());
         if width == 0 || height == 0 {
@@ -140,10 +155,10 @@ impl Limits {
         }
     }
 
-    /// Whether so many strips or tiles are not too much work.
+    /// Checks that the number of strips or tiles does not exceed the limit.
     fn check_chunks(&self, chunks: u64) -> Result<(), Failure> {
         let limit = self.max_pixels / CHUNK_PIXELS;
-        // A few are no work whatever the limit.
+        // A few chunks are cheap, whatever the limit.
         if chunks <= limit.max(64) {
             return Ok(());
         }
@@ -154,7 +169,7 @@ impl Limits {
     }
 }
 
-/// Why an image cannot be decoded. Made from a text alone it is damage.
+/// Reason why an image cannot be decoded. Conversion from a text makes it an error of kind "damaged".
 #[derive(Debug)]
 struct Failure {
     kind: ImageErrorKind,
@@ -183,8 +198,9 @@ impl Failure {
         }
     }
 
-    /// The error of the image called `name`. A decoder's message may span lines; an error is one line.
-    fn of(self, name: &str) -> Error {
+    /// Returns the error for the image called `name`. Joins the lines of a decoder's message, because an error is one
+    /// line.
+    fn into_error(self, name: &str) -> Error {
         let words: Vec<&str> = self.reason.split_whitespace().collect();
         Error::image(name, self.kind, words.join(" "))
     }
@@ -208,23 +224,23 @@ impl From<&'static str> for Failure {
     }
 }
 
-/// From a file's content to its pixels; where the format's decoder can, in the memory that is given to it.
+/// Decodes a file's content. Stores the pixels in the given vector if the decoder supports it.
 type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;
 
-/// Memory that is used for one image after the other: an allocator gives large blocks back to the system and asks for
-/// new pages each time.
+/// Buffers that are reused from image to image. Allocators return large blocks to the system and request new pages each
+/// time.
 #[derive(Debug, Default)]
 #[doc(hidden)]
 pub struct DecodeBuffers {
-    /// The file's content.
+    /// Content of the file.
     pub file: Vec<u8>,
-    /// Becomes the image's pixels.
+    /// Buffer that becomes the image's pixels.
     pub pixels: Vec<u8>,
-    /// For the last image's pixels, until the next one or until it is dropped.
+    /// Permit for the pixels of the last image, kept until the next image or until it is dropped.
     pub permit: Option<Permit>,
 }
 
-/// The decoder for a file with this beginning.
+/// Returns the decoder for a file that begins with `bytes`.
 fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
         [] => return Err(Failure::truncated("the file is empty")),
@@ -238,9 +254,9 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         #[cfg(feature = "tiff")]
         _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
         [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
-        _ if is_webp(bytes) => return Err(left_out("WebP")),
-        _ if is_gif(bytes) => return Err(left_out("GIF")),
-        _ if is_tiff(bytes) => return Err(left_out("TIFF")),
+        _ if is_webp(bytes) => return Err(missing_feature("WebP")),
+        _ if is_gif(bytes) => return Err(missing_feature("GIF")),
+        _ if is_tiff(bytes) => return Err(missing_feature("TIFF")),
         _ => return Err(unsupported::failure(bytes)),
     })
 }
@@ -260,23 +276,25 @@ fn is_tiff(bytes: &[u8]) -> bool {
     matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
 }
 
-/// A format whose decoder is a feature of this crate that was turned off.
-fn left_out(format: &str) -> Failure {
+/// Returns the error for a format whose cargo feature is turned off.
+fn missing_feature(format: &str) -> Failure {
     Failure::unsupported(format!(
         "{format} images need hipvit's feature `{}`, which this build was made without",
         format.to_lowercase()
     ))
 }
 
-/// Decodes an image file's content. `name` stands for it in error messages.
+/// Decodes the content of an image file. Errors call the image `name`.
 ///
 /// # Errors
-/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds the limits.
+///
+/// Returns [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds the limits.
 pub fn decode(name: &str, bytes: &[u8], options: impl Into<DecodeOptions>) -> Result<RgbImage> {
     decode_in(name, bytes, options.into(), Vec::new()).map(|(image, _)| image)
 }
 
-/// As [`decode()`], with the pixels in `memory`, if the decoder can; and the permit for the pixels' memory.
+/// Decodes like [`decode()`], and returns the permit for the pixels' memory too. Stores the pixels in `memory` if the
+/// decoder supports it.
 pub fn decode_in(
     name: &str,
     bytes: &[u8],
@@ -286,7 +304,7 @@ pub fn decode_in(
     decode_unless(name, bytes, options, memory, Cancellation::never())
 }
 
-/// Decodes as [`decode_in`] does, until it is cancelled. Then decoding ends soon, and its error says nothing of the image.
+/// Decodes like [`decode_in`] until cancelled. Decoding then ends soon, with an error that does not describe the image.
 pub fn decode_unless(
     name: &str,
     bytes: &[u8],
@@ -296,36 +314,38 @@ pub fn decode_unless(
 ) -> Result<(RgbImage, Option<Permit>)> {
     let mut claim = Claim::new(&options.limits, bytes, cancellation);
     let decoded = decoder(bytes).and_then(|decode| {
-        // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
+        // A decoder that panics on some bytes has a bug. It fails this image, not the process.
         catch_unwind(AssertUnwindSafe(|| {
-            // TIFFs are turned in any case.
+            // The TIFF decoder always applies the orientation.
             let orientation = if options.exif_orientation && !is_tiff(bytes) {
                 orientation::stored(bytes, &mut claim)?
             } else {
                 1
             };
-            if orientation::turns(orientation) {
+            if orientation::needs_transform(orientation) {
                 claim.copy_pixels();
             }
             let image = decode(bytes, &mut claim, memory)?;
             Ok(orientation::upright(image, orientation))
         }))
-        .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+        .unwrap_or_else(|_| Err("the decoder failed".into()))
     });
-    let image = decoded.map_err(|failure| failure.of(name))?;
+    let image = decoded.map_err(|failure| failure.into_error(name))?;
     let permit = claim.into_permit(image.data.len() as u64);
     Ok((image, permit))
 }
 
-/// Reads and decodes an image. Of data that does not begin as an image, which may be endless, only the first bytes are read.
+/// Reads and decodes an image. Reads only the first bytes of data that does not begin like an image, because it may be
+/// endless.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
+///
+/// Returns [`Error::Io`] if reading fails, and [`Error::Image`] if [`decode()`] does. Both contain `name`.
 pub fn read(name: &str, reader: impl Read, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
     read_in(name, reader, None, options.into(), &mut DecodeBuffers::default())
 }
 
-/// `length` is the file's, if it is known.
+/// Reads and decodes an image of `length` bytes, if the length is known.
 fn read_in(
     name: &str,
     mut reader: impl Read,
@@ -334,17 +354,17 @@ fn read_in(
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
-    // Nobody may wait while holding memory.
+    // Never block while holding a reservation (deadlock).
     buffers.permit = None;
     let bytes = &mut buffers.file;
     bytes.clear();
     let mut beginning = reader.by_ref().take(unsupported::PREFIX as u64);
     beginning.read_to_end(bytes).map_err(io)?;
-    decoder(bytes).map_err(|failure| failure.of(name))?;
+    decoder(bytes).map_err(|failure| failure.into_error(name))?;
     let too_long = || {
         let reason = "the file is longer than the memory that decoding may take; Limits::max_memory or \
                       --max-decode-memory raises it";
-        Failure::too_large(reason).of(name)
+        Failure::too_large(reason).into_error(name)
     };
     if let Some(length) = length {
         if length > options.limits.max_memory {
@@ -368,15 +388,17 @@ fn read_in(
 /// Reads and decodes an image file.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
+///
+/// Returns [`Error::Io`] if the file cannot be read, and [`Error::Image`] if [`decode()`] does.
 pub fn open(path: impl AsRef<Path>, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
     open_in(path.as_ref(), options, &mut DecodeBuffers::default())
 }
 
-/// As [`open`], in memory that is used again.
+/// Reads and decodes an image file like [`open`], in reused buffers.
 ///
 /// # Errors
-/// As there.
+///
+/// Returns the errors of [`open`].
 #[doc(hidden)]
 pub fn open_in(
     path: &Path,

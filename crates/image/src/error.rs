@@ -1,63 +1,63 @@
-//! The crate's error type. Every variant names what is at fault.
+//! Error type of the crate. Every variant names the file, image or argument that is at fault.
 
 use std::path::{Path, PathBuf};
 
-/// A result with the crate's [`Error`].
+/// A result whose error is the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, and why. The message of every variant is one line.
+/// Errors of the crate. The message of every variant is one line.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused to read a file.
+    /// The operating system could not read a file.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// An image cannot be decoded or used.
     #[error("{name}: {reason}")]
     Image {
-        /// The file's path, or a name for it (`-` for standard input).
+        /// Path of the file, or a name for it (`-` for standard input).
         name: String,
-        /// What kind of failure it is.
+        /// Kind of failure.
         kind: ImageErrorKind,
-        /// The cause.
+        /// Reason, as text.
         reason: String,
     },
     /// A configuration of preprocessing is invalid or not supported.
     #[error("{}: {reason}", file.display())]
     Config {
-        /// The configuration file.
+        /// Path of the configuration file.
         file: PathBuf,
-        /// The cause.
+        /// Reason, as text.
         reason: String,
     },
-    /// An argument is out of range or does not fit the others.
+    /// An argument is out of range or contradicts other arguments.
     #[error("{what}: {reason}")]
     Argument {
-        /// The argument.
+        /// Name of the argument.
         what: &'static str,
-        /// The cause.
+        /// Reason, as text.
         reason: String,
     },
 }
 
-/// Why an image cannot be decoded or used. A file that cannot be read is an [`Error::Io`].
+/// Kinds of failure of an image. A file that cannot be read is an [`Error::Io`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ImageErrorKind {
-    /// It is in no supported format, or uses a variant of its format that is not supported.
+    /// The image is in no supported format, or uses an unsupported variant of its format.
     Unsupported,
-    /// It ends before all of its pixels are there. Not every format's decoder can tell this from damage.
+    /// The file ends before all pixels are present. Not every format's decoder can distinguish this from damage.
     Truncated,
-    /// It is damaged.
+    /// The file is damaged.
     Damaged,
-    /// It has more pixels than its [`Limits`](crate::Limits) allow, or than memory can hold.
+    /// The image has more pixels than its [`Limits`](crate::Limits) allow, or than fit into memory.
     TooLarge,
-    /// It decodes, but its sides cannot be brought to the model's size.
+    /// The image can be decoded, but its sides cannot be scaled to the model's size.
     Size,
 }
 

@@ -1,10 +1,13 @@
-//! From a file's bytes to u8 pixels of a model's size, and from those to its float input: decoding, Pillow-exact
-//! resampling, and the resize and crop rules of timm and of the Hugging Face processors. Independent of models and
-//! devices.
+//! Converts image files to the input of vision models, bit for bit like the Python libraries.
 //!
-//! The reference is Pillow: [`decode()`] equals `Image.open(f).convert("RGB")`, [`resize`] equals
-//! `Image.resize`, and [`Preprocess`] equals timm's evaluation transform or a Pillow-backed image processor, each bit
-//! for bit.
+//! | item | equals |
+//! | --- | --- |
+//! | [`decode()`], [`open`] | Pillow's `Image.open(f).convert("RGB")` |
+//! | [`resize`] | Pillow's `Image.resize` |
+//! | [`Preprocess::from_timm`] | timm's evaluation transform |
+//! | [`Preprocess::from_hf`] | Pillow-backed image processors of transformers |
+//!
+//! The crate depends on neither models nor devices.
 
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
@@ -33,15 +36,15 @@ pub use resize::{Axis, Filter, PRECISION_BITS, Pass, Resampling, Window, resize,
 /// An 8-bit RGB image: rows from top to bottom, three interleaved bytes per pixel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RgbImage {
-    /// Columns, in pixels.
+    /// Width in pixels.
     pub width: usize,
-    /// Rows, in pixels.
+    /// Height in pixels.
     pub height: usize,
-    /// `height × width × 3` bytes.
+    /// Pixels, `height × width × 3` bytes.
     pub data: Vec<u8>,
 }
 
-/// So that functions take images and whatever refers to them.
+/// Lets functions accept images, references and smart pointers.
 impl AsRef<RgbImage> for RgbImage {
     fn as_ref(&self) -> &RgbImage {
         self
@@ -49,10 +52,11 @@ impl AsRef<RgbImage> for RgbImage {
 }
 
 impl RgbImage {
-    /// An image from its pixels.
+    /// Creates an image from its pixels.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `data` does not hold `height × width × 3` bytes, or if a side is 0.
+    ///
+    /// Returns [`Error::Argument`] if `data` does not have `height × width × 3` bytes, or if a side is 0.
     pub fn new(width: usize, height: usize, data: Vec<u8>) -> Result<Self> {
         let expected = width.checked_mul(height).and_then(|n| n.checked_mul(3));
         if width == 0 || height == 0 || expected != Some(data.len()) {

@@ -1,8 +1,8 @@
-//! The random images of the goldens, as `tests/data/image/noise.py` makes them.
+//! Random images of the goldens, equal to those of `tests/data/image/noise.py`.
 
 use super::RgbImage;
 
-/// An image whose bytes are the top bytes of a 64-bit linear congruential generator (Knuth's constants).
+/// Returns an image made of the top bytes of a 64-bit linear congruential generator (Knuth's constants).
 pub(crate) fn noise(width: usize, height: usize, seed: u64) -> RgbImage {
     let mut state = seed;
     let next = || {

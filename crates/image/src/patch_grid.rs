@@ -1,24 +1,31 @@
-//! Images of any aspect ratio as bytes of one size, for models that take them (NaFlex, <https://arxiv.org/abs/2502.14786>).
+//! Packs images of any aspect ratio into byte images of one size, for NaFlex models
+//! (<https://arxiv.org/abs/2502.14786>).
 //!
-//! An image of `rows × columns` patches of `p × p` pixels, at most P of them, is `u8 [P·p + 1, p, 3]`: its patches in row-major
-//! order one below the other, then zeros, then a row of pixels that begins with the [grid](PatchGrid). A patch is extracted
-//! from it as from any image.
+//! An image of `rows × columns` patches of `p × p` pixels, at most P patches, becomes `u8 [P·p + 1, p, 3]`:
+//!
+//! 1. its patches in row-major order, one below the other
+//! 2. zeros
+//! 3. a row of pixels that begins with the [grid](PatchGrid)
+//!
+//! Patches can be extracted from it as from any image.
 
-/// The bytes of a grid: rows, then columns, each u16 with its low byte first.
+/// Number of bytes of a grid: rows, then columns, each a little-endian u16.
 pub const BYTES: usize = 4;
 
-/// Rows and columns of an image's patches.
+/// Number of rows and columns of an image's patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchGrid {
-    /// Rows of patches.
+    /// Number of rows of patches.
     pub rows: usize,
-    /// Columns of patches.
+    /// Number of columns of patches.
     pub columns: usize,
 }
 
 impl PatchGrid {
-    /// The grid at the end of an image of this height and width, which has at most `patches` patches. One that is empty, or of
-    /// more patches, is cut to fit, as on a GPU.
+    /// Reads the grid from the last row of a packed image of the given height and width.
+    ///
+    /// The image has at most `patches` patches. A grid that is empty or larger is clamped, as on a GPU. Returns `None`
+    /// if the image is too short.
     pub fn read(image: &[u8], [height, width]: [usize; 2], patches: usize) -> Option<Self> {
         let at = image.get(first([height, width])..)?.get(..BYTES)?;
         let extent = |low: u8, high: u8| usize::from(u16::from_le_bytes([low, high]));
@@ -27,7 +34,7 @@ impl PatchGrid {
         Some(Self { rows, columns })
     }
 
-    /// Writes it to the row that begins with it.
+    /// Writes the grid to the beginning of `row`. Returns `None` if it does not fit.
     pub fn write(self, row: &mut [u8]) -> Option<()> {
         let [rows, columns] = [self.rows, self.columns].map(|n| u16::try_from(n).ok().map(u16::to_le_bytes));
         row.get_mut(..2)?.copy_from_slice(&rows?);
@@ -35,26 +42,27 @@ impl PatchGrid {
         Some(())
     }
 
-    /// How many patches it has.
+    /// Returns the number of patches.
     pub fn patches(self) -> usize {
         self.rows * self.columns
     }
 }
 
-/// The byte of an image of this height and width that its grid begins at.
+/// Returns the byte offset of the grid in an image of the given height and width.
 pub fn first([height, width]: [usize; 2]) -> usize {
     height.saturating_sub(1) * width * 3
 }
 
-/// Height and width of images of at most `patches` patches of `patch × patch` pixels, if there can be such.
+/// Returns height and width of images with at most `patches` patches of `patch × patch` pixels. Returns `None` if the
+/// grid does not fit.
 pub fn image_size(patch: usize, patches: usize) -> Option<[usize; 2]> {
-    // The last row has to be no patch's, and to hold the grid.
+    // The last row must belong to no patch, and must have room for the grid.
     let fits = patch >= 2 && (1..=usize::from(u16::MAX)).contains(&patches);
     let height = patches.checked_mul(patch)?.checked_add(1)?;
     fits.then_some([height, patch])
 }
 
-/// How many patches an image of this height and width has at most.
+/// Returns the maximum number of patches in an image of the given height and width.
 pub fn most_patches([height, width]: [usize; 2]) -> usize {
     height.saturating_sub(1) / width.max(1)
 }
@@ -90,7 +98,7 @@ mod tests {
             .write(&mut image)
             .is_none()
         );
-        // The grid does not fit, or its row would be a patch's.
+        // The grid does not fit, or its row would belong to a patch.
         assert_eq!(
             [(1, 4), (16, 0), (16, 1 << 16)].map(|(p, n)| image_size(p, n)),
             [None; 3]

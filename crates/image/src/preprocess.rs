@@ -1,9 +1,9 @@
-//! The rule from an RGB image to a model's input, as the model's library applies it: a resize, a centre crop, and the
-//! conversion of bytes to floats.
+//! Converts an RGB image to a model's input as the model's library does: resize, centre crop, conversion of bytes to
+//! floats.
 //!
-//! [`geometry`] holds the sizes and roundings, [`values`] the float arithmetic; [`timm`] and [`hugging_face`] read the
-//! libraries' configurations. The result equals, bit for bit, that of timm's evaluation transform and of transformers'
-//! Pillow-backed processors.
+//! [`geometry`] has the sizes and roundings, [`values`] the float arithmetic. [`timm`] and [`hugging_face`] read the
+//! libraries' configurations. Results equal those of timm's evaluation transform and of transformers' Pillow-backed
+//! processors bit for bit.
 
 mod geometry;
 mod hugging_face;
@@ -30,7 +30,7 @@ use crate::patch_grid::{self, PatchGrid};
 use crate::{Error, Result, threads};
 use values::Table;
 
-/// A model's preprocessing: resize, centre crop, then rescale and normalise.
+/// Preprocessing of a model: resize, centre crop, then rescale and normalise.
 #[derive(Clone, Debug, Serialize)]
 pub struct Preprocess {
     resize: Option<(Resize, Filter)>,
@@ -44,11 +44,15 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    /// A rule from its parts. The output size must not depend on the image: without a crop, the resize must be exact, or to
-    /// patches.
+    /// Creates a rule from its parts.
+    ///
+    /// The output size must not depend on the image. Without a crop, the resize must be [`Resize::Exact`] or
+    /// [`Resize::Patches`].
     ///
     /// # Errors
-    /// [`Error::Argument`] if the output size would depend on the image, is empty, or a standard deviation is zero.
+    ///
+    /// Returns [`Error::Argument`] if the output is empty or its size depends on the image, or if a standard deviation
+    /// is zero.
     pub fn new(resize: Option<(Resize, Filter)>, crop: Option<Crop>, values: ValueRule) -> Result<Self> {
         let output = match (&crop, &resize) {
             (Some(crop), _) => (crop.height, crop.width),
@@ -80,69 +84,76 @@ impl Preprocess {
         })
     }
 
-    /// The rule of timm's evaluation transform for a `pretrained_cfg`, with timm's defaults for what is missing.
-    /// `file` is named in errors.
+    /// Creates the rule of timm's evaluation transform for a `pretrained_cfg`. Missing keys take timm's defaults.
+    /// Errors name `file`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    ///
+    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
     pub fn from_timm(file: &Path, pretrained_cfg: &Value, options: &TimmOptions) -> Result<Self> {
         timm::parse(file, pretrained_cfg, options)
     }
 
-    /// The rule of an image processor of transformers: of `preprocessor_config.json`, or of `image_processor` in
-    /// `processor_config.json`. A missing key takes the default of the processor's class. `file` is named in errors.
+    /// Creates the rule of a transformers image processor. Errors name `file`.
     ///
-    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if the
-    /// processor's configuration does not.
+    /// `config` is `preprocessor_config.json`, or `image_processor` in `processor_config.json`. Missing keys take the
+    /// defaults of the processor's class.
+    ///
+    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
+    /// the processor's configuration does not.
     ///
     /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    ///
+    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
     pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
         hugging_face::parse(file, config, model)
     }
 
-    /// Height and width of the result, in pixels. Of a rule that [resizes to patches](Resize::Patches) these are those of bytes
-    /// that hold an image of any aspect ratio, see [`Self::apply`].
+    /// Returns height and width of the result, in pixels.
+    ///
+    /// If the rule [resizes to patches](Resize::Patches), the result packs an image of any aspect ratio, see
+    /// [`Self::apply`].
     pub fn output_size(&self) -> (usize, usize) {
         self.output
     }
 
-    /// What is subtracted from a rescaled red, green or blue; 0 if the rule does not normalise.
+    /// Returns the values subtracted from rescaled red, green and blue. They are 0 if the rule does not normalise.
     pub fn mean(&self) -> [f32; 3] {
         self.values.mean_std().0
     }
 
-    /// What a channel is divided by at last; 1 if the rule does not normalise.
+    /// Returns the divisors of the channels after the subtraction. They are 1 if the rule does not normalise.
     pub fn std(&self) -> [f32; 3] {
         self.values.mean_std().1
     }
 
-    /// What a byte is multiplied with at first; 1 if the rule does not rescale.
+    /// Returns the factor that bytes are multiplied by first. It is 1 if the rule does not rescale.
     pub fn rescale(&self) -> f64 {
         self.values.rescale.factor()
     }
 
-    /// The resize, if there is one, and its filter.
+    /// Returns the resize and its filter, if there is one.
     pub fn resize(&self) -> Option<(Resize, Filter)> {
         self.resize
     }
 
-    /// The centre crop, if there is one.
+    /// Returns the centre crop, if there is one.
     pub fn crop(&self) -> Option<Crop> {
         self.crop
     }
 
-    /// The image at the model's size, still in bytes.
+    /// Resizes and crops the image to the model's size, as bytes.
     ///
-    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, P at most, gives `[P·p + 1, p, 3]`: the patches in
-    /// row-major order one below the other, then zeros; the last row begins with how many rows and columns of patches there
-    /// are, each a u16 with its low byte first.
+    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, at most P patches, gives `[P·p + 1, p, 3]`.
+    /// It contains the patches in row-major order one below the other, then zeros. The last row begins with the number
+    /// of rows and columns of patches, each a little-endian u16.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the image is so thin that a side would shrink to nothing (Pillow refuses it too), or so
-    /// long that a side would exceed 2²⁴ pixels.
+    ///
+    /// Returns [`Error::Argument`] if the image is so thin that a side would shrink to nothing, which Pillow rejects
+    /// too. Also returns it if a side would exceed 2²⁴ pixels.
     pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
         let resized = self.placement([image.width, image.height])?.apply(image)?;
         match self.patch() {
@@ -151,15 +162,15 @@ impl Preprocess {
         }
     }
 
-    /// How many rows and columns of patches an image of this height and width gets, of a rule that [resizes to
-    /// patches](Resize::Patches).
+    /// Returns the number of rows and columns of patches of an image with the given size. Returns `None` unless the
+    /// rule [resizes to patches](Resize::Patches).
     pub fn patch_grid(&self, height: usize, width: usize) -> Option<[usize; 2]> {
         let (patch, (resize, _)) = (self.patch()?, self.resize?);
         let (height, width) = resize.target(height, width);
         Some([height / patch, width / patch])
     }
 
-    /// Height and width of a patch, of a rule that resizes to patches.
+    /// Returns height and width of a patch if the rule resizes to patches.
     pub fn patch(&self) -> Option<usize> {
         match self.resize {
             Some((Resize::Patches { patch, .. }, _)) => Some(patch),
@@ -167,7 +178,7 @@ impl Preprocess {
         }
     }
 
-    /// The image's patches one below the other, and their grid.
+    /// Packs the image's patches one below the other, followed by their grid.
     fn packed(&self, image: &RgbImage, patch: usize) -> Result<RgbImage> {
         let (height, width) = self.output;
         let mut data = vec![0; height * width * 3];
@@ -176,7 +187,7 @@ impl Preprocess {
             rows: image.height / patch,
             columns: image.width / patch,
         };
-        let too_many = || Error::argument("preprocessing", "the image has more patches than there may be");
+        let too_many = || Error::argument("preprocessing", "the image has more patches than the maximum");
         let (patches, last) = data.split_at_mut(patch_grid::first([height, width]));
         let mut to = patches.chunks_exact_mut(row);
         for band in image.data.chunks_exact(image.width.max(1) * 3 * patch) {
@@ -191,18 +202,20 @@ impl Preprocess {
         Ok(RgbImage { width, height, data })
     }
 
-    /// Whether [`Self::apply`] accepts an image of this size.
+    /// Checks that [`Self::apply`] accepts an image of this size.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    ///
+    /// Returns the errors of [`Self::apply`].
     pub fn check(&self, image: &RgbImage) -> Result<()> {
         self.placement([image.width, image.height]).map(drop)
     }
 
-    /// What [`Self::apply`] does to an image of this width and height.
+    /// Returns the resampling and padding that [`Self::apply`] performs on an image of the given width and height.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    ///
+    /// Returns the errors of [`Self::apply`].
     pub fn placement(&self, [width, height]: [usize; 2]) -> Result<Placement> {
         let input = [width, height];
         let (height, width) = match self.resize {
@@ -220,10 +233,11 @@ impl Preprocess {
         }
     }
 
-    /// As [`Self::apply`], into a buffer of `height × width × 3` bytes of the output size.
+    /// Resizes and crops like [`Self::apply`], into a buffer of `height × width × 3` bytes of the output size.
     ///
     /// # Errors
-    /// As [`Self::apply`], and [`Error::Argument`] if the buffer is of another length.
+    ///
+    /// Returns the errors of [`Self::apply`], and [`Error::Argument`] if the buffer has another length.
     pub fn apply_into(&self, image: &RgbImage, output: &mut [u8]) -> Result<()> {
         let done = self.apply(image)?;
         if done.data.len() != output.len() {
@@ -234,10 +248,12 @@ impl Preprocess {
         Ok(())
     }
 
-    /// Several images at once, on all cores: `[n, height, width, 3]`.
+    /// Resizes and crops several images in parallel, to `[n, height, width, 3]`.
     ///
     /// # Errors
-    /// As [`Self::apply`], of the first image that fails; [`Error::Argument`] if the threads cannot be started.
+    ///
+    /// Returns the error of [`Self::apply`] for the first image that fails, or [`Error::Argument`] if the threads
+    /// cannot be started.
     pub fn apply_batch<T: AsRef<RgbImage> + Sync>(&self, images: &[T]) -> Result<Vec<u8>> {
         threads::start_shared()?;
         let (height, width) = self.output;
@@ -250,10 +266,12 @@ impl Preprocess {
         Ok(batch)
     }
 
-    /// Bytes, `[height, width, 3]`, to the model's floats, `[3, height, width]`, by one lookup a sample.
+    /// Converts bytes, `[height, width, 3]`, to the model's floats, `[3, height, width]`, with one table lookup per
+    /// sample.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the lengths are not equal or not whole pixels.
+    ///
+    /// Returns [`Error::Argument`] if the lengths differ or are not whole pixels.
     pub fn normalize(&self, pixels: &[u8], output: &mut [f32]) -> Result<()> {
         if pixels.len() != output.len() || !pixels.len().is_multiple_of(3) {
             let reason = format!("{} floats for {} bytes", output.len(), pixels.len());
@@ -265,18 +283,22 @@ impl Preprocess {
 }
 
 impl Preprocess {
-    /// Of a rule that [resizes to patches](Resize::Patches): the bytes of an image as [`Self::apply`] makes them to the model's
-    /// floats as transformers has them, `[P, p·p·3]`, with zeros beyond the image's own patches; and the rows and columns of these.
+    /// Converts the bytes that [`Self::apply`] packs to the model's floats, for a rule that [resizes to
+    /// patches](Resize::Patches).
+    ///
+    /// Returns `[P, p·p·3]` as transformers does, with zeros after the image's own patches, and the rows and columns of
+    /// these.
     ///
     /// # Errors
-    /// [`Error::Argument`] for another rule, or for bytes that are not an image of this one.
+    ///
+    /// Returns [`Error::Argument`] if the rule does not resize to patches, or if the bytes are not such an image.
     pub fn normalize_patches(&self, pixels: &[u8]) -> Result<(Vec<f32>, [usize; 2])> {
         let (height, width) = self.output;
         let whole = self.patch().is_some() && pixels.len() == height * width * 3;
         let patches = patch_grid::most_patches([height, width]);
         let grid = PatchGrid::read(pixels, [height, width], patches).filter(|_| whole);
-        let grid =
-            grid.ok_or_else(|| Error::argument("pixel values", "no image of patches with their grid"))?;
+        let grid = grid
+            .ok_or_else(|| Error::argument("pixel values", "are not an image of patches with their grid"))?;
         let mut planes = vec![0.0; pixels.len()];
         self.normalize(pixels, &mut planes)?;
         let area = height * width;
@@ -289,7 +311,7 @@ impl Preprocess {
 }
 
 impl fmt::Display for Preprocess {
-    /// The rule in one line.
+    /// Formats the rule in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((resize, filter)) = &self.resize {
             write!(f, "resize {resize} {filter}, ")?;

@@ -1,12 +1,12 @@
-//! Resampling that equals Pillow's `Image.resize` bit for bit, for 8-bit RGB.
+//! Resamples 8-bit RGB bit-exactly like Pillow's `Image.resize`.
 //!
-//! Pillow resamples one axis, rounds to u8, then resamples the other, in fixed point with 22 fractional bits; reducing
-//! widens the filter so that every input pixel counts (antialiasing). Nearest is a scaled lookup whose coordinate
-//! is accumulated in f64. [`coefficients`] holds the weights and [`passes`] the two vectorised passes.
+//! Pillow resamples one axis, rounds to u8, then resamples the other axis, in fixed point with 22 fractional bits. When
+//! reducing, it widens the filter so that every input pixel counts (antialiasing). Nearest is a scaled lookup whose
+//! coordinate is accumulated in f64. [`coefficients`] has the weights, and [`passes`] the two vectorised passes.
 //!
-//! The horizontal pass comes first, except that Pillow 13 begins with the vertical one where that drops many more rows
-//! than the horizontal one drops columns (very tall images, mostly). Pillow 12 and older have no such exception, so
-//! their result for such an image may differ by the rounding between the passes.
+//! The horizontal pass comes first, with one exception. Pillow 13 begins with the vertical pass if it drops many more
+//! rows than the horizontal pass drops columns, mostly in very tall images. Pillow 12 and older have no such exception,
+//! so their result for these images may differ by the rounding between the passes.
 
 mod coefficients;
 mod passes;
@@ -26,17 +26,17 @@ pub use coefficients::{Axis, PRECISION_BITS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Filter {
-    /// The nearest input pixel; no antialiasing.
+    /// Nearest input pixel, without antialiasing.
     Nearest,
-    /// The mean of the covered pixels.
+    /// Mean of the covered pixels.
     Box,
-    /// A triangle, support 1.
+    /// Triangle, support 1.
     Bilinear,
-    /// A raised cosine times sinc, support 1.
+    /// Raised cosine times sinc, support 1.
     Hamming,
     /// Keys' cubic convolution with a = −0.5, support 2.
     Bicubic,
-    /// A sinc windowed by a sinc, support 3.
+    /// Sinc windowed by a sinc, support 3.
     Lanczos,
 }
 
@@ -51,7 +51,7 @@ impl Filter {
         Self::Lanczos,
     ];
 
-    /// The filter with Pillow's number (`Image.Resampling`), as `preprocessor_config.json` writes it.
+    /// Returns the filter with Pillow's number (`Image.Resampling`), as `preprocessor_config.json` stores it.
     pub fn from_pillow_id(id: u64) -> Option<Self> {
         Some(match id {
             0 => Self::Nearest,
@@ -64,12 +64,12 @@ impl Filter {
         })
     }
 
-    /// The filter with this lower-case name, as timm's `interpolation` writes it.
+    /// Returns the filter with the given lower-case name, as timm's `interpolation` stores it.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|filter| filter.name() == name)
     }
 
-    /// The lower-case name.
+    /// Returns the lower-case name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nearest => "nearest",
@@ -91,18 +91,18 @@ impl fmt::Display for Filter {
 /// A rectangle of pixels inside an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first column.
+    /// First column.
     pub left: usize,
-    /// The first row.
+    /// First row.
     pub top: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 
 impl Window {
-    /// All of an image of this width and height.
+    /// Returns the window that covers an image of the given width and height.
     pub fn whole([width, height]: [usize; 2]) -> Self {
         Self {
             left: 0,
@@ -116,15 +116,17 @@ impl Window {
 /// Resizes `image` to `width × height` pixels, as `Image.resize((width, height), filter)` does.
 ///
 /// # Errors
-/// [`Error::Argument`] if a side is 0.
+///
+/// Returns [`Error::Argument`] if a side is 0.
 pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> Result<RgbImage> {
     resize_window(image, width, height, filter, Window::whole([width, height]))
 }
 
-/// The pixels of `window` of `resize(image, width, height, filter)`, without computing the others.
+/// Returns the pixels of `window` in `resize(image, width, height, filter)`, without computing the others.
 ///
 /// # Errors
-/// [`Error::Argument`] if a side is 0 or the window leaves the resized image.
+///
+/// Returns [`Error::Argument`] if a side is 0 or the window extends beyond the resized image.
 pub fn resize_window(
     image: &RgbImage,
     width: usize,
@@ -135,21 +137,22 @@ pub fn resize_window(
     Resampling::new([image.width, image.height], [width, height], filter, window)?.apply(image)
 }
 
-/// The longest side that is accepted, in pixels.
+/// Maximum length of a side, in pixels.
 const MAX_SIDE: usize = 1 << 24;
 
-/// How images of one size are resampled: the passes with their tables, in Pillow's order. Applied one after the other,
-/// with rounding to u8 between them, they give Pillow's pixels.
+/// Passes that resample images of one size, with their tables, in Pillow's order.
+///
+/// Applied in order, with rounding to u8 between them, they give Pillow's pixels.
 #[derive(Debug)]
 pub struct Resampling {
     input: [usize; 2],
     passes: Vec<Pass>,
 }
 
-/// One pass over an image. Positions are those of the pass's input.
+/// One pass over an image. Positions refer to the input of the pass.
 #[derive(Debug)]
 pub enum Pass {
-    /// The pixels at the intersections of these columns and rows.
+    /// Selects the pixels at the intersections of these columns and rows.
     Pick {
         /// Column of the input for each column of the result.
         columns: Vec<usize>,
@@ -173,17 +176,18 @@ pub enum Pass {
 }
 
 impl Resampling {
-    /// The passes from an image of `input` (width, height) to `window` of the image of `output` (width, height).
+    /// Creates the passes that resize an image from `input` to `output` (width, height) and keep `window`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a side is 0 or too long, or the window leaves the resized image.
+    ///
+    /// Returns [`Error::Argument`] if a side is 0 or too long, or the window extends beyond the resized image.
     pub fn new(input: [usize; 2], output: [usize; 2], filter: Filter, window: Window) -> Result<Self> {
         let [width, height] = output;
         let sides = input
             .into_iter()
             .chain(output)
             .chain([window.width, window.height]);
-        // Coordinates stay exact in f64 and i32, and the buffers far from overflow.
+        // Coordinates stay exact in f64 and i32, and buffer sizes cannot overflow.
         if sides.into_iter().any(|side| side == 0 || side > MAX_SIDE) {
             let reason = format!("{width}×{height}: a side must be between 1 and {MAX_SIDE} pixels");
             return Err(Error::argument("size", reason));
@@ -198,13 +202,16 @@ impl Resampling {
         Ok(Self { input, passes })
     }
 
-    /// In order.
+    /// Returns the passes in order.
     pub fn passes(&self) -> &[Pass] {
         &self.passes
     }
 
+    /// Applies the passes.
+    ///
     /// # Errors
-    /// [`Error::Argument`] if the image is not of the size that the passes are for.
+    ///
+    /// Returns [`Error::Argument`] if the image does not have the expected size.
     pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
         let size = [image.width, image.height];
         if size != self.input || image.data.len() != image.width * image.height * 3 {
@@ -253,14 +260,14 @@ fn passes_of(input: [usize; 2], output: [usize; 2], filter: Filter, window: Wind
     }
 }
 
-/// Pillow 13's choice of the first pass. The order affects the result, by the rounding between the passes.
+/// Returns true if Pillow 13 begins with the vertical pass. The order affects the rounding between the passes.
 fn vertical_first(input: [usize; 2], output: [usize; 2]) -> bool {
     let [columns_lost, rows_lost] = [0, 1].map(|n| input[n].saturating_sub(output[n]));
     rows_lost > 2 * columns_lost
 }
 
 impl Pass {
-    /// Width and height of the result.
+    /// Returns width and height of the result.
     pub fn output(&self) -> [usize; 2] {
         match self {
             Self::Pick { columns, rows } => [columns.len(), rows.len()],
@@ -285,13 +292,14 @@ impl Pass {
     }
 }
 
-/// Nearest's input position for every requested output position. The coordinate is a running sum as in Pillow: a
-/// multiplication would round differently.
+/// Returns the input position for every wanted output position of the nearest filter.
+///
+/// The coordinate is a running sum, as in Pillow. A multiplication would round differently.
 fn nearest_positions(input: usize, output: usize, wanted: Range<usize>) -> Vec<usize> {
     let scale = input as f64 / output as f64;
     let coordinates = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
-    // The sum may drift past the end by its rounding error; Pillow leaves such a pixel black, which needs millions of
-    // pixels to happen. The last pixel is the better answer.
+    // Rounding errors may push the sum past the end, in images of millions of pixels. Pillow leaves such a pixel black;
+    // the last pixel is a better result.
     coordinates
         .skip(wanted.start)
         .take(wanted.len())

@@ -1,4 +1,4 @@
-//! The threads of the host that no session owns.
+//! Host threads that are shared by the whole process.
 
 use std::error::Error as _;
 use std::sync::OnceLock;
@@ -7,16 +7,17 @@ use rayon::ThreadPoolBuilder;
 
 use crate::error::{Error, Result};
 
-/// Starts the threads that all of the process share, once. Rayon does so at their first use, and panics if they cannot
-/// start.
+/// Starts the thread pool that the whole process shares. Further calls have no effect.
+///
+/// Rayon would otherwise start it at its first use, and panic on failure.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if they cannot.
+/// Returns [`Error::Argument`] if the threads cannot be started.
 pub fn start_shared() -> Result<()> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     let started = STARTED.get_or_init(|| match ThreadPoolBuilder::new().build_global() {
-        // Without a cause somebody else has started them.
+        // An error without a cause means that the pool has been started before.
         Err(error) if error.source().is_some() => Err(error.to_string()),
         _ => Ok(()),
     });

@@ -1,4 +1,4 @@
-//! `adapter_config.json`. A key that changes results is followed, or it is refused by its name unless it has its default.
+//! Reads `adapter_config.json`. A key that changes results is either supported, or an error unless it has its default.
 
 use std::path::{Path, PathBuf};
 
@@ -28,13 +28,13 @@ const FOLLOWED: &[&str] = &[
     "use_rslora",
 ];
 
-/// Keys that change nothing once an adapter is trained: its tensors say which layers it has.
+/// Keys without effect once an adapter is trained. Its tensors determine which layers are adapted.
 const WITHOUT_EFFECT: &[&str] = &[
     "corda_config",
     "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
-    // peft sets it itself for linear layers, embeddings and convolutions.
+    // peft sets this key itself for linear layers, embeddings and convolutions.
     "fan_in_fan_out",
     "inference_mode",
     "layers_pattern",
@@ -49,13 +49,13 @@ const WITHOUT_EFFECT: &[&str] = &[
     "task_type",
 ];
 
-/// Initialisations that change the weights of the base model, too, whenever peft loads the adapter.
+/// Initialisations that also change the weights of the base model, whenever peft loads the adapter.
 const CHANGES_BASE: &[&str] = &["pissa", "olora", "loftq", "corda"];
 
-/// A LoRA adapter's configuration.
+/// Configuration of a LoRA adapter.
 #[derive(Debug)]
 pub(super) struct Config {
-    /// The configuration file, for errors.
+    /// Path of the configuration file, for errors.
     pub(super) file: PathBuf,
     rank: usize,
     alpha: f64,
@@ -69,16 +69,16 @@ pub(super) struct Config {
     parameters: Vec<String>,
 }
 
-/// The modules that were adapted.
+/// Modules that were adapted.
 #[derive(Debug)]
 enum Targets {
-    /// Modules with one of these names, or with a name that ends so.
+    /// Modules whose name is, or ends with, one of these names.
     Names(Vec<String>),
-    /// Modules whose name the pattern matches.
+    /// Modules whose name matches the pattern.
     Pattern(Regex),
 }
 
-/// Refuses adapters of another type than LoRA.
+/// Returns an error if the adapter is not a LoRA adapter.
 pub(super) fn check_type(fields: Fields<'_>) -> Result<()> {
     match fields.text("peft_type")? {
         Some("LORA") => Ok(()),
@@ -95,7 +95,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming a key that has an unexpected value or is not supported.
+    /// Returns [`Error::Config`] for a key that has an unexpected value or is not supported.
     pub(super) fn new(fields: Fields<'_>) -> Result<Self> {
         check_type(fields)?;
         let mut keys = fields.keys();
@@ -138,7 +138,7 @@ impl Config {
         })
     }
 
-    /// Returns true if a tensor of this name takes the place of the model's.
+    /// Returns true if a tensor with this name replaces the model's.
     pub(super) fn replaces(&self, name: &str) -> bool {
         let path = format!(".{name}");
         let is_saved = self
@@ -152,7 +152,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the pattern of `target_modules` takes too many steps.
+    /// Returns [`Error::Config`] if the pattern of `target_modules` takes too many steps.
     pub(super) fn targets(&self, module: &str) -> Result<bool> {
         let is = |name: &str| module == name || module.ends_with(&format!(".{name}"));
         let parameters = self.parameters.iter();
@@ -165,7 +165,7 @@ impl Config {
         if is_target || owners.any(is) {
             return Ok(true);
         }
-        // PyTorch's attention has its output projection as a module of its own, which peft adapts with it.
+        // PyTorch's attention has its output projection as a separate module, which peft adapts together with it.
         match module.strip_suffix(".out_proj") {
             Some(attention) => self.targets(attention),
             None => Ok(false),
@@ -176,7 +176,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if two patterns match it and differ, or if a pattern takes too many steps.
+    /// Returns [`Error::Config`] if two matching patterns have different values, or if a pattern takes too many steps.
     pub(super) fn scaling(&self, module: &str) -> Result<(usize, f64)> {
         let rank = matching(&self.file, &self.ranks, module, "rank_pattern")?.unwrap_or(self.rank);
         let alpha = matching(&self.file, &self.alphas, module, "alpha_pattern")?.unwrap_or(self.alpha);
@@ -189,7 +189,7 @@ impl Config {
     }
 }
 
-/// Returns true unless the value is one of those by which peft says that a feature is off.
+/// Returns true unless the value is one with which peft turns a feature off.
 fn is_set(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -199,7 +199,7 @@ fn is_set(value: Option<&Value>) -> bool {
     }
 }
 
-/// A list of names, or one name; empty if there is none.
+/// Reads a list of names, or one name. Returns an empty list if there is none.
 fn names(fields: Fields<'_>, key: &str) -> Result<Vec<String>> {
     match fields.get(key) {
         None => Ok(Vec::new()),
@@ -215,7 +215,7 @@ fn names(fields: Fields<'_>, key: &str) -> Result<Vec<String>> {
     }
 }
 
-/// The modules that were adapted; `None` if the configuration leaves that to the model or names none.
+/// Reads the modules that were adapted. Returns `None` if the configuration leaves them to the model or names none.
 fn targets(fields: Fields<'_>) -> Result<Option<Targets>> {
     const KEY: &str = "target_modules";
     match fields.get(KEY) {
@@ -231,7 +231,7 @@ fn targets(fields: Fields<'_>) -> Result<Option<Targets>> {
     }
 }
 
-/// The patterns of a map, which match the end of a module's name, from a dot on or from its start.
+/// Reads the patterns of a map. A pattern matches the end of a module's name, beginning after a dot or at its start.
 fn patterns<'a, T>(map: Fields<'a>, value: impl Fn(&'a str) -> Result<Option<T>>) -> Result<Vec<(Regex, T)>> {
     let entry = |key: &'a str| match value(key)? {
         Some(value) => Ok((regex(map, key, &format!(r"^(?:.*\.)?(?:{key})$"))?, value)),
@@ -255,7 +255,7 @@ fn matches(file: &Path, key: &str, pattern: &Regex, module: &str) -> Result<bool
     })
 }
 
-/// Returns the value of the patterns that match. peft takes the first in the file's order, which is not known here.
+/// Returns the value of the patterns that match. peft uses the first in the file's order, which is not known here.
 fn matching<T: Copy + PartialEq>(
     file: &Path,
     patterns: &[(Regex, T)],

@@ -1,20 +1,20 @@
-//! The formulas of peft's `merge_and_unload`, in f64.
+//! Formulas of peft's `merge_and_unload`, in f64.
 //!
-//! With scaling s, a layer's weight W becomes W + s·B·A. With DoRA's magnitudes m it becomes m·(W + s·B·A) / ‖W + s·B·A‖. The norm
-//! is taken of each row (an output channel), or of each column in an embedding.
+//! With scaling s, a layer's weight W becomes W + s·B·A. With DoRA's magnitudes m it becomes m·(W + s·B·A) / ‖W +
+//! s·B·A‖. The norm is computed per row (output channel), or per column in an embedding.
 
 use rayon::prelude::*;
 
 use crate::tensor::Tensor;
 
-/// Rows of a tensor, whose other dimensions are taken together.
+/// Range of rows of a tensor. The other dimensions are flattened to columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
     pub(super) start: usize,
     pub(super) count: usize,
 }
 
-/// The update of a weight: `scaling` times `left` `[rows, rank]` times `right` `[rank, columns]`.
+/// Update of a weight: `scaling` times `left` `[rows, rank]` times `right` `[rank, columns]`.
 #[derive(Debug)]
 pub(super) struct Factors {
     left: Vec<f64>,
@@ -24,7 +24,7 @@ pub(super) struct Factors {
     magnitude: Option<Magnitude>,
 }
 
-/// DoRA's magnitudes.
+/// Magnitudes of DoRA.
 #[derive(Debug)]
 enum Magnitude {
     OfRows(Vec<f32>),
@@ -32,7 +32,9 @@ enum Magnitude {
 }
 
 impl Factors {
-    /// `a` is `[rank, …]` and `b` `[…, rank]`, with sizes of 1 behind in a convolution. In an embedding their product is the transposed update.
+    /// Creates the factors from `a`, `[rank, …]`, and `b`, `[…, rank]`. In a convolution, sizes of 1 follow.
+    ///
+    /// In an embedding, the product of both is the transposed update.
     pub(super) fn new(
         a: &Tensor,
         b: &Tensor,
@@ -68,7 +70,7 @@ impl Factors {
     }
 }
 
-/// A matrix of `rows` rows, transposed.
+/// Transposes a matrix with `rows` rows.
 fn transposed(values: &[f64], rows: usize) -> Vec<f64> {
     let columns = values.len() / rows.max(1);
     let column = |column: usize| values.iter().skip(column).step_by(columns.max(1)).copied();
@@ -107,7 +109,7 @@ pub(super) fn merge(base: &Tensor, rows: &Rows, factors: &Factors) -> Vec<f32> {
     values
 }
 
-/// A row of W + s·B·A.
+/// Computes a row of W + s·B·A.
 fn update(row: &[f32], left: &[f64], factors: &Factors, columns: usize) -> Vec<f64> {
     let mut values: Vec<f64> = row.iter().map(|&value| f64::from(value)).collect();
     for (left, right) in left.iter().zip(factors.right.chunks(columns)) {

@@ -1,4 +1,5 @@
-//! The blocks: attention, or what mixes tokens in its place, and feed-forward network with their norms, scales and residuals, in each [`BlockForm`].
+//! Builds the blocks in each [`BlockForm`]: attention or another mixing of tokens, and a feed-forward network, with
+//! norms, scales and residuals.
 
 mod differential;
 mod mixer;
@@ -14,14 +15,14 @@ use crate::model::vit::{BlockForm, Mlp, Vit};
 use crate::ops::{Add, Attention, AttentionOperands, Linear, Op, Scale, SwiGlu};
 use crate::tensor::Tensor;
 
-/// A layer whose outputs are several things, one after the other: names and tensors of its weight and bias.
+/// A layer whose outputs are several parts, one after the other, with names and tensors of its weight and bias.
 pub(super) struct Packed {
     pub(super) weight: (String, Tensor),
     pub(super) bias: Option<(String, Tensor)>,
 }
 
 impl Packed {
-    /// The layer of some of its outputs.
+    /// Returns the layer of some of the outputs.
     fn part(&self, rows: std::ops::Range<usize>) -> Result<Self> {
         let part = |(name, tensor): &(String, Tensor)| -> Result<_> {
             let part = tensor.rows(rows.clone());
@@ -40,7 +41,7 @@ impl Packed {
     }
 }
 
-/// The layers of all parts as one; where only some have a bias, the others get zeros.
+/// Joins the layers of all parts. If only some have a bias, the others get zeros.
 fn joined(parts: &[Packed]) -> Result<Packed> {
     let join = |tensors: Vec<(&str, Tensor)>| {
         let names: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
@@ -48,7 +49,7 @@ fn joined(parts: &[Packed]) -> Result<Packed> {
         let name = names.join(" + ");
         match Tensor::concat_rows(&tensors) {
             Some(tensor) => Ok((name, tensor)),
-            None => Err(Error::graph(&name, "have different extents")),
+            None => Err(Error::graph(&name, "have different sizes")),
         }
     };
     let weights = parts.iter().map(
@@ -75,7 +76,7 @@ fn joined(parts: &[Packed]) -> Result<Packed> {
     Ok(Packed { weight, bias })
 }
 
-/// Attention of `dim` channels in all.
+/// Returns the attention of `dim` channels in total.
 pub(super) fn attention_spec(dim: usize, heads: usize, operands: AttentionOperands) -> Attention {
     let head_dim = dim / heads;
     Attention {
@@ -88,7 +89,7 @@ pub(super) fn attention_spec(dim: usize, heads: usize, operands: AttentionOperan
 }
 
 impl Builder<'_> {
-    /// The tokens after all blocks and the final norm.
+    /// Returns the tokens after all blocks and the final norm.
     pub(super) fn blocks(&mut self, mut x: ValueId) -> Result<ValueId> {
         for index in 0..self.vit.depth {
             let block = format!("blocks.{index}");
@@ -110,7 +111,7 @@ impl Builder<'_> {
         Ok(x)
     }
 
-    /// `x + scale1 · attention(norm1(x))`, then `x + scale2 · mlp(norm2(x))`.
+    /// Adds `x + scale1 · attention(norm1(x))`, then `x + scale2 · mlp(norm2(x))`.
     fn pre_norm_block(&mut self, x: ValueId, index: usize, block: &str, tensors: &str) -> Result<ValueId> {
         let (names, dim) = (self.names, self.vit.dim);
         let step = format!("{block}.norm1");
@@ -129,7 +130,7 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, y])?)
     }
 
-    /// `x + norm1(attention(x))`, then `x + norm2(mlp(x))`; the norms' weights are the scales.
+    /// Adds `x + norm1(attention(x))`, then `x + norm2(mlp(x))`. The weights of the norms are the scales.
     fn post_norm_block(&mut self, x: ValueId, index: usize, block: &str, tensors: &str) -> Result<ValueId> {
         let (names, dim) = (self.names, self.vit.dim);
         let y = self.attention(x, index, &format!("{block}.attn"), tensors)?;
@@ -144,12 +145,12 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, y])?)
     }
 
-    /// Attention of `x`, which is normed, through its output projection; `step` names it, `tensors` stands before its
+    /// Adds attention of the normed `x`, with its output projection. `step` is its name, `tensors` the prefix of its
     /// tensors' names.
     fn attention(&mut self, x: ValueId, index: usize, step: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, qkv_bias, .. } = *self.vit;
         let mut y = match self.names.qkv {
-            // What is done to the layers' results, the packed form does.
+            // If the results of the layers are processed further, the packed form is used.
             Qkv::Separate(names)
                 if self.vit.rotary.is_none() && self.vit.kv_heads.is_none() && !self.vit.blocks.qk_norm =>
             {
@@ -186,7 +187,7 @@ impl Builder<'_> {
         )
     }
 
-    /// Attention whose queries, keys and values are the outputs of `packed` from row `first` on.
+    /// Adds attention whose queries, keys and values are the outputs of `packed`, from row `first` on.
     fn packed_attention(
         &mut self,
         x: ValueId,
@@ -227,7 +228,7 @@ impl Builder<'_> {
         self.scored(step, tensors, operands, inputs)
     }
 
-    /// Attention, with the block's bias of the scores.
+    /// Adds attention with the block's bias of the scores.
     fn scored(
         &mut self,
         step: &str,
@@ -247,12 +248,12 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Attention, step, op, inputs)?)
     }
 
-    /// The feed-forward network of `x`, which is normed.
+    /// Adds the feed-forward network of the normed `x`.
     fn feed_forward(&mut self, x: ValueId, step: &str, tensors: &str) -> Result<ValueId> {
         self.network(x, step, tensors, [self.vit.dim, self.vit.hidden])
     }
 
-    /// The feed-forward network with `hidden` channels between its layers, of `dim` others.
+    /// Adds a feed-forward network with `dim` input and output channels, and `hidden` channels between its layers.
     fn network(
         &mut self,
         x: ValueId,
@@ -299,7 +300,7 @@ impl Builder<'_> {
         self.linear(role, &format!("{step}.fc2"), y, &name, [dim, hidden], mlp_bias)
     }
 
-    /// `gamma · x`, if the model has LayerScale.
+    /// Adds `gamma · x`, if the model has LayerScale.
     fn layer_scale(&mut self, role: Role, step: &str, x: ValueId, tensor: &str) -> Result<ValueId> {
         if !self.vit.layer_scale[usize::from(role == Role::Ffn)] {
             return Ok(x);
@@ -308,7 +309,7 @@ impl Builder<'_> {
         Ok(self.graph.push(role, step, Op::Scale(Scale), [x, gamma])?)
     }
 
-    /// `fc2(activation(fc1(x)))`; `tensors` stands before the layers' names.
+    /// Adds `fc2(activation(fc1(x)))`. `tensors` is the prefix of the layers' names.
     pub(super) fn two_layers(
         &mut self,
         role: Role,
@@ -332,7 +333,7 @@ impl Builder<'_> {
         self.linear(role, &format!("{step}.fc2"), x, &fc2, [dim, hidden], bias)
     }
 
-    /// The tensors of the layer `name`.
+    /// Takes the tensors of the layer `name`.
     fn packed(&mut self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Packed> {
         let (weight, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
         let tensor = self.weights.take(&weight, &[outputs, inputs])?;
@@ -347,7 +348,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Several layers of the same extents as one.
+    /// Joins several layers of equal sizes.
     fn concatenated(&mut self, names: &[String], extents: [usize; 2], bias: bool) -> Result<Packed> {
         let parts = names
             .iter()
@@ -356,7 +357,7 @@ impl Builder<'_> {
         joined(&parts)
     }
 
-    /// The linear layer of some of a layer's outputs.
+    /// Adds the linear layer of some of a layer's outputs.
     pub(super) fn rows(
         &mut self,
         role: Role,

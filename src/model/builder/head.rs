@@ -1,4 +1,4 @@
-//! What comes after the blocks: pooling, the neck, the classifiers.
+//! Builds what follows the blocks: pooling, the neck, the classifiers.
 
 use super::blocks::{Packed, attention_spec};
 use super::{Builder, TwoLayers};
@@ -12,7 +12,7 @@ use crate::ops::{
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
-    /// Tokens to the embedding, and to logits if there is a classifier.
+    /// Converts tokens to the embedding, and to logits if there is a classifier.
     pub(super) fn head(&mut self, tokens: ValueId) -> Result<()> {
         let Vit { dim, classes, .. } = *self.vit;
         let other = Role::Other;
@@ -86,7 +86,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Into the space that images and texts share.
+    /// Projects into the space that images and texts share.
     pub(super) fn projection(
         &mut self,
         x: ValueId,
@@ -112,7 +112,7 @@ impl Builder<'_> {
             .push(role, step, Op::Linear(Linear::default()), [x, weight])?)
     }
 
-    /// DeiT's two classifiers, on the class and the distillation token, averaged.
+    /// Adds DeiT's two classifiers, of the class and the distillation token, and averages them.
     fn two_heads(&mut self, tokens: ValueId) -> Result<()> {
         let Vit { dim, classes, .. } = *self.vit;
         let class = self.pool("pool.class", tokens, Pool::Token(0))?;
@@ -149,7 +149,7 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])?)
     }
 
-    /// The mean of an image's own tokens: what a query of zeros attends to.
+    /// Computes the mean of an image's own tokens, as attention with a query of zeros.
     fn masked_mean(&mut self, tokens: ValueId, mask: ValueId) -> Result<ValueId> {
         let (dim, heads) = (self.vit.dim, self.vit.heads);
         let zeros = Tensor::from_f32([1, 1, dim], vec![0.0; dim]);
@@ -165,7 +165,7 @@ impl Builder<'_> {
         self.pool("pool", mean, Pool::Token(0))
     }
 
-    /// `output(attention(query, k(tokens), v(tokens)))`.
+    /// Adds `output(attention(query, k(tokens), v(tokens)))`.
     fn query_pool(&mut self, tokens: ValueId, heads: usize, bias: bool) -> Result<ValueId> {
         let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
         let PoolProjections::KeyAndValue(k, v) = names.projections else {
@@ -182,7 +182,7 @@ impl Builder<'_> {
         self.linear(other, "attn_pool.proj", x, &output, [dim, dim], true)
     }
 
-    /// `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
+    /// Adds `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
     fn attention_pool(
         &mut self,
         tokens: ValueId,

@@ -1,4 +1,4 @@
-//! The text tower: from embedded tokens through the blocks to the embeddings of texts.
+//! Builds the graph of the text tower, from embedded tokens through the blocks to the embeddings of texts.
 
 use super::Builder;
 use crate::error::Result;
@@ -7,12 +7,14 @@ use crate::model::text::{TextPooling, TextSpec};
 use crate::model::weights::Weights;
 use crate::ops::Pool;
 
-/// The graph from the embedded tokens `[1, context, D]`, whose positions are added, to the texts' embeddings `[1, width]`; or
-/// to what each token's would be, `[1, context, width]`, where which one it is depends on the text.
+/// Builds the graph from the embedded tokens `[1, context, D]`, with positions added, to the embeddings of texts.
+///
+/// The output is `[1, width]`. If the token to use depends on the text, the output is `[1, context, width]`, with the
+/// embedding for each token.
 ///
 /// # Errors
 ///
-/// As [`build`](super::build).
+/// Returns the errors of [`build`](super::build).
 pub(in crate::model) fn build_text(name: &str, spec: &TextSpec, weights: &mut Weights) -> Result<Graph> {
     let mut graph = Graph::of_tokens(name, [spec.context, spec.trunk.dim]);
     let input = graph.input();

@@ -1,13 +1,16 @@
-//! Weights that are 2:4 sparse, two of each four along the input channels, packed as compressed-tensors' format
-//! `sparse-24-bitmask` has them, of a layer whose `weight` is [rows, columns]:
+//! Weights with 2:4 sparsity along the input channels, packed in compressed-tensors' format `sparse-24-bitmask`.
 //!
-//! - `compressed`: [rows, columns / 2], the values that were kept, of the weight's own type,
-//! - `bitmask`: u8 [rows, ⌈columns / 8⌉], a bit for each column, the lowest first, 1 where the value was kept,
-//! - `shape`: i64 [2, 1].
+//! A layer whose `weight` is [rows, columns] has these tensors:
 //!
-//! They take 9/16 of the bytes in 16 bits (−43.75 %), 17/32 in 32 (−46.9 %), 5/8 in 8 (−37.5 %). Two indices of 2 bits for each
-//! four, as GPUs read them, are as many bits as the mask. They are unpacked when the model is loaded;
-//! a GPU that can skip the zeros has them packed in its own order (`kernels::sparse_gemm`).
+//! - `compressed`: [rows, columns / 2], the kept values, in the weight's own type
+//! - `bitmask`: u8 [rows, ⌈columns / 8⌉], a bit for each column, the lowest first, 1 if the value was kept
+//! - `shape`: i64 [2, 1]
+//!
+//! They take 9/16 of the bytes for 16-bit weights (−43.75 %), 17/32 for 32 bits (−46.9 %), 5/8 for 8 bits (−37.5 %).
+//! The mask has as many bits as two 2-bit indices for each four values, which GPUs read.
+//!
+//! Weights are unpacked when the model is loaded. For a GPU that can skip the zeros, they are packed again in the GPU's
+//! order (`kernels::sparse_gemm`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,20 +24,20 @@ use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::weights::Stored;
 
-/// The key within `quantization_config`.
+/// Key in `quantization_config`.
 pub(super) const KEY: &str = "sparsity_config";
 const FORMAT: &str = "sparse-24-bitmask";
 const PARTS: [&str; 3] = ["compressed", "bitmask", "shape"];
 
-/// The weights of a model that were packed.
+/// Packed weights of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Sparsity {
-    /// Weights of which two of each four are zero.
+    /// Number of weights with 2:4 sparsity.
     pub weights: usize,
-    /// The bytes of their values and masks.
+    /// Number of bytes of their values and masks.
     pub packed_bytes: u64,
-    /// The bytes of the same weights with their zeros, which they take on the host when the model is loaded.
+    /// Number of bytes of these weights with their zeros, which they take on the host when the model is loaded.
     pub dense_bytes: u64,
 }
 
@@ -53,11 +56,11 @@ impl fmt::Display for Sparsity {
     }
 }
 
-/// Whether the `quantization_config` says that weights are packed.
+/// Returns true if the `quantization_config` says that weights are packed.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] naming what is not supported.
+/// Returns [`Error::Config`] for a value that is not supported.
 pub(super) fn is_packed(quantization: &Fields<'_>) -> Result<bool> {
     let fields = quantization.object_or_empty(KEY)?;
     match fields.text("format")? {
@@ -77,7 +80,7 @@ pub(super) fn is_packed(quantization: &Fields<'_>) -> Result<bool> {
     }
 }
 
-/// What a model says whose linear layers are packed but for those that are named.
+/// Returns the configuration of a model whose linear layers are packed, except for those in `ignore`.
 pub(super) fn config(ignore: &[String], global: f64) -> Value {
     json!({
         "format": FORMAT,
@@ -88,7 +91,7 @@ pub(super) fn config(ignore: &[String], global: f64) -> Value {
     })
 }
 
-/// The names of a packed weight's three tensors.
+/// Returns the names of the three tensors of a packed weight.
 fn names(weight: &str) -> [String; 3] {
     let layer = weight.strip_suffix(".weight").unwrap_or(weight);
     PARTS.map(|part| format!("{layer}.{part}"))
@@ -97,8 +100,10 @@ fn names(weight: &str) -> [String; 3] {
 /// A tensor that is written.
 pub(in crate::model) type Part = (String, Dtype, Vec<usize>, Vec<u8>);
 
-/// The tensors of the weight `name`, [rows, columns] with values of `size` bytes; `None` if more than two of some four are not
-/// zero, or the columns are not a multiple of four. Where fewer are not zero, the first zeros are kept.
+/// Packs the weight `name`, [rows, columns] with values of `size` bytes.
+///
+/// Returns `None` if more than two values of a group of four are not zero, or the columns are not a multiple of four.
+/// If fewer than two are not zero, the first zeros are kept.
 pub(in crate::model) fn pack(name: &str, dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Option<[Part; 3]> {
     let &[rows, columns] = shape else { return None };
     let size = dtype.bitsize() / 8;
@@ -128,7 +133,7 @@ pub(in crate::model) fn pack(name: &str, dtype: Dtype, shape: &[usize], bytes: &
     ])
 }
 
-/// The bits of the two of four values that are kept.
+/// Returns the bits of the two values of a group of four that are kept.
 fn keep(four: &[u8], size: usize) -> Option<u8> {
     let used = |i: &usize| four[i * size..][..size].iter().any(|&byte| byte != 0);
     let mut bits = (0..4).filter(used).fold(0u8, |bits, i| bits | 1 << i);
@@ -140,14 +145,15 @@ fn keep(four: &[u8], size: usize) -> Option<u8> {
     (bits.count_ones() == 2).then_some(bits)
 }
 
-/// Puts the dense weight in the place of each packed one.
+/// Replaces each packed weight by the dense weight.
 ///
 /// # Errors
 ///
-/// [`Error::Tensor`] naming the tensor that is missing, of another type or shape, or the mask that does not have two of each four.
+/// Returns [`Error::Tensor`] for a tensor that is missing or has another type or shape, or for a mask without two bits
+/// in each four.
 pub fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
     let mut sparsity = Sparsity::default();
-    // By any of its parts, so that one alone is an error that names what is missing.
+    // Any part identifies a layer, so that a part alone gives an error that names what is missing.
     let layer = |name: &String| {
         let (layer, part) = name.rsplit_once('.')?;
         PARTS.contains(&part).then(|| layer.to_owned())
@@ -157,7 +163,7 @@ pub fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
     for layer in layers {
         let weight = format!("{layer}.weight");
         let names = names(&weight);
-        // Of one layer they need not be neighbours in the order of names.
+        // The parts of a layer need not be neighbours in the order of names.
         let parts = names.each_ref().map(|name| tensors.remove(name));
         let Some(file) = parts.iter().flatten().next().map(|part| part.file.clone()) else {
             continue;
@@ -168,7 +174,7 @@ pub fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
             return Err(Error::tensor(&file, &names[missing], reason));
         };
         if tensors.contains_key(&weight) {
-            let reason = format!("is there twice: packed, as `{}`, too", names[0]);
+            let reason = format!("occurs twice: it is also packed, as `{}`", names[0]);
             return Err(Error::tensor(&file, &weight, reason));
         }
         let dense = dense(&names, compressed, mask, shape)?;
@@ -217,7 +223,7 @@ fn dense(
         other => return Err(wrong(format!("has dtype {other}, expected I64"))),
     };
     let sides: Vec<usize> = sides.iter().filter_map(|&side| side.try_into().ok()).collect();
-    // Of two numbers whose product fits: the kept values are in the file.
+    // The product of the two numbers fits, because the kept values are in the file.
     let (&[rows, columns], 2) = (sides.as_slice(), shape.shape.iter().product::<usize>()) else {
         return Err(wrong("is not two sizes, those of a matrix".into()));
     };
@@ -248,7 +254,7 @@ fn dense(
     for (row, masks) in masks.chunks(columns.div_ceil(8).max(1)).enumerate() {
         for group in 0..masks.len() * 2 {
             let bits = masks[group / 2] >> (group % 2 * 4) & 0xF;
-            // The last byte has bits of no column if their number is odd in fours.
+            // If the number of groups of four is odd, the last byte has unused bits.
             let expected = if group < columns / 4 { 2 } else { 0 };
             if bits.count_ones() != expected {
                 let reason = format!(
@@ -294,7 +300,7 @@ mod tests {
 
     #[test]
     fn packed_weights_are_those_of_the_format() {
-        // The mask of four columns in the lower half of a byte, the first column in its lowest bit.
+        // The mask of four columns is in the lower half of a byte, the first column in its lowest bit.
         let bytes = [
             0, 7, 0, 9, 5, 0, 0, 0, 0, 0, 3, 4u8, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 8,
         ];
@@ -342,7 +348,7 @@ mod tests {
         assert!(pack("w", Dtype::F16, &[1, 4], &[1, 0, 0, 1, 0, 0, 0, 0]).is_some());
     }
 
-    /// 9/16 of the bytes in 16 bits, and 16 bytes for the shape.
+    /// The format takes 9/16 of the bytes for 16-bit weights, and 16 bytes for the shape.
     #[test]
     fn bytes_are_what_the_format_takes() {
         for (dtype, size, packed) in [

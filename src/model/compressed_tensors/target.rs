@@ -1,4 +1,5 @@
-//! The `targets` and `ignore` lists: modules by their name, by a pattern (`re:…`) of their name, or by their class.
+//! Reads the `targets` and `ignore` lists: modules by their name, by a pattern (`re:…`) of their name, or by their
+//! class.
 
 use std::cmp::Ordering;
 
@@ -8,21 +9,21 @@ use serde_json::Value;
 use super::super::fields::Fields;
 use crate::error::Result;
 
-/// The classes of a linear layer.
+/// Classes of a linear layer.
 const CLASSES: [&str; 2] = ["Linear", "Module"];
 
 /// An entry of a list.
 #[derive(Debug)]
 pub(super) struct Target {
     text: String,
-    /// Of text that begins with `re:`.
+    /// Pattern, if the text begins with `re:`.
     pattern: Option<Regex>,
 }
 
 impl Target {
     fn new(text: &str) -> std::result::Result<Self, Box<fancy_regex::Error>> {
         let pattern = match text.strip_prefix("re:") {
-            // As Python's `re.match`, from the start but not to the end.
+            // Like Python's `re.match`: from the start, but not to the end.
             Some(pattern) => Some(Regex::new(&format!("^(?:{pattern})"))?),
             None => None,
         };
@@ -66,7 +67,7 @@ impl Ord for Target {
     }
 }
 
-/// The list under `key`, empty if there is none.
+/// Reads the list under `key`. Returns an empty list if there is none.
 pub(super) fn list(fields: &Fields<'_>, key: &str) -> Result<Vec<Target>> {
     let entries = match fields.get(key) {
         None => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! One quantised weight: its bytes, scales and zero points, and what its layer rounds activations to.
+//! Reads one quantised weight: its bytes, scales and zero points, and the rounding of its layer's inputs.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::model::weights::Stored;
 use crate::ops::{Float8Scale, Levels, Rounding};
 use crate::tensor::{DType, Tensor};
 
-/// A weight that was read.
+/// A quantised weight that was read.
 pub(in crate::model) struct Loaded {
     pub(in crate::model) tensor: Tensor,
-    /// How its layer rounds what it multiplies, if it does.
+    /// Rounding of the layer's inputs, if they are rounded.
     pub(in crate::model) rounding: Option<Rounding>,
     /// Tensors of the layer that were not needed.
     pub(in crate::model) unused: Vec<String>,
 }
 
-/// The weight `name` of a model that `scheme` describes, with its scales, which are taken out of `tensors`.
+/// Reads the weight `name` of a model with the given scheme. Takes its scales out of `tensors`.
 ///
 /// # Errors
 ///
-/// [`Error::Tensor`] naming the weight if the scheme does not describe it, or its scales or zero points, if they are missing, of
-/// another shape, or no numbers that can be ones.
+/// Returns [`Error::Tensor`] for the weight if the scheme does not describe it. Returns it for scales or zero points
+/// that are missing or invalid.
 pub(in crate::model) fn load(
     name: &str,
     weight: &Stored,
@@ -113,7 +113,8 @@ pub(in crate::model) fn load(
     })
 }
 
-/// What the layer's activations are rounded to if its weight stays in 8 bits, and the names of what is not needed.
+/// Returns the rounding of the layer's inputs if its weight stays in 8 bits, and the names of tensors that are not
+/// needed.
 fn inputs(
     layer: &str,
     group: &Group,
@@ -138,7 +139,7 @@ fn inputs(
                 (None, true) => 0.0,
                 (None, false) => return Err(missing(&zero_name)),
             };
-            // From −128 to 127 there, from 0 to 255 here.
+            // The file counts from −128 to 127, this crate from 0 to 255.
             let zero = (zero + 128.0) as u8;
             let rounding = Rounding::Int8(Levels::Fixed { scale, zero });
             return Ok((stays.then_some(rounding), Vec::new()));
@@ -159,7 +160,7 @@ fn inputs(
     Ok((rounding.filter(|_| stays), present.collect()))
 }
 
-/// Positive numbers: as many as `grid` has cells, or one for all.
+/// Reads positive scales: one for each cell of `grid`, or one for all.
 fn scales(name: &str, stored: &Stored, grid: [usize; 2]) -> Result<Vec<f32>> {
     let error = |reason: String| Error::tensor(&stored.file, name, reason);
     let count = match (stored.shape.as_slice(), grid) {
@@ -195,12 +196,12 @@ fn scales(name: &str, stored: &Stored, grid: [usize; 2]) -> Result<Vec<f32>> {
     }
 }
 
-/// Signed bytes.
+/// Reads zero points, which are signed bytes.
 fn zero_points(name: &str, stored: &Stored, count: usize) -> Result<Vec<f32>> {
     let error = |reason: String| Error::tensor(&stored.file, name, reason);
     let values: Vec<f32> = match (stored.dtype, stored.data()) {
         (Dtype::I8, Some(bytes)) => bytes.iter().map(|bits| f32::from(bits.cast_signed())).collect(),
-        // Of a symmetric FP8 weight, where older releases wrote them.
+        // Older releases also wrote zero points of symmetric FP8 weights.
         (Dtype::F8_E4M3, Some(bytes)) => bytes.iter().map(|&bits| Float8::E4M3.to_f32(bits)).collect(),
         (dtype, _) => return Err(error(format!("has dtype {dtype}, expected I8"))),
     };

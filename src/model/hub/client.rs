@@ -1,7 +1,7 @@
-//! HTTP requests to the Hugging Face hub: which files a repository has, what they are, and their bytes.
+//! Sends HTTP requests to the Hugging Face hub: for the list of a repository's files, their metadata, and their
+//! content.
 //!
-//! Requests, headers and environment variables follow Python's `huggingface_hub` 2.4 (`file_download.py`,
-//! `hf_api.py`).
+//! Requests, headers and environment variables follow Python's `huggingface_hub` 2.4 (`file_download.py`, `hf_api.py`).
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 use hipvit_files::regular_file;
 
 const ENDPOINT: &str = "https://huggingface.co";
-/// Maximum time to connect, and to wait for each piece of an answer.
+/// Maximum time to connect, and to wait for each part of a response.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of bytes in the list of a repository's files.
 const MAX_LISTING: u64 = 32 << 20;
 /// Maximum number of redirects within the hub.
 const MAX_REDIRECTS: usize = 5;
 
-/// A connection to the hub.
+/// HTTP client of the hub.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: Agent,
@@ -33,7 +33,7 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// The files of a repository at one commit.
+/// Files of a repository at one commit.
 #[derive(Debug, Deserialize)]
 pub(super) struct Listing {
     #[serde(rename = "sha")]
@@ -48,21 +48,21 @@ struct Sibling {
     name: String,
 }
 
-/// What the hub says about one file.
+/// Metadata of a file on the hub.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
-    /// The file's name among the blobs: its SHA-256 if it is large (Git LFS), else the SHA-1 of its Git object.
+    /// Name of the file's blob: its SHA-256 if it is large (Git LFS), otherwise the SHA-1 of its Git object.
     pub(super) etag: String,
     /// Size in bytes.
     pub(super) size: u64,
 }
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Another attempt may succeed: the connection broke, or the server is overloaded.
     Transient(Error),
-    /// Another attempt fails too.
+    /// Another attempt would fail too.
     Final(Error),
 }
 
@@ -81,14 +81,14 @@ impl From<Error> for Failure {
 }
 
 impl Listing {
-    /// Names of the files, with the folders that they are in.
+    /// Iterates over the paths of the files in the repository.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.siblings.iter().map(|file| file.name.as_str())
     }
 }
 
 impl Client {
-    /// A client as the environment configures it: `HF_ENDPOINT`, `HF_TOKEN` or the token of `hf auth login`,
+    /// Creates a client from environment variables: `HF_ENDPOINT`, `HF_TOKEN` or the token of `hf auth login`,
     /// `SSL_CERT_FILE`, and the proxy variables that `curl` reads.
     pub(super) fn from_environment(repository: &Repository) -> Result<Self> {
         for name in ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"] {
@@ -114,7 +114,7 @@ impl Client {
         })
     }
 
-    /// The files of `repository` at its revision.
+    /// Returns the files of `repository` at its revision.
     pub(super) fn listing(&self, repository: &Repository) -> Result<Listing, Failure> {
         let url = format!(
             "{}/api/models/{}/revision/{}",
@@ -142,7 +142,7 @@ impl Client {
         Ok(listing)
     }
 
-    /// Size and hash of `file` at `commit`.
+    /// Returns the size and hash of `file` at `commit`.
     pub(super) fn metadata(
         &self,
         repository: &Repository,
@@ -150,8 +150,8 @@ impl Client {
         file: &str,
     ) -> Result<Metadata, Failure> {
         let mut url = self.file_url(repository, commit, file);
-        // A redirect to another host leads to the storage, which does not know the file's hash; one within the hub leads to a renamed
-        // repository.
+        // A redirect to another host leads to the storage, which does not know the hash of the file. A redirect within
+        // the hub leads to a renamed repository.
         for _ in 0..MAX_REDIRECTS {
             let request = self.authorized(self.agent.head(&url));
             let request = request.header(header::ACCEPT_ENCODING, "identity");
@@ -196,8 +196,10 @@ impl Client {
         }
     }
 
-    /// The bytes of `file` from `start` on, and where the answer begins: at `start`, or at 0 if the server ignores ranges. `None` if
-    /// a partial answer does not say where it begins.
+    /// Requests the bytes of `file` from `start` on. Returns the body and the offset at which it begins: `start`, or 0
+    /// if the server ignores ranges.
+    ///
+    /// The offset is `None` if a partial response does not state it.
     pub(super) fn read(
         &self,
         repository: &Repository,
@@ -235,7 +237,7 @@ impl Client {
         }
     }
 
-    /// Returns the answer if its status is not an error.
+    /// Returns the response if its status is not an error.
     fn checked(
         &self,
         repository: &Repository,
@@ -257,7 +259,7 @@ impl Client {
         })
     }
 
-    /// Why the hub refuses a request, by the error codes that it sends.
+    /// Returns the error for a request that the hub rejects, by the error codes that it sends.
     fn refusal(&self, repository: &Repository, file: Option<&str>, response: &Response<Body>) -> Error {
         let endpoint = &self.endpoint;
         let status = response.status();
@@ -288,7 +290,7 @@ impl Client {
         }
     }
 
-    /// Describes the failure of a connection.
+    /// Returns the failure for a connection error.
     fn unreachable(&self, repository: &Repository, cause: ureq::Error) -> Failure {
         let error = repository.error(format_args!(
             "{} cannot be reached: {cause}. Check the network and the proxy, or name a mirror in HF_ENDPOINT. Models in the cache \
@@ -308,7 +310,7 @@ fn agent() -> Result<Agent> {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .user_agent(concat!("hipvit/", env!("CARGO_PKG_VERSION")))
-        // The token is not for the storage that the hub redirects to.
+        // Do not send the token to the storage that the hub redirects to.
         .redirect_auth_headers(RedirectAuthHeaders::SameHost)
         .timeout_connect(Some(STALL_TIMEOUT))
         .timeout_recv_response(Some(STALL_TIMEOUT))
@@ -325,7 +327,7 @@ fn agent() -> Result<Agent> {
     Ok(config.tls_config(tls).build().new_agent())
 }
 
-/// The certificates in a PEM file, which replace those that are built in: a company's proxy has its own.
+/// Reads certificates from a PEM file. They replace the built-in ones, because a company's proxy has its own.
 fn certificates(file: &Path) -> Result<RootCerts> {
     let pem = regular_file::read(file).map_err(|error| Error::io(file, error))?;
     let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
@@ -340,10 +342,10 @@ fn certificates(file: &Path) -> Result<RootCerts> {
     Ok(RootCerts::new_with_certs(&certificates))
 }
 
-/// Maximum length of a file with an access token in bytes.
+/// Maximum length of a file with an access token, in bytes.
 const LONGEST_TOKEN: u64 = 64 << 10;
 
-/// The hub's access token: `HF_TOKEN`, or the file that `hf auth login` writes.
+/// Returns the access token of the hub from `HF_TOKEN`, or from the file that `hf auth login` writes.
 fn token() -> Result<Option<String>> {
     let named = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
         .into_iter()
@@ -364,17 +366,17 @@ fn token() -> Result<Option<String>> {
     Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()))
 }
 
-/// Returns true if a variable's value means yes to the hub's library.
+/// Returns true if `huggingface_hub` treats the value of a variable as true.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// Returns true if a name is safe in a path, as a hash is.
+/// Returns true if a name, such as a hash, is safe in a path.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// Returns a revision or a file's name as one segment of a URL's path.
+/// Escapes a revision or a file name as one segment of a URL path.
 fn escaped(name: &str) -> String {
     name.bytes()
         .map(|byte| match byte {
@@ -386,13 +388,13 @@ fn escaped(name: &str) -> String {
         .collect()
 }
 
-/// The first byte of a `Content-Range`, such as `bytes 1000-1999/2000`.
+/// Returns the offset of the first byte in a `Content-Range`, such as `bytes 1000-1999/2000`.
 fn range_start(range: &str) -> Option<u64> {
     let (start, _) = range.trim().strip_prefix("bytes ")?.split_once('-')?;
     start.trim().parse().ok()
 }
 
-/// Scheme and host of a URL.
+/// Returns the scheme and host of a URL.
 fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let end = url[host..].find('/').map_or(url.len(), |path| host + path);

@@ -1,8 +1,12 @@
 //! Downloads models from the Hugging Face hub into its local cache.
 //!
-//! The cache has the layout of Python's `huggingface_hub`, so that Python finds what hipvit downloads, and the reverse:
-//! `blobs/<hash>` has the bytes, `snapshots/<commit>/<file>` links to them, and `refs/<revision>` names the commit. An
-//! interrupted download continues from `blobs/<hash>.incomplete`.
+//! The cache has the layout of Python's `huggingface_hub`, so hipvit and Python find each other's downloads:
+//!
+//! - `blobs/<hash>` contains the bytes
+//! - `snapshots/<commit>/<file>` links to a blob
+//! - `refs/<revision>` contains the hash of the commit
+//!
+//! An interrupted download continues from `blobs/<hash>.incomplete`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,7 +24,7 @@ use crate::model::{adapter, source};
 use hipvit_files::regular_file;
 use hipvit_files::temporary;
 
-/// Files that hipvit reads beside a model's weights, where a repository has them.
+/// Files other than weights that hipvit reads if a repository has them.
 const CONFIGS: [&str; 13] = [
     source::CONFIG,
     source::PREPROCESSOR,
@@ -36,11 +40,11 @@ const CONFIGS: [&str; 13] = [
     adapter::CONFIG,
     adapter::WEIGHTS,
 ];
-/// Maximum number of attempts without progress.
+/// Maximum number of consecutive attempts without progress.
 const ATTEMPTS: u32 = 5;
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const BUFFER: usize = 1 << 18;
-/// Pause before the second attempt; each further one takes twice as long.
+/// Pause before the second attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 type Report<'a> = dyn FnMut(PullProgress<'_>) -> ControlFlow<()> + 'a;
@@ -55,9 +59,9 @@ pub struct PullProgress<'a> {
     pub repository: &'a str,
     /// Name of the file that is being downloaded.
     pub file: &'a str,
-    /// Bytes of the model that are in the cache.
+    /// Number of bytes of the model that are in the cache.
     pub done: u64,
-    /// Bytes of all files of the model.
+    /// Number of bytes of all files of the model.
     pub total: u64,
 }
 
@@ -67,31 +71,35 @@ pub struct PullProgress<'a> {
 pub struct Pulled {
     /// Name of the repository, `org/name`.
     pub repository: String,
-    /// The commit that the revision names.
+    /// Hash of the commit that the revision names.
     pub commit: String,
     /// Directory of the model's files.
     pub path: PathBuf,
-    /// Bytes that were downloaded; 0 if the cache had all files.
+    /// Number of bytes that were downloaded. 0 if the cache had all files.
     pub downloaded: u64,
-    /// The model that the repository's adapter (LoRA) belongs to, if it has one.
+    /// Base model of the repository's adapter (LoRA), if it has an adapter.
     pub base: Option<Box<Pulled>>,
 }
 
-/// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
-/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name`, `org/name@revision` or the URL of the
-/// model's page.
+/// Downloads a model from the Hugging Face hub into the hub's local cache. [`Session::load`](crate::Session::load) and
+/// Python's libraries find it there.
 ///
-/// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an
-/// interrupted download continues where it ended. The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and
-/// `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+/// `model` is `org/name`, `org/name@revision` or the URL of the model's page. Only files that hipvit reads are
+/// downloaded.
+///
+/// `progress` is called as bytes arrive, and can stop the download. Files in the cache are not downloaded again, and an
+/// interrupted download continues where it stopped.
+///
+/// The environment variables of Python's `huggingface_hub` apply: `HF_HOME` and `HF_HUB_CACHE` for the cache,
+/// `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
 ///
 /// # Errors
 ///
-/// - [`Error::Hub`] if `model` is not a name on the hub, or if the hub cannot be reached or refuses;
-/// - [`Error::Hub`] if the repository has no weights that hipvit reads, if a file's SHA-256 is wrong, or if `progress` stops the
-///   download;
-/// - [`Error::Config`] if a configuration that names further files is not valid;
-/// - [`Error::Io`] if the cache cannot be read or written.
+/// - [`Error::Hub`] if `model` is not a name on the hub, or if the hub cannot be reached or rejects the request
+/// - [`Error::Hub`] if the repository has no weights that hipvit reads, if a file's SHA-256 is wrong, or if `progress`
+///   stops the download
+/// - [`Error::Config`] if a configuration that lists further files is not valid
+/// - [`Error::Io`] if the cache cannot be read or written
 pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFlow<()>) -> Result<Pulled> {
     let repository = Repository::parse(model).ok_or_else(|| Error::Hub {
         model: model.to_owned(),
@@ -104,7 +112,7 @@ pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFl
     Ok(pulled)
 }
 
-/// Downloads one repository, without the model that an adapter belongs to.
+/// Downloads one repository, without the base model of an adapter.
 fn pull_repository(repository: Repository, part: Part, progress: &mut Report<'_>) -> Result<Pulled> {
     let repository = repository.default_weights().unwrap_or(repository);
     let cache = environment().ok_or_else(|| {
@@ -130,8 +138,10 @@ fn pull_repository(repository: Repository, part: Part, progress: &mut Report<'_>
     })
 }
 
-/// Downloads the model that an adapter belongs to, if `path` has an adapter. The model of a model that is itself an adapter is not
-/// downloaded, because no adapter of an adapter is loaded.
+/// Downloads the base model of the adapter in `path`, if there is one.
+///
+/// If the base model is itself an adapter, its own base is not downloaded, because an adapter of an adapter cannot be
+/// loaded.
 fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
     let file = path.join(adapter::CONFIG);
     if !file.exists() {
@@ -150,22 +160,22 @@ fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled
     }
 }
 
-/// The repository's part in the model that is loaded.
+/// Role of a repository in the model that is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The repository that the caller names. If it has an adapter, its own model is not used.
+    /// Repository that the caller names. If it has an adapter, its own model is not used.
     Named,
-    /// The base model of an adapter.
+    /// Base model of an adapter.
     Base,
 }
 
-/// The download of one repository at one commit.
+/// Download of one repository at one commit.
 struct Download<'a> {
     client: &'a Client,
     repository: &'a Repository,
     listing: &'a Listing,
     part: Part,
-    /// The repository's folder in the cache.
+    /// Folder of the repository in the cache.
     folder: PathBuf,
     locks: PathBuf,
 }
@@ -175,7 +185,7 @@ impl Download<'_> {
     fn run(&self, progress: &mut Report<'_>) -> Result<u64> {
         let mut files = self.configs()?;
         if let Some(index) = files.iter().position(|file| file == source::INDEX) {
-            // The index names the shards, so it comes first.
+            // The index lists the shards, so it comes first.
             let metadata = self.metadata(source::INDEX)?;
             self.store(&files[index], &metadata, &mut |_| ControlFlow::Continue(()))?;
             files.extend(self.shards()?);
@@ -198,7 +208,7 @@ impl Download<'_> {
             })?;
             before += metadata.size;
         }
-        // Last, so that a revision always names a complete snapshot.
+        // Write the reference last, so that a revision always names a complete snapshot.
         self.refer()?;
         Ok(downloaded)
     }
@@ -277,7 +287,7 @@ impl Download<'_> {
         self.repository.error(reason)
     }
 
-    /// The weight files that the index in the snapshot lists.
+    /// Returns the weight files that the index in the snapshot lists.
     fn shards(&self) -> Result<Vec<String>> {
         let file = self.snapshot().join(source::INDEX);
         let bytes = source::read_json(&file)?;
@@ -288,7 +298,7 @@ impl Download<'_> {
             .collect())
     }
 
-    /// Puts `file` into the snapshot, from the cache or from the hub. Returns the number of bytes that were downloaded.
+    /// Adds `file` to the snapshot, from the cache or from the hub. Returns the number of bytes that were downloaded.
     fn store(&self, file: &str, metadata: &Metadata, progress: &mut Bytes<'_>) -> Result<u64> {
         let (blobs, snapshot) = (self.folder.join("blobs"), self.snapshot());
         for folder in [&blobs, &snapshot, &self.locks] {
@@ -315,7 +325,7 @@ impl Download<'_> {
         Ok(downloaded)
     }
 
-    /// Downloads a file's bytes to `blob`, from where an earlier attempt ended.
+    /// Downloads the bytes of a file to `blob`. Continues an interrupted download.
     fn fetch(&self, file: &str, metadata: &Metadata, blob: &Path, progress: &mut Bytes<'_>) -> Result<u64> {
         let mut partial = blob.as_os_str().to_owned();
         partial.push(".incomplete");
@@ -349,7 +359,7 @@ impl Download<'_> {
         Ok(downloaded)
     }
 
-    /// Appends what one request brings. Returns the number of bytes, which may be fewer than are missing.
+    /// Appends the bytes of one response. Returns their number, which may be less than what is missing.
     fn continue_with(
         &self,
         partial: &mut Partial,
@@ -361,7 +371,7 @@ impl Download<'_> {
         let (begin, mut body) = self.client.read(self.repository, commit, file, partial.length)?;
         match begin {
             Some(begin) if begin <= partial.length => partial.truncate(begin)?,
-            // The next attempt asks for the whole file.
+            // The next attempt requests the whole file.
             _ => {
                 partial.truncate(0)?;
                 return Err(Failure::Transient(self.repository.error(format_args!(
@@ -371,7 +381,7 @@ impl Download<'_> {
         }
         let mut buffer = vec![0; BUFFER];
         let mut received = 0;
-        // A broken connection ends the request. What it brought is kept.
+        // A broken connection ends the response. The bytes received so far are kept.
         while let Ok(bytes @ 1..) = body.read(&mut buffer) {
             let fitting = bytes.min(usize::try_from(size - partial.length).unwrap_or(bytes));
             if fitting < bytes {
@@ -388,7 +398,7 @@ impl Download<'_> {
         Ok(received)
     }
 
-    /// Compares a large file's SHA-256 with the hub's, and removes a wrong file.
+    /// Compares the SHA-256 of a large file with the hub's, and removes the file if they differ.
     fn verify(&self, partial: &Partial, file: &str, metadata: &Metadata) -> Result<()> {
         if metadata.etag.len() != 64 {
             return Ok(());
@@ -415,7 +425,7 @@ impl Download<'_> {
         )))
     }
 
-    /// Makes the revision name the commit.
+    /// Writes the commit into the reference of the revision.
     fn refer(&self) -> Result<()> {
         let (revision, commit) = (self.repository.revision(), &self.listing.commit);
         if revision == commit {
@@ -433,7 +443,7 @@ impl Download<'_> {
     }
 }
 
-/// Fails if there is something else than a regular file, such as a FIFO, which would wait for a reader.
+/// Returns an error if the path exists but is not a regular file. Opening a FIFO would wait for a reader.
 fn check_absent_or_regular(path: &Path) -> io::Result<()> {
     match regular_file::check(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -474,12 +484,12 @@ impl Partial {
     }
 }
 
-/// Attempts in a row that failed.
+/// Number of consecutive failed attempts.
 #[derive(Default)]
 struct Attempts(u32);
 
 impl Attempts {
-    /// Waits before the next attempt, if one makes sense; else returns the error.
+    /// Waits before the next attempt, or returns the error if there should be none.
     fn failed(&mut self, failure: Failure) -> Result<()> {
         self.0 += 1;
         match failure {
@@ -492,7 +502,7 @@ impl Attempts {
     }
 }
 
-/// Repeats a request that fails for a reason that may pass.
+/// Repeats a request while it fails for a transient reason.
 fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
     let mut attempts = Attempts::default();
     loop {
@@ -503,8 +513,9 @@ fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
     }
 }
 
-/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links. Replaces an earlier file
-/// atomically, so that other processes always find one.
+/// Links `place` in a snapshot to the blob, or copies the blob if the file system has no links.
+///
+/// Replaces an earlier file atomically, so that other processes always find one.
 fn link(blob: &Path, etag: &str, place: &Path) -> Result<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     let temporary = tempfile::Builder::new().make_in(folder, |path| {

@@ -4,7 +4,7 @@ fn repository(text: &str) -> Repository {
     Repository::parse(text).unwrap()
 }
 
-/// A cache with a snapshot of `id` at `commit`, to which `references` point.
+/// Creates a cache with a snapshot of `id` at `commit`, to which `references` point.
 fn cache(root: &Path, id: &str, commit: &str, references: &[&str]) -> PathBuf {
     let folder = root.join(repository(&format!("hf-hub:{id}")).folder());
     let snapshot = folder.join("snapshots").join(commit);
@@ -141,14 +141,14 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
     let expected = "org/name@v3: in the Hugging Face cache (DIR/models--org--name), but not its revision v3. There is aaa, \
                     bbb, main, refs/pr/1, v2, which @ behind the name selects. Download it with: hipvit pull org/name@v3";
     assert_eq!(error.replace(root.path().to_str().unwrap(), "DIR"), expected);
-    // Without a main branch none is guessed.
+    // Without a main branch, no other revision is chosen.
     cache(root.path(), "org/other", "ccc", &[]);
     let error = repository("org/other")
         .cached_in(root.path())
         .unwrap_err()
         .to_string();
     assert!(error.contains("not its revision main. There is ccc,"), "{error}");
-    // A file of `refs` cannot lead out of the cache.
+    // A file in `refs` cannot lead out of the cache.
     fs::write(root.path().join("models--org--other/refs"), "").unwrap();
     cache(root.path(), "org/third", "ddd", &["main"]);
     fs::write(
@@ -171,7 +171,7 @@ fn what_is_not_cached_is_an_error_with_the_command() {
         "google/vit-base-patch16-224: not a local directory and not in the Hugging Face cache (DIR). Download it with: \
          hipvit pull google/vit-base-patch16-224"
     );
-    // timm's repositories have a tag, which its bare names leave out.
+    // timm's repositories have a tag, which its bare names omit.
     let bare = "timm/vit_base_patch16_224: not a local directory and not in the Hugging Face cache (DIR). Download it with: \
                 hipvit pull timm/vit_base_patch16_224.augreg2_in21k_ft_in1k";
     assert_eq!(error("timm/vit_base_patch16_224"), bare);

@@ -1,5 +1,5 @@
-//! transformers' `aimv2`: RMS norms, SwiGLU, a norm of the patches, a learned query that pools, and positions that are either a
-//! table or computed. <https://arxiv.org/abs/2411.14402>
+//! Reads transformers' `aimv2`: RMS norms, SwiGLU, a norm of the patches, pooling by a learned query, and learned or
+//! computed positions. <https://arxiv.org/abs/2411.14402>
 
 use super::{Kind, activation};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use crate::model::positions::{Filter, Fitting};
 use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use crate::ops::Activation;
 
-/// The trunk for images of this size.
+/// Describes the trunk for images of the given size.
 pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
     let activation = activation(config, "hidden_act", kind.activation)?;
     if activation != Activation::Silu {
@@ -29,7 +29,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
             bias: qkv_bias,
         }
     } else {
-        // The library has no embedding here; timm takes the mean of the same checkpoints' tokens.
+        // The library has no embedding for this case. timm pools the same checkpoints by the mean of the tokens.
         Pooling::Mean { skip: 0 }
     };
     Ok(Vit {

@@ -1,4 +1,5 @@
-//! transformers' `beit`: ViT's blocks with LayerScale, keys without a bias, and a bias of the scores by relative position.
+//! Reads transformers' `beit`: ViT's blocks with LayerScale, keys without a bias, and a bias of the scores by relative
+//! position.
 
 use super::{Class, Kind, activation};
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::model::relative::{RelativePositions, TableFitting};
 use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use crate::model::weights::Weights;
 
-/// The trunk for images of this size.
+/// Describes the trunk for images of the given size.
 pub(super) fn trunk(
     kind: &Kind,
     class: Class,
@@ -29,7 +30,7 @@ pub(super) fn trunk(
         let name = format!("{prefix}{}.weight", kind.names.pooled_norm);
         weights.shape(&name).is_some()
     };
-    // A model may have been saved without its pooler; its class token then stands for the image.
+    // A model may have been saved without its pooler. Its class token is then the embedding.
     let pools = class == Class::Classifier || kind.prefixes.iter().any(pooled_norm);
     let relative = RelativePositions {
         own: flag("use_relative_position_bias")?,
@@ -60,7 +61,7 @@ pub(super) fn trunk(
             prefix: 1,
             fitting: Fitting::Transformers {
                 configured,
-                // It fits the table to every image.
+                // The library fits the table to every image.
                 keep: false,
                 square_image: image[0] == image[1],
                 filter: Filter::Cubic,

@@ -1,4 +1,4 @@
-//! The classes of transformers' classifiers: `id2label` and `num_labels`, by the rules of `PreTrainedConfig`.
+//! Reads the classes of transformers' classifiers, `id2label` and `num_labels`, by the rules of `PreTrainedConfig`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use hipvit_files::json::scalar_text;
 
 const NAMES: &str = "id2label";
 const COUNT: &str = "num_labels";
-/// The library's number of classes where the file says nothing.
+/// The library's default number of classes.
 const DEFAULT: usize = 2;
 
-/// The number and the names of the classes.
+/// Number and names of the classes.
 pub(super) struct Classes<'a> {
     config: Fields<'a>,
-    /// The key that says how many there are.
+    /// Key that determines the number of classes.
     key: &'static str,
     count: usize,
     names: BTreeMap<i64, Cow<'a, str>>,
 }
 
 impl<'a> Classes<'a> {
-    /// Reads the keys. A `num_labels` that differs from the number of names replaces them all, as the library does.
+    /// Reads the keys. As in the library, a `num_labels` that differs from the number of names replaces all of them.
     pub(super) fn new(config: Fields<'a>) -> Result<Self> {
         let given = config.count(COUNT)?;
         let map = config.object(NAMES)?;
@@ -62,7 +62,7 @@ impl<'a> Classes<'a> {
         self.count
     }
 
-    /// Checks that there are classes, as many as the classifier in the weights has.
+    /// Checks that there are as many classes as the classifier in the weights has, and at least one.
     pub(super) fn check(&self, kind: &Kind, class: Class, weights: &Weights) -> Result<()> {
         if self.count == 0 {
             return Err(self
@@ -90,19 +90,19 @@ impl<'a> Classes<'a> {
         }
     }
 
-    /// The labels of the first `count` classes.
+    /// Returns the labels of the first `count` classes.
     pub(super) fn labels(&self, count: usize) -> Labels {
         let unnamed = |index: usize| format!("LABEL_{index}");
         let known = |index: usize| {
             let name: &str = self.names.get(&i64::try_from(index).ok()?)?;
-            // The library writes this where there is no name.
+            // The library writes this label for a class without a name.
             (name != unnamed(index)).then_some((None, name))
         };
         Labels::of_model(count, known, unnamed)
     }
 }
 
-/// The number that Python's `int` reads: spaces around it, a sign, leading zeros and single underscores are allowed.
+/// Parses a number like Python's `int`, which allows spaces around it, a sign, leading zeros and single underscores.
 fn id(key: &str) -> Option<i64> {
     let digits = key.trim();
     let bare = digits.trim_start_matches(['+', '-']);
@@ -141,17 +141,17 @@ mod tests {
                 json!({ "id2label": { "0": "a", "1": "b" }, "num_labels": 2 }),
                 named(&["a", "b"]),
             ),
-            // A hole: three names, so three classes.
+            // With a gap in the indices, three names still mean three classes.
             (
                 json!({ "id2label": { "0": "a", "1": "b", "9": "z" } }),
                 named(&["a", "b", "LABEL_2"]),
             ),
-            // Another number drops the names.
+            // A different number of labels drops the names.
             (
                 json!({ "id2label": { "0": "a", "1": "b" }, "num_labels": 3 }),
                 named(&["LABEL_0", "LABEL_1", "LABEL_2"]),
             ),
-            // Keys are what Python's `int` makes of them; the last of several wins.
+            // Keys are parsed like Python's `int`. The last of several equal keys counts.
             (
                 json!({ "id2label": { " 0": "a", "01": "x", "1": "b" } }),
                 named(&["a", "b"]),

@@ -1,4 +1,5 @@
-//! transformers' `dinov3_vit`: DINOv2's blocks with registers and rotary position embedding in place of the table.
+//! Reads transformers' `dinov3_vit`: DINOv2's blocks with registers, and rotary position embedding in place of the
+//! table.
 
 use super::{Kind, activation};
 use crate::error::Result;
@@ -9,7 +10,7 @@ use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
 use crate::model::weights::Weights;
 use crate::ops::{Activation, RopePairs};
 
-/// The trunk for images of this size.
+/// Describes the trunk for images of the given size.
 pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
     let activation = activation(config, "hidden_act", kind.activation)?;
     let gated = config.flag("use_gated_mlp")?.unwrap_or(false);
@@ -71,7 +72,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
     })
 }
 
-/// The tensors' names, which depend on the release that wrote them.
+/// Returns the names of the tensors, which depend on the release that wrote them.
 pub(super) fn names(weights: &Weights) -> &'static Names {
     let nested = &names::DINOV3_NESTED;
     match weights.shape(&format!("{}0.{}.weight", nested.blocks, nested.norm1)) {

@@ -1,4 +1,4 @@
-//! The text towers of transformers' `CLIPModel` and `SiglipModel`.
+//! Reads the text towers of transformers' `CLIPModel` and `SiglipModel`.
 
 use super::{Kind, activation, check_layers, tower_config};
 use crate::error::Result;
@@ -14,10 +14,10 @@ const PREFIX: &str = "text_model.";
 const TOKENS: &str = "text_model.embeddings.token_embedding.weight";
 const POSITIONS: &str = "text_model.embeddings.position_embedding.weight";
 
-/// The end token's id in configurations from before it was right; their texts end with the largest id.
+/// Incorrect id of the end token in old configurations. Texts of these models end with the largest id.
 const WRONG_END: usize = 2;
 
-/// What `config` says about the text tower; `None` if the weights have none, or the family's is not
+/// Describes the text tower in `config`. Returns `None` if the weights have none, or if the family's tower is not
 /// supported.
 pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result<Option<TextSpec>> {
     if !matches!(kind.family, Family::Clip | Family::Siglip) {

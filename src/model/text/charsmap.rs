@@ -1,24 +1,26 @@
-//! Checks of SentencePiece's compiled normalisation rules (`precompiled_charsmap`). The `tokenizers` crate follows their offsets
-//! without bounds, and panics on the first text.
+//! Checks SentencePiece's compiled normalisation rules (`precompiled_charsmap`). The `tokenizers` crate follows their
+//! offsets without bounds checks, and panics on the first text if they are wrong.
 //!
-//! The rules are the length of a trie in bytes, the trie as a double array of 4-byte units, and the replacements, which end with zeros.
+//! The rules consist of the length of a trie in bytes, the trie, and the replacements, each terminated by zero. The
+//! trie is a double array of 4-byte units.
 
-/// Reason of the error for rules that are not valid.
+/// Error text for rules that are not valid.
 pub(super) const DAMAGED: &str = "has a `precompiled_charsmap` that is damaged. Download the file again";
 
-/// Bits of a unit that hold its label. Units with a value have the highest bit, so that they match no byte.
+/// Bits of a unit that hold its label. Units with a value have the highest bit set, so that they match no byte.
 const LABEL: u32 = 1 << 31 | 0xFF;
-/// Set if a unit ends an entry, whose value is at the unit's offset.
+/// Flag of a unit that ends an entry. The entry's value is at the unit's offset.
 const HAS_VALUE: u32 = 1 << 8;
 const VALUE: u32 = (1 << 31) - 1;
 
-/// Returns the length in bytes of the longest replacement. `None` if the rules lead a text out of the trie or the replacements.
+/// Returns the length in bytes of the longest replacement, or `None` if a text can lead out of the trie or the
+/// replacements.
 pub(super) fn longest_replacement(rules: &[u8]) -> Option<usize> {
     let replacements = walk(rules)?;
     replacements.split('\0').map(str::len).max()
 }
 
-/// Visits all units that a text can reach, and returns the replacements. `None` if an offset leads outside.
+/// Visits all units that a text can reach, and returns the replacements. Returns `None` if an offset leads outside.
 fn walk(rules: &[u8]) -> Option<&str> {
     let (length, rest) = rules.split_first_chunk::<4>()?;
     let units = u32::from_le_bytes(*length) as usize / 4;
@@ -33,7 +35,7 @@ fn walk(rules: &[u8]) -> Option<&str> {
     *visited.get_mut(root)? = true;
     let mut bases = vec![root];
     while let Some(base) = bases.pop() {
-        // A zero ends the search.
+        // A zero byte ends the search.
         for label in 1..=u8::MAX {
             let place = base ^ usize::from(label);
             let child = unit(place)?;
@@ -54,7 +56,7 @@ fn walk(rules: &[u8]) -> Option<&str> {
     Some(replacements)
 }
 
-/// The offset from a unit to its children.
+/// Returns the offset from a unit to its children.
 fn offset(unit: u32) -> usize {
     ((unit >> 10) << ((unit & 1 << 9) >> 6)) as usize
 }
@@ -75,7 +77,7 @@ mod tests {
         longest_replacement(rules).is_some()
     }
 
-    /// Rules with one entry, for "a", with this offset of the root and this value.
+    /// Returns rules with one entry, for "a". `root` is the offset of the root, `value` the value of the entry.
     fn rules(root: u32, value: u32, replacements: &str) -> Vec<u8> {
         let mut units = [0_u32; 256];
         units[0] = root << 10;
@@ -113,7 +115,7 @@ mod tests {
         assert!(valid(&good) && !valid(&bad) && valid(&Value::Null));
         let sequence = |last: &Value| serde_json::json!({"type": "Sequence", "normalizers": [good, last]});
         assert!(valid(&sequence(&good)) && !valid(&sequence(&bad)));
-        // Valid, but each character becomes 4 kB.
+        // The rules are valid, but each character becomes 4 kB.
         let long = "é".repeat(2048) + "\0";
         assert_eq!(longest_replacement(&rules(0, 0, &long)), Some(4096));
         assert!(!valid(&normalizer(&rules(0, 0, &long))));

@@ -1,4 +1,4 @@
-//! Calls of the `tokenizers` crate, which panics on some files and texts: a panic becomes an error that names the file.
+//! Calls the `tokenizers` crate, which panics on some files and texts. A panic becomes an error that names the file.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,25 +9,25 @@ use std::sync::Once;
 
 use crate::error::{Error, Result};
 
-/// Maximum length of what the crate says of a file, in characters.
+/// Maximum length of the crate's message about a file, in characters.
 const MAX_MESSAGE: usize = 200;
 
 thread_local! {
-    /// True while this thread's panics become errors.
+    /// True while panics of this thread are converted to errors.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `call`, and turns a panic in it into an error of `file`.
+/// Runs `call`, and converts a panic in it to an error of `file`.
 ///
 /// # Errors
 ///
-/// Errors of `call`, and [`Error::Config`] for a panic.
+/// Returns the errors of `call`, and [`Error::Config`] for a panic.
 pub(super) fn guarded<T>(file: &Path, call: impl FnOnce() -> Result<T>) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let printing = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // The error says what the hook would print.
+            // The error contains what the hook would print.
             if !GUARDED.get() {
                 printing(info);
             }
@@ -49,7 +49,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     shortened(&text.unwrap_or("unknown reason"))
 }
 
-/// Returns a message as one line. The crate's messages may have a token of any length.
+/// Joins the lines of a message, and shortens it. The crate's messages may contain a token of any length.
 pub(super) fn shortened(message: &dyn Display) -> String {
     let text = message.to_string();
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -80,7 +80,7 @@ mod tests {
             error.contains("tokenizer.json") && error.contains("of 7"),
             "{error}"
         );
-        // An inner call does not end the outer one's guard.
+        // An inner call does not end the outer call's guard.
         let nested = guarded(file, || {
             let inner = guarded::<()>(file, || panic!("inner"));
             assert!(inner.is_err() && GUARDED.get());

@@ -1,4 +1,5 @@
-//! Limits of a tokenizer's files. The `tokenizers` crate has none: what a file repeats or multiplies, it allocates.
+//! Limits on the files of a tokenizer. The `tokenizers` crate has none, and allocates whatever a file repeats or
+//! multiplies.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,23 +19,26 @@ pub(super) const MAX_FILE: u64 = 64 << 20;
 pub(super) const MAX_VOCABULARY_FILE: u64 = 16 << 20;
 /// Maximum number of JSON values in a vocabulary with its merges. Gemma's has 2 million.
 const MAX_VOCABULARY: usize = 4 << 20;
-/// Maximum length of a piece of a vocabulary in bytes. The crate goes down a Unigram model's pieces byte by byte, recursively.
+/// Maximum length of a piece of a vocabulary in bytes. The crate descends a Unigram model's pieces byte by byte,
+/// recursively.
 const MAX_PIECE: usize = 1 << 10;
 /// Maximum number of bytes of all pieces of a vocabulary. Gemma's have 2 million.
 const MAX_PIECES: usize = 8 << 20;
-/// Maximum number of different prefixes of a Unigram model's pieces: the crate makes a hash table of some 300 bytes for each one.
-/// Vocabularies of 250,000 pieces in many languages have about one million.
+/// Maximum number of different prefixes of a Unigram model's pieces.
+///
+/// The crate makes a hash table of some 300 bytes for each prefix. Vocabularies of 250,000 pieces in many languages
+/// have about one million.
 const MAX_PREFIXES: usize = 2 << 20;
-/// Maximum number of JSON values in all other parts of a file.
+/// Maximum number of JSON values in each other part of a file.
 const MAX_VALUES: usize = 1 << 18;
 /// Maximum number of bytes of all added tokens.
 const MAX_ADDED: usize = 1 << 20;
-/// Maximum number of bytes that the steps before the vocabulary make of one.
+/// Maximum number of bytes that the steps before the vocabulary produce from one byte.
 const MAX_GROWTH: usize = 2048;
-/// Maximum depth of sequences in sequences.
+/// Maximum depth of nested sequences.
 const MAX_DEPTH: usize = 8;
 
-/// The parts of `tokenizer.json`, each as a `T`.
+/// Parts of `tokenizer.json`, each as a `T`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Parts<T: Default> {
@@ -48,7 +52,7 @@ struct Parts<T: Default> {
     model: T,
 }
 
-/// The parts whose values matter.
+/// Parts whose values matter.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Steps<'a> {
@@ -60,11 +64,11 @@ struct Steps<'a> {
     model: Model<'a>,
 }
 
-/// The vocabulary of a model.
+/// Vocabulary of a model.
 #[derive(Default)]
 struct Model<'a>(Vocabulary<'a>);
 
-/// The pieces of a vocabulary.
+/// Pieces of a vocabulary.
 #[derive(Default)]
 struct Vocabulary<'a> {
     pieces: Vec<Cow<'a, str>>,
@@ -87,10 +91,10 @@ impl Vocabulary<'_> {
 ///
 /// # Errors
 ///
-/// The reason why the file is refused.
+/// Returns the reason why the file is rejected.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let fault = |error: &dyn fmt::Display| format!("is not a tokenizer: {error}");
-    // What serde_json skips it does not check, and the crate panics on it.
+    // serde_json does not check UTF-8 in values that it skips, on which the crate panics.
     let text = str::from_utf8(bytes).map_err(|error| fault(&error))?;
     let counts: Parts<Count> = serde_json::from_str(text).map_err(|error| fault(&error))?;
     within("model", counts.model.0, MAX_VOCABULARY, "values")?;
@@ -130,7 +134,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// The reason why the file is refused.
+/// Returns the reason why the file is rejected.
 pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
     let fault = |error| format!("is not a vocabulary: {error}");
     let count: Count = serde_json::from_slice(bytes).map_err(fault)?;
@@ -143,7 +147,7 @@ pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// The reason why they are refused.
+/// Returns the reason why they are rejected.
 pub(super) fn check_unigram<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
     check_pieces(pieces.clone())?;
     let mut sorted: Vec<&[u8]> = pieces.map(str::as_bytes).collect();
@@ -170,17 +174,18 @@ fn check_pieces<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(),
 ///
 /// # Errors
 ///
-/// The reason why they are refused.
+/// Returns the reason why they are rejected.
 pub(super) fn check_added(tokens: &[AddedToken]) -> Result<(), String> {
     let bytes = tokens.iter().map(|token| token.content.len()).sum();
     within("added_tokens", bytes, MAX_ADDED, "bytes")
 }
 
-/// Checks SentencePiece's compiled normalisation rules, and returns the maximum number of bytes that they make of one.
+/// Checks SentencePiece's compiled normalisation rules. Returns the maximum number of bytes that they produce from one
+/// byte.
 ///
 /// # Errors
 ///
-/// The reason why they are refused.
+/// Returns the reason why they are rejected.
 pub(super) fn check_charsmap(rules: &[u8]) -> Result<usize, String> {
     let longest = charsmap::longest_replacement(rules).ok_or(charsmap::DAMAGED)?;
     within(
@@ -203,7 +208,7 @@ fn too_deep() -> String {
     format!("has sequences in sequences deeper than {MAX_DEPTH}")
 }
 
-/// Returns the maximum number of bytes that a normalizer or pre-tokenizer makes of one byte.
+/// Returns the maximum number of bytes that a normalizer or pre-tokenizer produces from one byte.
 fn growth_of(step: &Value, depth: usize) -> Result<usize, String> {
     if step.is_null() {
         return Ok(1);
@@ -237,15 +242,16 @@ fn growth_of(step: &Value, depth: usize) -> Result<usize, String> {
         growth = growth.saturating_mul(prefix.len() + 1);
     }
     Ok(match text("type") {
-        // Two bytes for one, and with a space before the text for two.
+        // Two bytes for one byte, doubled for the space before the text.
         Some("ByteLevel") => growth.saturating_mul(4),
-        // Three bytes for a space, and three before the text.
+        // Three bytes for a space, doubled for the three bytes before the text.
         Some("Metaspace") => growth.saturating_mul(6),
         _ => growth,
     })
 }
 
-/// Checks that no template repeats the text: the crate combines all parts of the one with all parts of the other.
+/// Checks that no template repeats the text. The crate would combine all parts of each occurrence with all parts of the
+/// other.
 fn check_templates(processor: &Value, depth: usize) -> Result<(), String> {
     if processor.is_null() {
         return Ok(());
@@ -272,7 +278,7 @@ fn check_templates(processor: &Value, depth: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of values in a JSON value, which is not kept.
+/// Number of values in a JSON value, which is discarded.
 #[derive(Clone, Copy, Default)]
 struct Count(usize);
 
@@ -332,7 +338,7 @@ impl<'de> Visitor<'de> for Counter {
     }
 }
 
-/// A string that is borrowed where JSON has it without escapes.
+/// A string, borrowed if JSON has it without escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -355,7 +361,7 @@ impl<'de> Visitor<'de> for ModelVisitor {
         let mut model = Model::default();
         while let Some(Text(key)) = values.next_key()? {
             if key == "vocab" {
-                // The crate takes the last one, too.
+                // The crate also takes the last one.
                 model = Model(values.next_value()?);
             } else {
                 values.next_value::<IgnoredAny>()?;
@@ -456,7 +462,7 @@ mod tests {
         let levels = vec![json!({"type": "ByteLevel", "add_prefix_space": true}); 6];
         let reason = refused(&json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": levels}}));
         assert!(reason.contains("may become more than"), "{reason}");
-        // Below the limit each, and above it together.
+        // Each growth is below the limit, but not their product.
         let normalizer = often(&twice, 10);
         assert_eq!(refused(&json!({"normalizer": normalizer})), "");
         let both = json!({"normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}});
@@ -517,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Pieces of these lengths that share no prefix but the number of the piece.
+    /// Returns pieces of the given length. Their only common prefixes are those of their numbers.
     fn pieces(count: usize, length: usize) -> Vec<String> {
         (0..count)
             .map(|index| format!("{index:0>8}") + &"x".repeat(length - 8))
@@ -559,7 +565,7 @@ mod tests {
             reason.contains("prefixes of pieces, which exceeds 2097152"),
             "{reason}"
         );
-        // Pieces with the prefixes of others cost nothing.
+        // Pieces that are equal share their prefixes.
         assert_eq!(unigram(&vec!["x".repeat(MAX_PIECE); 4096]), "");
     }
 

@@ -1,5 +1,5 @@
-//! How open_clip prepares texts: its cleaning, and the tokenizer of its own. `tokenizer_kwargs` of a model's configuration
-//! chooses among them, as the library's `get_tokenizer` does.
+//! Prepares texts as open_clip does, with its cleaning and its own tokenizer. The `tokenizer_kwargs` of a model's
+//! configuration select them, as in the library's `get_tokenizer`.
 
 mod ftfy;
 mod html;
@@ -18,43 +18,43 @@ use crate::error::Result;
 use crate::model::fields::Fields;
 use hipvit_files::json::is_true;
 
-/// An error of a regular expression, such as a text that takes it too many steps.
+/// An error of a regular expression, such as a text that takes too many steps.
 pub(super) type Fault = Box<fancy_regex::Error>;
 
-/// The words of the library's `SimpleTokenizer`.
+/// Regular expression of words in the library's `SimpleTokenizer`.
 const WORDS: &str =
     r"(?i)<start_of_text>|<end_of_text>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
-/// The tokens around a text, by the library's names. Directories have the names of transformers.
+/// Tokens before and after a text, by the library's names. Model directories use the names of transformers.
 const START: &str = "<start_of_text>";
 const END: &str = "<end_of_text>";
 
-/// What a configuration says about texts.
+/// Options for texts in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) cleaning: Cleaning,
-    /// True if the tokenizer is one of transformers, which the directory has.
+    /// True if the tokenizer is one of transformers, in the model's directory.
     pub(super) transformers: bool,
-    /// True if the separator becomes token 0.
+    /// True if the separator token is replaced by token 0.
     pub(super) strip_separator: bool,
 }
 
-/// The library's ways to clean a text after ftfy and HTML.
+/// Methods of the library to clean a text after ftfy and HTML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cleaning {
     /// Single spaces.
     Whitespace,
-    /// Single spaces, small letters.
+    /// Single spaces, lower case.
     Lower,
-    /// Single spaces, small letters, no ASCII punctuation.
+    /// Single spaces, lower case, no ASCII punctuation.
     Canonicalize,
 }
 
 impl Options {
-    /// The options in `text_cfg`.
+    /// Reads the options in `text_cfg`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`](crate::Error::Config) that names a key which hipvit does not follow or the library rejects.
+    /// Returns [`Error::Config`](crate::Error::Config) for a key that hipvit does not support or the library rejects.
     pub(super) fn read(text: Fields<'_>) -> Result<Self> {
         let name = text.text("hf_tokenizer_name")?;
         let transformers = name.is_some_and(|name| !name.is_empty());
@@ -76,7 +76,7 @@ impl Options {
             match key {
                 "clean" => options.cleaning = cleaning(arguments)?,
                 "strip_sep_token" if transformers => options.strip_separator = value.is_some_and(is_true),
-                // The tokenizers that hipvit reads have no languages; the library warns.
+                // The tokenizers that hipvit reads have no languages. The library only warns.
                 "language" if transformers => {}
                 "additional_special_tokens" | "reduction_mask"
                     if !transformers && !value.is_some_and(is_true) => {}
@@ -102,7 +102,7 @@ fn cleaning(arguments: Fields<'_>) -> Result<Cleaning> {
     }
 }
 
-/// Cleans texts as open_clip does before it makes tokens of them.
+/// Cleans texts as open_clip does before it splits them into tokens.
 pub(super) struct Cleaner {
     ftfy: Ftfy,
     html: Html,
@@ -133,18 +133,18 @@ impl Cleaner {
     }
 }
 
-/// The library's `SimpleTokenizer`, with the vocabulary of the model's directory.
+/// The library's `SimpleTokenizer`, with the vocabulary in the model's directory.
 pub(super) struct SimpleTokenizer {
     words: Regex,
     bpe: BPE,
     start: u32,
     end: u32,
-    /// The vocabulary's character for each byte.
+    /// Character of the vocabulary for each byte.
     bytes: Vec<char>,
 }
 
 impl SimpleTokenizer {
-    /// The tokenizer with the tokens and merges of `bpe`; `None` if it lacks the tokens around a text.
+    /// Creates the tokenizer with the tokens and merges of `bpe`. Returns `None` if the start or end token is missing.
     pub(super) fn new(bpe: BPE) -> std::result::Result<Option<Self>, Fault> {
         let id = |names: [&str; 2]| names.iter().find_map(|name| bpe.token_to_id(name));
         let ends = id([START, "<|startoftext|>"]).zip(id([END, "<|endoftext|>"]));
@@ -158,7 +158,7 @@ impl SimpleTokenizer {
         }))
     }
 
-    /// The tokens of a clean text, at most `context`.
+    /// Returns the tokens of a clean text, at most `context`.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -185,7 +185,7 @@ impl SimpleTokenizer {
     }
 }
 
-/// The text with each match replaced by what `replace` makes of it.
+/// Replaces each match of `expression` in the text by the result of `replace`.
 fn replaced(
     expression: &Regex,
     text: &str,
@@ -207,7 +207,7 @@ fn replaced(
 mod tests {
     use super::{Cleaner, Cleaning};
 
-    /// Cleaning of texts, many of them damaged, as open_clip 3.3 with ftfy 6.3 does it.
+    /// Cases of damaged and other texts, cleaned by open_clip 3.3 with ftfy 6.3.
     #[test]
     fn texts_are_cleaned_as_open_clip_does() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/text/cleaning.json");

@@ -1,18 +1,19 @@
-//! What Python's `str` methods do, where Rust's differ, and CLIP's characters for bytes.
+//! Implements methods of Python's `str` where Rust's differ, and CLIP's mapping of bytes to characters.
 
-/// Python's white space: Unicode's and the four separators of ASCII.
+/// Returns true for white space in Python: Unicode's, and the four separators of ASCII.
 pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\x1c'..='\x1f').contains(&character)
 }
 
-/// The words of a text with one space between them.
+/// Joins the words of a text with single spaces.
 pub(super) fn single_spaced(text: &str) -> String {
     let words: Vec<&str> = text.split(is_space).filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
 
-/// Returns the characters of the 256 bytes in byte-level vocabularies: a visible byte's own character, and for others characters
-/// from U+0100.
+/// Returns the characters of the 256 bytes in byte-level vocabularies.
+///
+/// A visible byte is its own character. The other bytes are characters from U+0100 on.
 pub(super) fn byte_characters() -> Vec<char> {
     let mut others = '\u{100}'..;
     let character = |byte: u8| match byte {

@@ -1,4 +1,4 @@
-//! SentencePiece's model files, of the kind that SigLIP has: `spiece.model` as a tokenizer of the `tokenizers` crate.
+//! Reads SentencePiece models of SigLIP's kind: converts `spiece.model` to a tokenizer of the `tokenizers` crate.
 
 use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::Precompiled;
@@ -11,23 +11,23 @@ use tokenizers::{PreTokenizerWrapper, Tokenizer};
 use super::guard::shortened;
 use super::limits;
 
-/// Field numbers of the file's messages.
+/// Field numbers of the messages in the file.
 const PIECES: u32 = 1;
 const TRAINER: u32 = 2;
 const NORMALIZER: u32 = 3;
-/// The types of pieces that texts can have, by their numbers: a usual piece, the unknown one, control symbols.
+/// Supported types of pieces: normal, unknown and control.
 const TYPES: std::ops::RangeInclusive<u64> = 1..=3;
 const UNKNOWN: u64 = 2;
 /// Maximum number of pieces. Gemma's model has 256,000.
 const MAX_PIECES: usize = 1 << 20;
 
-/// Makes the tokenizer of a unigram model, which ends a text with `end`.
+/// Creates the tokenizer of a unigram model. It appends the token `end` to each text.
 ///
 /// # Errors
 ///
-/// The error says what the file has that is not supported, or that the file is damaged.
+/// Returns the reason if the file is damaged or not supported.
 pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
-    let damaged = || "is no SentencePiece model, or damaged".to_owned();
+    let damaged = || "is not a SentencePiece model, or is damaged".to_owned();
     let mut pieces = Vec::new();
     let mut unknown = None;
     let mut charsmap: &[u8] = &[];
@@ -107,14 +107,14 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// A field's value in a message of protocol buffers.
+/// Value of a field in a protocol buffer message.
 enum Value<'a> {
     Number(u64),
     Float(f32),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message; an item is `None` where it is damaged.
+/// Iterates over the fields of a message. An item is `None` if it is damaged.
 fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Option<(u32, Value<'_>)>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -152,7 +152,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A number in base 128, its lowest digit first.
+/// Reads a number in base 128, lowest digit first.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -166,7 +166,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A piece's text, score and type.
+/// Returns the text, score and type of a piece.
 fn piece(bytes: &[u8]) -> Option<(String, f32, u64)> {
     let (mut text, mut score, mut kind) = (String::new(), 0.0, 1);
     for field in fields(bytes) {
@@ -180,7 +180,8 @@ fn piece(bytes: &[u8]) -> Option<(String, f32, u64)> {
     Some((text, score, kind))
 }
 
-/// Checks that numbers of a message have the values that are supported, which are their defaults. `None` for a damaged message.
+/// Checks that numbers of a message have the supported values, which are their defaults. Returns `None` for a damaged
+/// message.
 fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), String>> {
     for field in fields(bytes) {
         let (number, value) = field?;
@@ -198,7 +199,7 @@ fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), Stri
 mod tests {
     use super::tokenizer;
 
-    /// A field of bytes in a message.
+    /// Encodes a field of bytes in a message.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let length = bytes.len();
         let digits = [0, 7, 14].map(|shift| (length >> shift) as u8 & 0x7f);
@@ -206,7 +207,7 @@ mod tests {
         [&[number << 3 | 2], &length[..], bytes].concat()
     }
 
-    /// Makes the tokenizer of a file with these pieces.
+    /// Returns the error for a file with these pieces, if there is one.
     fn error<'a>(pieces: impl Iterator<Item = &'a str>) -> Option<String> {
         let pieces = pieces.chain(["</s>"]);
         let file: Vec<u8> = pieces

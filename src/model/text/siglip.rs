@@ -1,13 +1,15 @@
-//! How SigLIP's tokenizer prepares a text: as in training, in lower case and without punctuation.
+//! Prepares a text as SigLIP's tokenizer does: as in training, in lower case and without punctuation.
 
 use super::python;
 
-/// A text as transformers' `SiglipTokenizer` cleans it. Doing it twice changes nothing, so that `tokenizer.json` may do it too.
+/// Cleans a text as transformers' `SiglipTokenizer` does. Cleaning twice has no further effect, so `tokenizer.json` may
+/// clean too.
 pub(super) fn canonicalize(text: &str, lower_case: bool) -> String {
     python::single_spaced(&bare(text, lower_case))
 }
 
-/// A clean text after the space that the class puts before it for SentencePiece. A text that begins with a space has two.
+/// Cleans a text with the space before it that the class adds for SentencePiece. A text that begins with a space has
+/// two.
 pub(super) fn canonicalize_after_space(text: &str, lower_case: bool) -> String {
     let bare = bare(text, lower_case);
     let words = python::single_spaced(&bare);
@@ -22,9 +24,9 @@ pub(super) fn canonicalize_after_space(text: &str, lower_case: bool) -> String {
     format!("{space}{words}")
 }
 
-/// A text without capitals and punctuation.
+/// Removes punctuation, and capitals if `lower_case` is true.
 fn bare(text: &str, lower_case: bool) -> String {
-    // SentencePiece has this character for a space.
+    // SentencePiece uses this character for a space.
     let mut text = text.replace('▁', " ");
     if lower_case {
         text = text.to_lowercase();

@@ -1,4 +1,4 @@
-//! From texts to tokens, by the `tokenizers` crate and what the libraries do around it.
+//! Converts texts to tokens with the `tokenizers` crate, and with the steps that the libraries perform around it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::model::source::Source;
 
 const OPEN_CLIP: &str = "open_clip_config.json";
 
-/// Makes tokens of texts, as the model's library does.
+/// Converts texts to tokens as the model's library does.
 pub struct Tokenizer {
     file: PathBuf,
     /// open_clip's cleaning of a text.
@@ -31,29 +31,29 @@ enum Kind {
 /// A tokenizer of transformers.
 struct Transformers {
     inner: tokenizers::Tokenizer,
-    /// Set for SigLIP's cleaning of a text: whether it makes small letters.
+    /// Set if texts are cleaned as SigLIP's are. True if that converts them to lower case.
     canonicalize: Option<bool>,
     sentence_piece: bool,
     /// Tokens that SigLIP's texts cannot contain.
     cuts: Vec<String>,
     padding: Option<Padding>,
-    /// The token that becomes 0.
+    /// Token that is replaced by 0.
     stripped: Option<u32>,
 }
 
-/// How a text is filled up to the context.
+/// Padding of a text up to the context.
 #[derive(Clone, Copy)]
 struct Padding {
     id: u32,
     left: bool,
 }
 
-/// A text's tokens.
+/// Tokens of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// The ids, with the tokens that begin and end a text.
+    /// Token ids, including the tokens before and after the text.
     pub ids: Vec<u32>,
-    /// Whether the text was longer than the context.
+    /// True if the text was longer than the context.
     pub truncated: bool,
 }
 
@@ -70,7 +70,7 @@ impl Tokenizer {
         Self::new(loaded, spec, None)
     }
 
-    /// The tokenizer that open_clip's `get_tokenizer` makes for the directory.
+    /// Creates the tokenizer that open_clip's `get_tokenizer` creates for the directory.
     fn open_clip(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
         let config = json_or_empty(source, OPEN_CLIP)?;
         let model = config.fields()?.object_or_empty("model_cfg")?;
@@ -123,7 +123,7 @@ impl Tokenizer {
             None
         } else {
             let id = loaded.pad.ok_or_else(|| {
-                unusable("has no padding token; `pad_token` of tokenizer_config.json names it".to_owned())
+                unusable("has no padding token. Set `pad_token` in tokenizer_config.json".to_owned())
             })?;
             Some(Padding {
                 id,
@@ -147,19 +147,19 @@ impl Tokenizer {
         })
     }
 
-    /// The tokens of `text`.
+    /// Converts `text` to tokens.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the text contains a special token that it must not contain; [`Error::Config`] if the tokenizer cannot make
-    /// tokens of it.
+    /// Returns [`Error::Argument`] if the text contains a special token that is not allowed. Returns [`Error::Config`]
+    /// if the tokenizer fails.
     pub fn encode(&self, text: &str) -> Result<Tokens> {
         guarded(&self.file, || self.tokens(text))
     }
 
     fn tokens(&self, text: &str) -> Result<Tokens> {
         let failed = |error: &dyn std::fmt::Display| {
-            let reason = format!("makes no tokens of \"{text}\": {error}");
+            let reason = format!("cannot convert \"{text}\" to tokens: {error}");
             Error::config(&self.file, reason)
         };
         let cleaned = self.cleaner.as_ref().map(|cleaner| cleaner.clean(text));
@@ -206,7 +206,7 @@ impl Transformers {
     }
 }
 
-/// Returns the maximum number of tokens of a text: the model's context, or the tokenizer's if it is shorter.
+/// Returns the maximum number of tokens of a text: the model's context, or the tokenizer's limit if it is lower.
 fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) -> Result<usize> {
     let shorter = longest.filter(|&longest| longest >= 1.0 && longest < spec.context as f64 && !open_clip);
     match (shorter, spec.tokenizer) {
@@ -223,7 +223,8 @@ fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) 
     }
 }
 
-/// Refuses padding by which a text's embedding would depend on the texts beside it: the library fills texts up to the longest.
+/// Returns an error for padding that would make a text's embedding depend on other texts. The library pads texts to the
+/// longest.
 fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
     let refused = |key: &str, reason: &str| {
         let file = loaded.file.with_file_name("tokenizer_config.json");
@@ -232,7 +233,7 @@ fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
     if loaded.pads_left {
         return refused(
             "padding_side",
-            "is \"left\", by which a text's embedding depends on the longest text beside it",
+            "is \"left\", so that a text's embedding depends on the longest text of its batch",
         );
     }
     let end = loaded
@@ -302,14 +303,14 @@ mod tests {
             for (text, expected) in texts.iter().zip(ids.chunks(ids.len() / texts.len())) {
                 let text = text.as_str().unwrap();
                 let got = tokenizer.encode(text).unwrap().ids;
-                // What CLIP's tokenizer does not pad is −1.
+                // CLIP's tokenizer does not pad; these positions are −1.
                 let expected: Vec<u32> = expected.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
                 assert_eq!(got, expected, "{case}: {text}");
             }
         }
     }
 
-    /// A copy of a golden's directory with the keys of `edits` set in its files.
+    /// Returns a copy of a golden's directory with the keys of `edits` set in its files.
     fn edited(base: &str, edits: &Map<String, Value>, remove: &[Value]) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(root().join("golden/zero_shot").join(base)).unwrap() {
@@ -342,7 +343,7 @@ mod tests {
         copy
     }
 
-    /// `None` where the library fails.
+    /// Expected value `None` if the library fails.
     #[test]
     fn keys_do_what_they_do_in_the_libraries() {
         let data: Vec<Value> =
@@ -365,7 +366,7 @@ mod tests {
             let source = Source::open(directory.path()).unwrap();
             let tokenizer = Tokenizer::load(&source, &tower(base).spec);
             let Some(expected) = case["ids"].as_array() else {
-                // SiglipTokenizer reads spiece.model only; hipvit takes tokenizer.json for it.
+                // SiglipTokenizer reads only spiece.model. hipvit reads tokenizer.json in its place.
                 let siglip = base == "hf_siglip" && !format!("{edits:?}").contains("pad_token");
                 assert!(siglip || tokenizer.is_err(), "{base} {edits:?}");
                 continue;
@@ -471,7 +472,8 @@ mod tests {
         }
     }
 
-    /// Loads the golden's tokenizer with these parts of `tokenizer.json`, and makes tokens of a text.
+    /// Returns the error for the golden's tokenizer with these parts of `tokenizer.json`, from loading it or from
+    /// converting a text.
     fn refused_with(base: &str, parts: &Value) -> String {
         let edits = Map::from_iter([("tokenizer.json".to_owned(), parts.clone())]);
         let directory = edited(base, &edits, &[]);
@@ -487,7 +489,7 @@ mod tests {
         error
     }
 
-    /// Where the `tokenizers` crate panics, or aborts because it allocates what the file says.
+    /// On these files the `tokenizers` crate panics, or aborts because it allocates what the file says.
     #[test]
     fn files_on_which_the_library_fails_are_errors_that_name_them() {
         let backend = "TokenizersBackend";
@@ -538,7 +540,7 @@ mod tests {
         refused_with("hf_clip", &json!({ "model": model }));
     }
 
-    /// The crate overflows the stack on the piece of 200,000 bytes, which nothing catches.
+    /// The crate overflows the stack on the piece of 200,000 bytes, which cannot be caught.
     #[test]
     fn long_pieces_are_errors_that_name_the_file() {
         for base in ["hf_siglip", "hf_clip"] {

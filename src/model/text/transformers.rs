@@ -1,7 +1,7 @@
-//! The tokenizers of transformers: which class the library takes for a directory, and how that class is set up.
+//! Sets up the tokenizers of transformers, with the class that the library selects for a directory.
 //!
-//! Most classes make their own pipeline around the vocabulary, whatever `tokenizer.json` says about normalisation and words;
-//! `TokenizersBackend` takes the file as it is.
+//! Most classes build their own pipeline around the vocabulary, and ignore what `tokenizer.json` says about
+//! normalisation and words. `TokenizersBackend` uses the file unchanged.
 
 mod added;
 
@@ -34,14 +34,14 @@ const VOCABULARY: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const SENTENCE_PIECE: &str = "spiece.model";
 
-/// CLIP's words.
+/// Regular expression of CLIP's words.
 const CLIP_WORDS: &str =
     r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
 
-/// The classes that hipvit sets up as transformers does.
+/// Classes that hipvit sets up as transformers does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// `TokenizersBackend`: `tokenizer.json` as it is.
+    /// `TokenizersBackend`, which uses `tokenizer.json` unchanged.
     Backend,
     /// `CLIPTokenizer`.
     Clip,
@@ -49,13 +49,14 @@ pub(super) enum Class {
     Gemma,
     /// `SiglipTokenizer`.
     Siglip,
-    /// `Siglip2Tokenizer`: Gemma's in small letters.
+    /// `Siglip2Tokenizer`, which is Gemma's in lower case.
     Siglip2,
 }
 
 impl Class {
-    /// The class that `AutoTokenizer` takes for a model of type `model` whose files name the class `named`. `None` for a class
-    /// that hipvit does not support.
+    /// Returns the class that `AutoTokenizer` selects for a model of type `model` whose files name the class `named`.
+    ///
+    /// Returns `None` for a class that hipvit does not support.
     fn of(model: Option<&str>, named: Option<&str>) -> Option<Self> {
         if model == Some("siglip2") {
             return Some(Self::Siglip2);
@@ -75,7 +76,7 @@ impl Class {
         }
     }
 
-    /// The special tokens that the class has without being told, by the keys that name others.
+    /// Returns the default special tokens of the class, with the keys that override them.
     fn special_tokens(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Backend => &[],
@@ -105,26 +106,26 @@ impl Class {
     }
 }
 
-/// A tokenizer with what its class does around it.
+/// A tokenizer, with the settings that its class applies around it.
 pub(super) struct Loaded {
     pub(super) inner: tokenizers::Tokenizer,
     pub(super) file: PathBuf,
-    /// For `SiglipTokenizer`: its cleaning, and whether that makes small letters.
+    /// Set if texts are cleaned as by `SiglipTokenizer`. True if that converts them to lower case.
     pub(super) canonicalize: Option<bool>,
     pub(super) truncation: TruncationDirection,
     pub(super) pad: Option<u32>,
     pub(super) pads_left: bool,
-    /// True for the tokenizer of `spiece.model`.
+    /// True for the tokenizer in `spiece.model`.
     pub(super) sentence_piece: bool,
-    /// The tokens at which `SiglipTokenizer` cuts a text.
+    /// Tokens at which `SiglipTokenizer` cuts a text.
     pub(super) cuts: Vec<String>,
-    /// The separator's id.
+    /// Id of the separator token.
     pub(super) separator: Option<u32>,
-    /// Maximum number of tokens of a text that the tokenizer's files name. The model's context may be shorter.
+    /// Maximum number of tokens of a text in the tokenizer's files. The model's context may be shorter.
     pub(super) longest: Option<f64>,
 }
 
-/// The JSON files that describe a tokenizer.
+/// JSON files that describe a tokenizer.
 struct Files<'a> {
     source: &'a Source<'a>,
     config: Document,
@@ -135,7 +136,7 @@ struct Files<'a> {
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a file that is missing or unusable, and for a key that hipvit does not follow.
+/// Returns [`Error::Config`] for a file that is missing or invalid, and for a key that hipvit does not support.
 pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     let files = Files {
         source,
@@ -158,7 +159,7 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
         Vec::new()
     };
     let mut inner = match class {
-        // Not cloned: the vocabulary may take hundreds of megabytes.
+        // Do not clone the tokenizer. The vocabulary may take hundreds of megabytes.
         Class::Backend | Class::Siglip => base,
         Class::Clip | Class::Gemma | Class::Siglip2 => {
             let unknown = special.named("unk_token");
@@ -236,7 +237,7 @@ impl Files<'_> {
         })
     }
 
-    /// The tokenizer that the files have, with the path of the file.
+    /// Returns the tokenizer in the files, and the path of its file.
     fn base(
         &self,
         class: Class,
@@ -256,7 +257,7 @@ impl Files<'_> {
         if let Some(found) = from_json(self.source)? {
             let unigram = matches!(found.0.get_model(), ModelWrapper::Unigram(_));
             if class == Class::Siglip && !unigram {
-                let reason = "is no SentencePiece model, which SiglipTokenizer needs; `tokenizer_class` of \
+                let reason = "is not a SentencePiece model, which SiglipTokenizer needs; `tokenizer_class` of \
                               tokenizer_config.json names another class";
                 return Err(Error::config(&found.1, reason));
             }
@@ -271,7 +272,7 @@ impl Files<'_> {
     }
 }
 
-/// Refuses keys that would change the tokens in a way that is not followed here.
+/// Returns an error for keys that would change the tokens in an unsupported way.
 fn check(config: Fields<'_>, class: Class) -> Result<()> {
     let code = config.object("auto_map").ok().flatten();
     if code.is_some_and(|map| map.has("AutoTokenizer"))
@@ -297,7 +298,7 @@ fn check(config: Fields<'_>, class: Class) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the key says "left", and `None` if the key is missing.
+/// Returns true if the key is "left", or `None` if the key is missing.
 fn side(config: Fields<'_>, key: &str) -> Result<Option<bool>> {
     match config.text(key)? {
         None => Ok(None),
@@ -310,7 +311,7 @@ fn side(config: Fields<'_>, key: &str) -> Result<Option<bool>> {
     }
 }
 
-/// The JSON file `name` of the directory, or an empty object without the file.
+/// Reads the JSON file `name` of the directory. Returns an empty object if there is no such file.
 pub(super) fn json_or_empty(source: &Source<'_>, name: &str) -> Result<Document> {
     let found = source.json(name)?;
     Ok(found.unwrap_or_else(|| Document {
@@ -319,7 +320,7 @@ pub(super) fn json_or_empty(source: &Source<'_>, name: &str) -> Result<Document>
     }))
 }
 
-/// The tokenizer of `tokenizer.json` and the file's path; `None` without the file.
+/// Reads the tokenizer in `tokenizer.json`. Returns it with the path of the file, or `None` if there is no such file.
 fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathBuf)>> {
     let Some(bytes) = source.bytes(TOKENIZER, limits::MAX_FILE)? else {
         return Ok(None);
@@ -333,9 +334,9 @@ fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathB
     Ok(Some((tokenizer, file)))
 }
 
-/// The model of `vocab.json` and `merges.txt`; `None` without them.
+/// Reads the model in `vocab.json` and `merges.txt`. Returns `None` if a file is missing.
 fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
-    // The crate opens the files by name: what is not a regular file, or too long, fails here.
+    // The crate opens the files by name. Reject files that are not regular or too long first.
     let [vocabulary, merges] =
         [VOCABULARY, MERGES].map(|name| source.bytes(name, limits::MAX_VOCABULARY_FILE));
     let (Some(vocabulary), Some(_)) = (vocabulary?, merges?) else {
@@ -350,12 +351,17 @@ fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
     Ok(Some(model))
 }
 
-/// The vocabulary and merges of CLIP in the directory, in either form, with the file's path.
+/// Returns CLIP's vocabulary and merges in the directory, in either form, and the path of the file.
 pub(super) fn clip_vocabulary(source: &Source<'_>) -> Result<(BPE, PathBuf)> {
     let (model, file) = match from_json(source)? {
         Some((tokenizer, file)) => match tokenizer.get_model() {
             ModelWrapper::BPE(model) => (model.clone(), file),
-            _ => return Err(Error::config(&file, "is no byte-pair model, which CLIP's is")),
+            _ => {
+                return Err(Error::config(
+                    &file,
+                    "is not a byte-pair model, which CLIP's tokenizer needs",
+                ));
+            }
         },
         None => match bpe_files(source)? {
             Some(model) => (model, source.place(VOCABULARY)),
@@ -385,14 +391,16 @@ fn clip_model(mut model: BPE, unknown: Option<&str>) -> BPE {
     model
 }
 
-/// The class's pipeline around the vocabulary of `base`, whose post-processor stays.
+/// Creates the class's pipeline around the vocabulary of `base`. Keeps the post-processor of `base`.
 fn pipeline(
     class: Class,
     base: &tokenizers::Tokenizer,
     unknown: Option<&str>,
 ) -> std::result::Result<tokenizers::Tokenizer, String> {
     let ModelWrapper::BPE(model) = base.get_model() else {
-        return Err(format!("is no byte-pair model, which {class:?}Tokenizer needs"));
+        return Err(format!(
+            "is not a byte-pair model, which {class:?}Tokenizer needs"
+        ));
     };
     let text = |error: tokenizers::Error| error.to_string();
     let model = model.clone();
@@ -438,7 +446,7 @@ fn pipeline(
 mod tests {
     use super::Class;
 
-    /// As transformers 5.23 chooses, which was run for each pair.
+    /// Expected classes are from transformers 5.23, run for each pair.
     #[test]
     fn the_class_is_the_named_one_but_for_siglip2() {
         for (model, named, class) in [

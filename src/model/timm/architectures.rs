@@ -1,10 +1,10 @@
-//! timm's entry points of the supported families as a table: the arguments of each name before `model_args` override
-//! them. A test checks it against timm's own registry.
+//! Table of timm's entry points for the supported families: the arguments of each name, which `model_args` may
+//! override. A test compares it with timm's own registry.
 
 use crate::model::vit::{BlockForm, Norm, NormKind};
 use crate::ops::Activation;
 
-/// The arguments of timm's `VisionTransformer` that affect inference; the names are timm's.
+/// Arguments of timm's `VisionTransformer` that affect inference, by timm's names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) patch_size: [usize; 2],
@@ -14,7 +14,7 @@ pub(super) struct Arguments {
     pub(super) mlp_ratio: f64,
     pub(super) qkv_bias: bool,
     pub(super) proj_bias: bool,
-    /// Whether `init_values` is set, which enables LayerScale.
+    /// True if `init_values` is set, which enables LayerScale.
     pub(super) layer_scale: bool,
     pub(super) class_token: bool,
     pub(super) reg_tokens: usize,
@@ -33,11 +33,11 @@ pub(super) struct Arguments {
     pub(super) scale_attn_norm: bool,
     pub(super) scale_mlp_norm: bool,
     pub(super) block_fn: BlockForm,
-    /// Whether `block_fn` is `DiffParallelScalingBlock`.
+    /// True if `block_fn` is `DiffParallelScalingBlock`.
     pub(super) differential_block: bool,
-    /// Whether `attn_layer` is `"diff"`.
+    /// True if `attn_layer` is `"diff"`.
     pub(super) differential: bool,
-    /// Whether the class is `VisionTransformerDistilled`.
+    /// True if the class is `VisionTransformerDistilled`.
     pub(super) distilled: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum GlobalPool {
     Prr,
 }
 
-/// The epsilon of timm's norms, where the architecture does not say otherwise.
+/// Epsilon of timm's norms, unless the architecture specifies another.
 pub(super) const EPSILON: f64 = 1e-6;
 
 pub(super) const LAYER_NORM: Norm = Norm {
@@ -115,10 +115,10 @@ impl Default for Arguments {
     }
 }
 
-/// A name without the input size at its end, those sizes, and the arguments.
+/// A name without the input size at its end, the possible input sizes, and the arguments.
 struct Row(&'static str, &'static [usize], usize, Size, Style);
 
-/// Width, depth, heads, and the feed-forward network's share.
+/// Width, depth, heads, and ratio of the feed-forward network's width.
 #[derive(Clone, Copy)]
 pub(super) struct Size(
     pub(super) usize,
@@ -147,21 +147,21 @@ const GIANT_DINO: Size = Size(1536, 40, 24, 2.66667 * 2.0);
 const GIANT_OPT: Size = Size(1536, 40, 16, 4.0);
 const GIGANTIC: Size = Size(1664, 48, 16, 64.0 / 13.0);
 
-/// How an architecture differs from the defaults.
+/// Differences of an architecture from the defaults.
 #[derive(Clone, Copy)]
 enum Style {
     Plain,
     NoQkvBias,
     LayerScale,
-    /// The mean of the tokens, normed after pooling.
+    /// Pools by the mean of the tokens, with a norm after pooling.
     Average,
-    /// No class token, the mean of the tokens, normed before pooling.
+    /// No class token. Pools by the mean of the tokens, with a norm before pooling.
     Gap,
-    /// The same with LayerScale and without qkv bias.
+    /// `Gap` with LayerScale and without a bias of queries, keys and values.
     GapNoQkvBias,
-    /// This many registers, no class token, LayerScale, the mean.
+    /// This many registers, no class token, LayerScale, pooling by the mean.
     Registers(usize),
-    /// The same without LayerScale.
+    /// `Registers` without LayerScale.
     RegistersUnscaled(usize),
     /// LayerScale, a class token, and no norm after the blocks.
     Intern,
@@ -180,9 +180,9 @@ enum Style {
     GapTanh,
     Deit3,
     Distilled,
-    /// Positions for the patches alone.
+    /// Only patches have positions.
     Flexi,
-    /// RMS norms, SwiGLU, no bias but the patches'.
+    /// RMS norms, SwiGLU, and no bias except that of the patch projection.
     Aim,
     Beit3,
     Test4,
@@ -328,7 +328,7 @@ const TABLE: &[Row] = &[
     Row("vit_base_patch32_siglip", &[256], 32, BASE, SiglipTanh),
     Row("vit_base_patch16_siglip", &[224, 256, 384, 512], 16, BASE, Siglip),
     Row("vit_large_patch16_siglip", &[256, 384], 16, LARGE, Siglip),
-    // Of SigLIP 2 alone, like all that have the tanh GELU.
+    // Rows with `SiglipTanh`, such as this one, belong to SigLIP 2 only.
     Row("vit_large_patch16_siglip_512", &[], 16, LARGE, SiglipTanh),
     Row("vit_so400m_patch14_siglip", &[224, 378, 384], 14, SO400M, Siglip),
     Row("vit_so400m_patch16_siglip", &[256, 384, 512], 16, SO400M, SiglipTanh),
@@ -342,7 +342,7 @@ const TABLE: &[Row] = &[
     Row("vit_giantopt_patch16_siglip_gap", &[256, 384], 16, GIANT_OPT, GapTanh),
 ];
 
-/// The names of all architectures.
+/// Iterates over the names of all architectures.
 pub(super) fn names() -> impl Iterator<Item = String> {
     TABLE.iter().flat_map(|&Row(stem, sizes, ..)| {
         let plain = sizes.is_empty().then(|| stem.to_owned());
@@ -352,7 +352,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     })
 }
 
-/// The arguments of `name`, or `None` if it is not one of the supported architectures.
+/// Returns the arguments of `name`, or `None` if the architecture is not supported.
 pub(super) fn lookup(name: &str) -> Option<Arguments> {
     let (stem, size) = match name.rsplit_once('_') {
         Some((stem, digits)) => (stem, digits.parse::<usize>().ok()),

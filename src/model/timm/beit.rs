@@ -1,4 +1,4 @@
-//! timm's `Beit`: BEiT and BEiT v2, ViTs whose attention has a bias by relative position.
+//! Reads timm's `Beit`: BEiT and BEiT v2, which are ViTs with a bias of attention by relative position.
 
 use super::architectures::{BASE, EPSILON, GlobalPool, LARGE, Size};
 use super::config::{Config, check_channels, stored_grid, truth};
@@ -25,7 +25,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "proj_drop_rate",
 ];
 
-/// The arguments that [`apply`] and [`Config`] read.
+/// Arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "depth",
     "embed_dim",
@@ -47,7 +47,7 @@ const APPLIED: &[&str] = &[
     "use_shared_rel_pos_bias",
 ];
 
-/// The arguments of timm's `Beit` that affect inference; the names are timm's.
+/// Arguments of timm's `Beit` that affect inference, by timm's names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) img_size: Option<[usize; 2]>,
@@ -60,7 +60,7 @@ pub(super) struct Arguments {
     pub(super) swiglu_mlp: bool,
     pub(super) scale_mlp: bool,
     pub(super) norm_layer: Norm,
-    /// Whether `init_values` is set, which enables LayerScale.
+    /// True if `init_values` is set, which enables LayerScale.
     pub(super) layer_scale: bool,
     pub(super) use_abs_pos_emb: bool,
     pub(super) use_rel_pos_bias: bool,
@@ -95,7 +95,8 @@ impl Default for Arguments {
     }
 }
 
-/// A name without the input size at its end, those sizes, and the model's size. A test checks it against timm's own registry.
+/// Names without the input size at their end, the possible input sizes, and the model's size. A test compares the table
+/// with timm's own registry.
 const TABLE: &[(&str, &[usize], Size)] = &[
     ("beit_base_patch16", &[224, 384], BASE),
     ("beit_large_patch16", &[224, 384, 512], LARGE),
@@ -103,14 +104,14 @@ const TABLE: &[(&str, &[usize], Size)] = &[
     ("beitv2_large_patch16", &[224], LARGE),
 ];
 
-/// The names of all architectures.
+/// Iterates over the names of all architectures.
 pub(super) fn all() -> impl Iterator<Item = String> {
     TABLE
         .iter()
         .flat_map(|&(stem, sizes, _)| sizes.iter().map(move |size| format!("{stem}_{size}")))
 }
 
-/// The arguments of `name`, or `None` if it is not one of these architectures.
+/// Returns the arguments of `name`, or `None` if it is not one of these architectures.
 pub(super) fn lookup(name: &str) -> Option<Arguments> {
     let (stem, digits) = name.rsplit_once('_')?;
     let size: usize = digits.parse().ok()?;
@@ -132,7 +133,7 @@ pub(super) fn lookup(name: &str) -> Option<Arguments> {
     )
 }
 
-/// Describes a model of this class, as [`super::describe`] does.
+/// Describes a model of this class. The arguments are those of [`super::describe`].
 pub(super) fn describe(
     config: Config<'_>,
     name: &str,
@@ -172,7 +173,7 @@ pub(super) fn describe(
     })
 }
 
-/// Replaces the architecture's arguments by those that are given.
+/// Replaces the architecture's arguments by the given ones.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
     let a = arguments;

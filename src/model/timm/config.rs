@@ -1,5 +1,7 @@
-//! What timm reads from `config.json` for every architecture: the name, `model_args`, `pretrained_cfg`, and from them sizes,
-//! classes and labels. The rules follow timm's `_parse_model_cfg` and `build_model_with_cfg`.
+//! Reads the parts of timm's `config.json` that all architectures share: name, `model_args` and `pretrained_cfg`, with
+//! the resulting sizes, classes and labels.
+//!
+//! The rules follow timm's `_parse_model_cfg` and `build_model_with_cfg`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,18 +20,19 @@ const DEFAULT_IMAGE: [usize; 2] = [224, 224];
 /// Maximum side of an image in `input_size`, in pixels.
 const LARGEST_SIDE: u64 = 1 << 20;
 
-/// The tensors of timm's classifiers, with the reason why a model without classes skips them.
+/// Tensors of timm's classifiers, with the reason why a model without classes skips them.
 const CLASSIFIERS: [(&str, &str); 2] = [("head.*", NO_CLASSES), ("head_dist.*", NO_CLASSES)];
 const NO_CLASSES: &str = "`model_args.num_classes` is 0, so timm drops the classifier";
 
-/// Arguments of timm's factory that have no effect unless they are true, when the model is not supported.
+/// Arguments of timm's factory that have no effect unless they are true. A model for which they are true is not
+/// supported.
 const FACTORY: &[&str] = &["device", "dtype", "features_only", "pruned"];
 
-/// The parts of a `config.json`.
+/// Parts of a `config.json`.
 #[derive(Clone, Copy)]
 pub(super) struct Config<'a> {
     pub(super) top: Fields<'a>,
-    /// `pretrained_cfg`; in files from before timm had it, the top level.
+    /// `pretrained_cfg`, or the top level in files older than this key.
     pub(super) pretrained: Fields<'a>,
     /// `model_args`.
     pub(super) given: Fields<'a>,
@@ -40,15 +43,15 @@ pub(super) struct Config<'a> {
 /// Image sizes in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// The size for which the stored positions were trained, as far as the file tells.
+    /// Size for which the stored positions were trained, as far as the file tells.
     pub(super) stored: [usize; 2],
-    /// The size for which timm makes the model.
+    /// Size for which timm creates the model.
     pub(super) model: [usize; 2],
-    /// The size to which images are prepared.
+    /// Size to which images are preprocessed.
     pub(super) image: [usize; 2],
 }
 
-/// The number of classes.
+/// Number of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Classes {
     pub(super) count: usize,
@@ -67,13 +70,14 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// The architecture's name. timm drops a tag, which starts at the first dot.
+    /// Returns the architecture's name. timm drops a tag, which starts at the first dot.
     pub(super) fn architecture(&self) -> Result<&'a str> {
         let name = self.top.text("architecture")?.unwrap_or_default();
         Ok(name.split_once('.').map_or(name, |(name, _)| name))
     }
 
-    /// Refuses arguments that would be ignored. Every key must be in one of these lists, and keys of `must_be_off` must be false.
+    /// Returns an error for arguments that would be ignored. Every key must be in one of the lists, and keys of
+    /// `must_be_off` must be false.
     pub(super) fn check_arguments(
         &self,
         applied: &[&str],
@@ -96,13 +100,14 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
-    /// The image sizes. `size` is the architecture's own; `dynamic` is true for an architecture that takes any size.
+    /// Reads the image sizes. `size` is the architecture's own size. `dynamic` is true for an architecture that takes
+    /// any size.
     pub(super) fn sizes(&self, size: Option<[usize; 2]>, dynamic: bool) -> Result<Sizes> {
         let given = self.given.extent("img_size")?;
         let flexible = truth(self.given, "dynamic_img_size") == Some(true);
         let fixed = truth(self.pretrained, "fixed_input_size").unwrap_or(false) && !flexible;
         let input = match given {
-            // timm replaces the input size before anything reads it.
+            // timm replaces the input size before it is used.
             Some(size) if fixed => size,
             _ => self.input_size()?.unwrap_or(DEFAULT_IMAGE),
         };
@@ -116,7 +121,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// `pretrained_cfg.input_size`, without its channels.
+    /// Reads `pretrained_cfg.input_size`, without its channels.
     fn input_size(&self) -> Result<Option<[usize; 2]>> {
         let Some(value) = self.pretrained.get("input_size") else {
             return Ok(None);
@@ -136,7 +141,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The number of classes: `model_args` decides, else the top level, else `pretrained_cfg`.
+    /// Reads the number of classes from `model_args`, otherwise from the top level, otherwise from `pretrained_cfg`.
     pub(super) fn classes(&self) -> Result<Classes> {
         if self.is_without_head()? {
             return Ok(Classes {
@@ -170,7 +175,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Returns true if transformers' wrapper has made the model without its classifier, whatever `num_classes` says.
+    /// Returns true if transformers' wrapper created the model without its classifier, whatever `num_classes` says.
     fn is_without_head(&self) -> Result<bool> {
         let classes = self.top.get("architectures").and_then(|list| list.get(0));
         let without = is_wrapped(self.top)? && classes.and_then(Value::as_str) == Some("TimmWrapperModel");
@@ -181,7 +186,7 @@ impl<'a> Config<'a> {
         Ok(without)
     }
 
-    /// Refuses a checkpoint whose classifier has rows before the first class.
+    /// Returns an error for a checkpoint whose classifier has rows before the first class.
     pub(super) fn check_label_offset(&self) -> Result<()> {
         match self.pretrained.count("label_offset")? {
             Some(1..) => Err(self.pretrained.error("label_offset", "is not supported")),
@@ -189,13 +194,14 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// `label_names` (a list, or an object by index) with `label_descriptions` replacing the names that it describes.
+    /// Reads the labels: `label_names` (a list, or an object by index), replaced by `label_descriptions` where there is
+    /// one.
     pub(super) fn labels(&self, classes: usize) -> Result<Labels> {
         let place = |key| match self.top.get(key) {
             Some(_) => self.top,
             None => self.pretrained,
         };
-        // The older layout had this name.
+        // The older layout uses this name.
         let key = if self.older && self.top.get("labels").is_some() {
             "labels"
         } else {
@@ -221,26 +227,27 @@ impl<'a> Config<'a> {
         let known = |index: usize| {
             let name: &str = names.get(&index)?;
             let description = descriptions.and_then(|map| map.get(name)).and_then(Value::as_str);
-            // A name with a description is an id, as ImageNet's are.
+            // A name with a description is an id, as in ImageNet.
             Some((descriptions.map(|_| name), description.unwrap_or(name)))
         };
         Ok(Labels::of_model(classes, known, |index| format!("class {index}")))
     }
 
-    /// An error about the file as a whole.
+    /// Returns an error about the file as a whole.
     pub(super) fn error(&self, reason: impl std::fmt::Display) -> Error {
         Error::config(self.top.file(), reason)
     }
 }
 
 impl Classes {
-    /// The tensors that timm drops.
+    /// Iterates over the tensors that timm drops, with the reason.
     pub(super) fn ignored(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         CLASSIFIERS.into_iter().filter(move |_| self.dropped)
     }
 }
 
-/// The grid of the stored positions: `size` in patches of the stored weights, which may differ from the model's.
+/// Returns the grid of the stored positions: `size` divided by the patch size of the stored weights, which may differ
+/// from the model's.
 pub(super) fn stored_grid(
     size: [usize; 2],
     patch: [usize; 2],
@@ -254,7 +261,7 @@ pub(super) fn stored_grid(
     [0, 1].map(|axis| size[axis] / stored[axis])
 }
 
-/// Refuses images of other than three channels.
+/// Returns an error if images do not have three channels.
 pub(super) fn check_channels(given: Fields<'_>) -> Result<()> {
     match given.count("in_chans")? {
         None | Some(3) => Ok(()),
@@ -265,12 +272,12 @@ pub(super) fn check_channels(given: Fields<'_>) -> Result<()> {
     }
 }
 
-/// Returns true if Python takes the value of `key` for true, and `None` if the key is missing.
+/// Returns true if the value of `key` is truthy in Python, or `None` if the key is missing.
 pub(super) fn truth(fields: Fields<'_>, key: &str) -> Option<bool> {
     fields.has(key).then(|| fields.get(key).is_some_and(is_true))
 }
 
-/// A number of classes; `Some(None)` for a negative one.
+/// Reads a number of classes. Returns `Some(None)` for a negative one.
 fn whole(fields: Fields<'_>, key: &str) -> Result<Option<Option<usize>>> {
     match fields.get(key).and_then(Value::as_i64) {
         Some(..0) => Ok(Some(None)),

@@ -1,4 +1,5 @@
-//! timm's `Eva`: EVA and EVA-02, DINOv3, Perception Encoder, the ViTs with rotary position embedding, and those made of them.
+//! Reads timm's `Eva`: EVA and EVA-02, DINOv3, Perception Encoder, ViTs with rotary position embedding, and models
+//! derived from them.
 
 mod architectures;
 
@@ -34,12 +35,12 @@ const WITHOUT_EFFECT: &[&str] = &[
     "rope_shift_coords",
 ];
 
-/// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
+/// Arguments that change the structure in an unsupported way unless they are `false` or `null`.
 const MUST_BE_OFF: &[&str] = &["rope_mrope_section", "use_naflex"];
 
 const ANGLES: &str = "timm computes these angles and skips the stored ones";
 
-/// The arguments that [`apply`] and [`Config`] read.
+/// Arguments that [`apply`] and [`Config`] read.
 const APPLIED: &[&str] = &[
     "attn_only_layer_scale",
     "attn_pool_mlp_ratio",
@@ -83,7 +84,7 @@ const APPLIED: &[&str] = &[
     "use_rot_pos_emb",
 ];
 
-/// The arguments of timm's `Eva` that affect inference; the names are timm's.
+/// Arguments of timm's `Eva` that affect inference, by timm's names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) img_size: Option<[usize; 2]>,
@@ -101,10 +102,10 @@ pub(super) struct Arguments {
     pub(super) swiglu_align_to: usize,
     pub(super) scale_mlp: bool,
     pub(super) scale_attn_inner: bool,
-    /// Whether `attn_type` is `"rope"`, whose keys have a bias too.
+    /// True if `attn_type` is `"rope"`, whose keys have a bias too.
     pub(super) plain_attention: bool,
     pub(super) norm_layer: Norm,
-    /// Whether `init_values` is set, which enables LayerScale.
+    /// True if `init_values` is set, which enables LayerScale.
     pub(super) layer_scale: bool,
     pub(super) attn_only_layer_scale: bool,
     pub(super) class_token: bool,
@@ -114,7 +115,7 @@ pub(super) struct Arguments {
     pub(super) use_rot_pos_emb: bool,
     pub(super) rope_type: RopeType,
     pub(super) rope_grid_offset: f64,
-    /// Whether `rope_grid_indexing` is `"xy"`.
+    /// True if `rope_grid_indexing` is `"xy"`.
     pub(super) rope_columns_first: bool,
     pub(super) rope_temperature: f64,
     pub(super) rope_rotate_half: bool,
@@ -190,7 +191,7 @@ impl Default for Arguments {
     }
 }
 
-/// Describes a model of this class, as [`super::describe`] does.
+/// Describes a model of this class. The arguments are those of [`super::describe`].
 pub(super) fn describe(
     config: Config<'_>,
     name: &str,
@@ -248,7 +249,7 @@ fn family(name: &str) -> Family {
     }
 }
 
-/// Replaces the architecture's arguments by those that are given.
+/// Replaces the architecture's arguments by the given ones.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
     for key in ["attn_type", "rope_grid_indexing", "rope_type"] {
@@ -321,7 +322,7 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
         a.img_size = given.extent("img_size")?;
     }
     if given.has("init_values") {
-        // Unlike timm's other ViTs, these have LayerScale for 0 too.
+        // Unlike timm's other ViTs, this class enables LayerScale for 0 too.
         a.layer_scale = given.get("init_values").is_some();
     }
     if given.has("use_fc_norm") {
@@ -359,7 +360,7 @@ fn kv_heads(given: Fields<'_>) -> Result<Option<KvHeads>> {
 }
 
 impl Arguments {
-    /// Whether the pooled vector is normed.
+    /// Returns true if the pooled vector is normed.
     pub(super) fn fc_norm(&self) -> bool {
         self.use_fc_norm.unwrap_or(self.global_pool == GlobalPool::Avg)
     }
@@ -411,7 +412,8 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
         0 => width,
         unit => width.next_multiple_of(unit),
     };
-    // timm aligns only where gate and value have a layer each, which after a norm at the end depends on `scale_mlp` alone.
+    // timm aligns the width only if gate and value have a layer each. In a block with norms at the end, this depends
+    // only on `scale_mlp`.
     let separate = a.scale_mlp || (a.swiglu_align_to > 0 && !a.use_post_norm);
     let (mlp, hidden) = match (a.swiglu_mlp, separate) {
         (false, _) => (Mlp::Plain(Activation::GeluErf), width),
@@ -423,7 +425,7 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
         GlobalPool::Avg => Pooling::Mean { skip: prefix },
         GlobalPool::Max => Pooling::Max { skip: prefix },
         GlobalPool::AvgMax => Pooling::MeanAndMax { skip: prefix },
-        // All tokens, unlike timm's other ViTs.
+        // Unlike in timm's other ViTs, all tokens are pooled.
         GlobalPool::Map => Pooling::Attention {
             skip: 0,
             heads: a.attn_pool_num_heads.unwrap_or(a.num_heads),

@@ -1,4 +1,4 @@
-//! timm's `MlpMixer`: MLP-Mixer, ResMLP and gMLP, in which linear layers over the tokens take the place of attention.
+//! Reads timm's `MlpMixer`: MLP-Mixer, ResMLP and gMLP, in which linear layers over the tokens replace attention.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::ops::Activation;
 /// Arguments that only affect training.
 const WITHOUT_EFFECT: &[&str] = &["drop_path_rate", "drop_rate", "nlhb", "proj_drop_rate"];
 
-/// The arguments that [`apply`] and [`Config`] read.
+/// Arguments that [`apply`] and [`Config`] read.
 pub(super) const APPLIED: &[&str] = &[
     "embed_dim",
     "global_pool",
@@ -28,13 +28,13 @@ pub(super) const APPLIED: &[&str] = &[
     "stem_norm",
 ];
 
-/// The arguments of timm's `MlpMixer` that affect inference; the names are timm's.
+/// Arguments of timm's `MlpMixer` that affect inference, by timm's names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) patch_size: [usize; 2],
     pub(super) num_blocks: usize,
     pub(super) embed_dim: usize,
-    /// Of the network over the tokens and of that over the channels; both of `embed_dim`.
+    /// Widths of the networks over tokens and over channels, as multiples of `embed_dim`.
     pub(super) mlp_ratio: [f64; 2],
     pub(super) block: Block,
     pub(super) stem_norm: bool,
@@ -44,13 +44,13 @@ pub(super) struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
     Mixer,
-    /// With `GluMlp`.
+    /// `Mixer` with `GluMlp`.
     GluMixer,
     ResMlp,
     SpatialGating,
 }
 
-/// Name, patch, blocks, channels, block. A test checks it against timm's own registry.
+/// Name, patch, blocks, channels, block. A test compares the table with timm's own registry.
 const TABLE: &[(&str, usize, usize, usize, Block)] = &[
     ("mixer_s32_224", 32, 8, 512, Block::Mixer),
     ("mixer_s16_224", 16, 8, 512, Block::Mixer),
@@ -69,12 +69,12 @@ const TABLE: &[(&str, usize, usize, usize, Block)] = &[
     ("gmlp_b16_224", 16, 30, 512, Block::SpatialGating),
 ];
 
-/// The names of all architectures.
+/// Iterates over the names of all architectures.
 pub(super) fn all() -> impl Iterator<Item = String> {
     TABLE.iter().map(|row| row.0.to_owned())
 }
 
-/// The arguments of `name`, or `None` if it is not one of these architectures.
+/// Returns the arguments of `name`, or `None` if it is not one of these architectures.
 pub(super) fn lookup(name: &str) -> Option<Arguments> {
     let found = TABLE.iter().find(|row| row.0 == name);
     found.map(|&(_, patch, num_blocks, embed_dim, block)| Arguments {
@@ -92,7 +92,7 @@ pub(super) fn lookup(name: &str) -> Option<Arguments> {
     })
 }
 
-/// Describes a model of this class, as [`super::describe`] does.
+/// Describes a model of this class. The arguments are those of [`super::describe`].
 pub(super) fn describe(
     config: Config<'_>,
     name: &str,
@@ -104,7 +104,7 @@ pub(super) fn describe(
     let image = config.sizes(None, false)?.model;
     if let Some(asked) = image_size.filter(|asked| *asked != image) {
         let reason = format!(
-            "{}×{} is not {}×{}, the model's own: the weights of {name} that mix tokens are for as many as that gives",
+            "{}×{} is not {}×{}, the model's own: the token-mixing weights of {name} require its number of tokens",
             asked[0], asked[1], image[0], image[1]
         );
         return Err(Error::argument("image size", reason));
@@ -126,7 +126,7 @@ pub(super) fn describe(
     })
 }
 
-/// Replaces the architecture's arguments by those that are given.
+/// Replaces the architecture's arguments by the given ones.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
     let a = arguments;
@@ -144,7 +144,7 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
     }
 }
 
-/// One number, or, of a mixer's block, one for the tokens and one for the channels.
+/// Reads one number, or for a mixer block, one each for tokens and channels.
 fn ratios(given: Fields<'_>, block: Block) -> Result<Option<[f64; 2]>> {
     let pair = matches!(block, Block::Mixer | Block::GluMixer);
     let Some(value @ Value::Array(list)) = given.get("mlp_ratio").filter(|_| pair) else {

@@ -5,13 +5,14 @@ use serde_json::{Map, Value, json};
 use super::architectures::lookup;
 use super::*;
 
-/// timm's own arguments of every architecture of the two modules, see the script beside the file.
+/// Returns timm's own arguments of every architecture of the two modules. A script in the folder of the file writes
+/// them.
 fn registry() -> Map<String, Value> {
     let text = include_str!("../../../tests/data/model/timm_architectures.json");
     serde_json::from_str(text).unwrap()
 }
 
-/// What timm passes for one architecture.
+/// Returns the arguments that timm passes for one architecture.
 fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
     let mut arguments = Arguments::default();
     let mut rest = passed.clone();
@@ -43,7 +44,7 @@ fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
     arguments
 }
 
-/// A norm that timm passes as a class; its name alone is for `apply`.
+/// Reads a norm that timm passes as a class. Only `apply` accepts a name alone.
 fn norm_layer(value: &Value) -> Option<Norm> {
     let (kind, epsilon) = match value {
         Value::Object(norm) => match norm.get("layer_norm") {
@@ -56,7 +57,7 @@ fn norm_layer(value: &Value) -> Option<Norm> {
     Some(Norm { kind, epsilon })
 }
 
-/// Removes what `read` knows.
+/// Removes the value of `key` if `read` accepts it.
 fn take<T>(rest: &mut Map<String, Value>, key: &str, read: fn(&Value) -> Option<T>) -> Option<T> {
     let value = read(rest.get(key)?)?;
     rest.remove(key);
@@ -87,7 +88,7 @@ fn every_architecture_of_eva_stands_for_what_timm_says() {
         }
         let rest = Value::Object(rest);
         eva::apply(Fields::new(Path::new("timm"), &rest).unwrap(), &mut expected).unwrap();
-        // Some say what would be so anyway.
+        // Some architectures state the default explicitly.
         let explicit = |arguments: eva::Arguments| eva::Arguments {
             use_fc_norm: Some(arguments.fc_norm()),
             ..arguments
@@ -130,7 +131,7 @@ fn every_architecture_of_mlp_mixer_stands_for_what_timm_says() {
             [Some("SpatialGatingBlock"), Some("GatedMlp"), None, None] => mixer::Block::SpatialGating,
             other => panic!("{other:?}"),
         };
-        // The defaults of timm's class.
+        // Defaults of timm's class.
         let mut expected = mixer::Arguments {
             patch_size: [16, 16],
             num_blocks: 8,
@@ -212,7 +213,7 @@ fn no_weights() -> Weights {
     Weights::new(Path::new("model.safetensors"))
 }
 
-/// `describe` of a minimal directory with these arguments.
+/// Describes a minimal directory with these arguments.
 fn described(arguments: &Value) -> Result<Vit> {
     let config = json!({
         "architecture": "vit_tiny_patch16_224",
@@ -324,7 +325,7 @@ fn what_eva_does_not_support_is_named() {
         let error = describe(fields, None, &no_weights()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
-    // Fewer entries than blocks, and a head size that has no pairs for two coordinates.
+    // Fewer entries than blocks, and a head size without pairs for two coordinates.
     for (arguments, expected) in [
         (
             json!({ "depth": 2 }),
@@ -373,7 +374,7 @@ fn flags_are_true_as_in_python() {
         let fields = Fields::new(Path::new("config.json"), config).unwrap();
         describe(fields, None, &no_weights()).unwrap().vit.pooling
     };
-    // The architecture pools its register too, unless the file says otherwise, which null does.
+    // The architecture also pools its register, unless the file says otherwise, which null does.
     assert!(matches!(
         skip(&config("drop_rate")),
         Pooling::Attention { skip: 0, .. }
@@ -423,7 +424,7 @@ fn sizes_follow_timm() {
         cfg(json!(true), json!([1, 48, 32]), json!({ "in_chans": 3 })),
         [[48, 32]; 3]
     );
-    // A model of any size is made for 224 unless the arguments say otherwise.
+    // A model of any size is created for 224, unless the arguments say otherwise.
     let dynamic = json!({ "dynamic_img_size": true });
     assert_eq!(
         cfg(json!(true), json!([3, 64, 64]), dynamic),

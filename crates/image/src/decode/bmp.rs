@@ -1,5 +1,7 @@
-//! Windows and OS/2 bitmaps: 1, 4, 8, 16, 24 and 32 bits per pixel, run-length coded, and the bit masks that Pillow
-//! supports. Decoded here, because Pillow supports fewer of the many variants than general decoders do.
+//! Decodes Windows and OS/2 bitmaps with 1, 4, 8, 16, 24 and 32 bits per pixel, run-length coding, and the bit masks
+//! that Pillow supports.
+//!
+//! Pillow supports fewer of the many variants than general decoders do, so this decoder is not a library's.
 
 use super::memory::Claim;
 use super::{Cancellation, Failure, color};
@@ -15,7 +17,7 @@ const BITFIELDS: u32 = 3;
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let header = Header::read(bytes)?;
     let (width, height) = claim.check(header.width, header.height)?;
-    // Indices or packed samples, and pixels.
+    // Memory for indices or packed samples, and for pixels.
     claim.reserve((width as u64 * height as u64).saturating_mul(4))?;
     let (offset, palette) = header.offset_and_palette(bytes)?;
 
@@ -64,20 +66,20 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
 }
 
 struct Header {
-    /// The header's own length, after the file's first 14 bytes.
+    /// Length of the header itself, after the first 14 bytes of the file.
     size: usize,
-    /// The offset of the pixels according to the file; 0 means after the palette.
+    /// Offset of the pixels according to the file. 0 means that they follow the palette.
     offset: usize,
     width: u32,
     height: u32,
     top_down: bool,
     bits: u16,
     compression: u32,
-    /// Palette entries.
+    /// Number of palette entries.
     colors: usize,
-    /// Red, green, blue, alpha; where the compression is by bit masks.
+    /// Masks of red, green, blue and alpha, if the compression uses bit masks.
     masks: [u32; 4],
-    /// Bytes before the palette: the headers, and masks that follow a header too short for them.
+    /// Number of bytes before the palette: the headers, and masks that follow a header too short for them.
     end: usize,
 }
 
@@ -106,7 +108,7 @@ impl Header {
             40 | 52 | 56 | 64 | 108 | 124 => {
                 header.width = u32_at(bytes, 18)?;
                 header.height = u32_at(bytes, 22)?;
-                // A height below zero, in practice above −2²⁴, says that the first row is the top one.
+                // A negative height, in practice above −2²⁴, means that the top row comes first.
                 header.top_down = header.height >> 24 == 0xFF;
                 if header.top_down {
                     header.height = header.height.wrapping_neg();
@@ -132,7 +134,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The offset of the pixels, and the palette as RGB; empty above 8 bits.
+    /// Returns the offset of the pixels, and the palette as RGB. The palette is empty above 8 bits per pixel.
     fn offset_and_palette(&self, bytes: &[u8]) -> Result<(usize, Vec<u8>), Failure> {
         let entry = if self.size == 12 { 3 } else { 4 };
         let palette_end = self.end + if self.bits <= 8 { self.colors * entry } else { 0 };
@@ -156,7 +158,7 @@ impl Header {
             .flat_map(|bgr| [bgr[2], bgr[1], bgr[0]])
             .collect();
         let ramp = |grey: u8| [grey; 3];
-        // Pillow drops a palette that is a ramp of greys, so that indices beyond it are greys too.
+        // Pillow drops a palette that is a ramp of greys, so indices beyond it are greys too.
         if self.bits == 8
             && palette
                 .chunks_exact(3)
@@ -168,7 +170,7 @@ impl Header {
         Ok((offset, palette))
     }
 
-    /// How a pixel of more than 8 bits is read.
+    /// Returns the function that reads a pixel of more than 8 bits.
     fn unpacker(&self) -> Result<Unpacker, Failure> {
         let [red, green, blue, alpha] = self.masks;
         if self.compression == RAW {
@@ -196,7 +198,7 @@ impl Header {
     }
 }
 
-/// From the bytes of one pixel to RGB.
+/// Converts the bytes of one pixel to RGB.
 type Unpacker = fn(&[u8]) -> [u8; 3];
 
 fn rgb555(pixel: &[u8]) -> [u8; 3] {
@@ -214,8 +216,9 @@ fn rgb565(pixel: &[u8]) -> [u8; 3] {
     ]
 }
 
-/// Indices from run-length coded rows, the bottom row first. `offset` is the code's position in the file, whose
-/// evenness counts: literals are padded to an even position.
+/// Decodes run-length coded rows to indices. The bottom row comes first.
+///
+/// `offset` is the position of the code in the file. Literals are padded to an even position in the file.
 fn run_lengths(
     coded: &[u8],
     offset: usize,

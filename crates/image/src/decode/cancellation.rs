@@ -1,35 +1,36 @@
-//! Cancellation of decoding by its caller.
+//! Lets a caller cancel decoding.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use super::Failure;
 
-/// Maximum bytes of a file that a decoder takes between two checks for cancellation. A deflated byte becomes up to a thousand bytes of
-/// pixels.
+/// Maximum number of file bytes that a decoder reads between two checks for cancellation. A deflated byte expands to at
+/// most about a thousand bytes of pixels.
 const INTERVAL: usize = 4 << 10;
 
-/// Says whether the pixels of an image are still wanted. Decoders ask once per row of blocks, strip or tile, or some KiB of the file.
+/// Tells decoders whether the caller has cancelled. They check once per row of blocks, strip, tile, or few KiB of the
+/// file.
 #[derive(Clone, Copy)]
 pub struct Cancellation<'a>(&'a dyn Fn() -> bool);
 
 impl<'a> Cancellation<'a> {
-    /// Cancels once `is_cancelled` returns true.
+    /// Creates a cancellation that takes effect once `is_cancelled` returns true.
     pub fn new(is_cancelled: &'a dyn Fn() -> bool) -> Self {
         Self(is_cancelled)
     }
 
-    /// Never cancels.
+    /// Creates a cancellation that never takes effect.
     pub fn never() -> Self {
         Self(&|| false)
     }
 
-    /// Returns true once decoding shall end.
+    /// Returns true if decoding must stop.
     pub fn is_cancelled(&self) -> bool {
         (self.0)()
     }
 
-    /// Fails if decoding is cancelled.
+    /// Returns an error if decoding is cancelled.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.is_cancelled() {
             return Err("decoding was cancelled".into());
@@ -37,7 +38,7 @@ impl<'a> Cancellation<'a> {
         Ok(())
     }
 
-    /// Reads a file for a decoder that cannot be asked to stop: reading fails once decoding is cancelled.
+    /// Wraps a reader so that reading fails once decoding is cancelled. For decoders that cannot be stopped otherwise.
     pub(super) fn reader<R>(self, inner: R) -> Interruptible<'a, R> {
         Interruptible {
             inner,
@@ -53,12 +54,12 @@ impl fmt::Debug for Cancellation<'_> {
     }
 }
 
-/// A reader that fails once its decoding is cancelled.
+/// Reader that fails once decoding is cancelled.
 #[derive(Debug)]
 pub(super) struct Interruptible<'a, R> {
     inner: R,
     cancellation: Cancellation<'a>,
-    /// Bytes until the next check.
+    /// Number of bytes until the next check.
     left: usize,
 }
 
@@ -68,7 +69,7 @@ impl<R> Interruptible<'_, R> {
             return Ok(());
         }
         if self.cancellation.is_cancelled() {
-            // Not `Interrupted`, after which readers try again.
+            // Not `ErrorKind::Interrupted`, after which readers retry.
             return Err(io::Error::other("decoding was cancelled"));
         }
         self.left = INTERVAL;
@@ -89,7 +90,7 @@ impl<R: BufRead> BufRead for Interruptible<'_, R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.check()?;
         let bytes = self.inner.fill_buf()?;
-        // A decoder that got the whole file would not come again.
+        // A decoder that gets the whole file at once never reads again.
         Ok(&bytes[..bytes.len().min(INTERVAL)])
     }
 

@@ -1,4 +1,4 @@
-//! The first frame of a GIF, through the `gif` crate, on a canvas that the frame may enlarge.
+//! Decodes the first frame of a GIF with the `gif` crate, on a canvas that the frame may enlarge.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,22 +9,22 @@ use super::memory::Claim;
 use super::{Failure, color};
 use crate::RgbImage;
 
-/// The end of a frame's data, and of the file.
+/// Terminators of a frame's data and of the file.
 const END: &[u8] = b"\0;";
 
 /// Label of the extension that precedes a frame.
 const GRAPHIC_CONTROL: u8 = 0xF9;
 
-/// What the decoder needs of a file. As in Pillow, bytes between blocks that begin no block are skipped.
+/// Parts of a file that the decoder needs. As in Pillow, bytes between blocks are skipped unless they begin a block.
 struct Parts<'a> {
-    /// The header, with the palette of all frames. Where the first frame has none, a palette of greys is added: without any, an
-    /// index is a grey.
+    /// Header with the global palette. If neither the header nor the first frame has a palette, one of greys is added,
+    /// as an index is then a grey.
     header: Cow<'a, [u8]>,
-    /// From the first frame on.
+    /// Rest of the file, from the first frame on.
     frame: &'a [u8],
-    /// The index that is transparent in it.
+    /// Transparent index of the first frame.
     transparent: Option<u8>,
-    /// True if the file ends behind a block of the frame's data, which may be its last one.
+    /// True if the file ends after a complete block of the frame's data, which may be the last one.
     lacks_end: bool,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Parts<'a> {
                     }
                     rest = behind_blocks(after).map_err(|_| CUT)?;
                 }
-                // A frame, with its place and size, flags, palette and the size of its codes.
+                // A frame: position, size, flags, palette and code size.
                 [b',', _, _, _, _, _, _, _, _, flags, after @ ..] => {
                     let data = after.get(palette_bytes(*flags) + 1..);
                     return Ok(Self {
@@ -62,7 +62,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The header with a palette of 256 greys, if neither it nor the frame with these flags has a palette.
+/// Returns the header. Adds a palette of 256 greys if neither the header nor the frame with these flags has one.
 fn with_palette(header: &[u8], flags: u8) -> Cow<'_, [u8]> {
     if (header[10] | flags) & 0x80 != 0 {
         return Cow::Borrowed(header);
@@ -73,13 +73,14 @@ fn with_palette(header: &[u8], flags: u8) -> Cow<'_, [u8]> {
     Cow::Owned(header)
 }
 
-/// Returns the number of bytes of a palette, by the flags that say whether it is there.
+/// Returns the number of bytes of a palette, or 0 if the flags say that there is none.
 fn palette_bytes(flags: u8) -> usize {
     if flags & 0x80 == 0 { 0 } else { 6 << (flags & 7) }
 }
 
-/// Returns what follows the blocks, which end with an empty one. If the file ends before, the error is true if it ends behind a
-/// whole block.
+/// Returns the bytes after a list of blocks, which ends with an empty block.
+///
+/// If the bytes end earlier, the error is true if they end after a complete block.
 fn behind_blocks(mut rest: &[u8]) -> Result<&[u8], bool> {
     loop {
         let (&length, after) = rest.split_first().ok_or(true)?;
@@ -117,13 +118,13 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     let canvas_height = (top + frame_height).max(screen.1.into());
     let (width, height) = claim.check(canvas_width as u64, canvas_height as u64)?;
     claim.check(frame_width as u64, frame_height as u64)?;
-    // Indices of the frame, and indices and pixels of the canvas.
+    // Memory for the indices of the frame, and the indices and pixels of the canvas.
     claim.reserve(frame_width as u64 * frame_height as u64 + width as u64 * height as u64 * 4)?;
 
     let mut pixels = vec![0; frame_width * frame_height];
     decoder.read_into_buffer(&mut pixels).map_err(reason)?;
 
-    // Pillow shows the transparent colour, or the first one, where the frame leaves the canvas uncovered.
+    // Pillow shows the transparent colour, or the first colour, where the frame does not cover the canvas.
     let mut canvas = vec![parts.transparent.unwrap_or(0); width * height];
     for (row, from) in canvas
         .chunks_exact_mut(width)

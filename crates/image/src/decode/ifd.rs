@@ -1,18 +1,18 @@
-//! Image file directories: the lists of tags in TIFF files, and in the EXIF data of other formats.
+//! Reads image file directories: lists of tags in TIFF files, and in the EXIF data of other formats.
 
-/// Reads numbers and the first directory of a TIFF file, or of EXIF data, which has the same form.
+/// Reads numbers and the first directory of a TIFF file, or of EXIF data, which has the same structure.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     big_endian: bool,
 }
 
-/// Where the first directory is.
+/// Layout of the first directory.
 struct Form {
-    /// The number of entries.
+    /// Number of entries.
     count: usize,
     /// Position of the first entry.
     entries: usize,
-    /// Bytes of an entry, and of an offset.
+    /// Number of bytes of an entry.
     entry: usize,
     offset: usize,
 }
@@ -20,18 +20,18 @@ struct Form {
 /// A tag with its values.
 pub(super) struct Entry {
     pub(super) tag: u16,
-    /// The values' type.
+    /// Type of the values.
     pub(super) kind: u16,
-    /// The number of values.
+    /// Number of values.
     pub(super) count: usize,
-    /// Position of the values, if they are as small as an offset; else of their offset.
+    /// Position of the values if they fit into the entry, otherwise of their offset.
     pub(super) value: usize,
-    /// Bytes of an offset.
+    /// Number of bytes of an offset, up to which values are stored in the entry.
     pub(super) inline: usize,
 }
 
 impl Entry {
-    /// Bytes of the values. 0 if their type is unknown.
+    /// Returns the number of bytes of the values, or 0 if their type is unknown.
     pub(super) fn bytes(&self) -> usize {
         let bytes = match self.kind {
             1 | 2 | 6 | 7 => 1,
@@ -81,13 +81,13 @@ impl<'a> Reader<'a> {
         self.short(2) == Some(43)
     }
 
-    /// True if the number of the first directory's entries can be read.
+    /// Returns true if the number of entries of the first directory can be read.
     #[cfg(feature = "tiff")]
     pub(super) fn has_directory(&self) -> bool {
         self.form().is_some()
     }
 
-    /// True if all entries of the first directory can be read, and the offset of the next directory.
+    /// Returns true if all entries of the first directory, and the offset of the next directory, can be read.
     #[cfg(feature = "tiff")]
     pub(super) fn has_whole_directory(&self) -> bool {
         let end = self.form().and_then(|form| {
@@ -97,22 +97,24 @@ impl<'a> Reader<'a> {
         end.is_some() && self.has_whole_entries()
     }
 
-    /// True if all entries of the first directory can be read.
+    /// Returns true if all entries of the first directory can be read.
     #[cfg(feature = "tiff")]
     pub(super) fn has_whole_entries(&self) -> bool {
         self.form()
             .is_some_and(|form| self.entries().count() == form.count)
     }
 
-    /// The entries of the first directory that Pillow reads: up to the first one that is cut off, or whose values are missing.
-    /// Those with more values than the file has bytes, together with the ones before, are left out.
+    /// Iterates over the entries of the first directory that Pillow reads.
+    ///
+    /// Stops at the first entry that is cut off or lacks its values. Skips an entry if its values, together with those of
+    /// the entries before it, have more bytes than the file.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         let form = self.form();
         let count = form.as_ref().map_or(0, |form| form.count);
         let entry = move |index: usize| {
             let form = form.as_ref()?;
             let at = form.entries.checked_add(index.checked_mul(form.entry)?)?;
-            // The whole entry must be there.
+            // The whole entry must be present.
             self.bytes.get(at..at.checked_add(form.entry)?)?;
             let value = form.entry - form.offset;
             Some(Entry {
@@ -137,11 +139,11 @@ impl<'a> Reader<'a> {
         entries.flatten()
     }
 
-    /// The bytes of an entry in its directory.
+    /// Returns the bytes of an entry in its directory.
     #[cfg(feature = "tiff")]
     pub(super) fn entry(&self, entry: &Entry) -> &'a [u8] {
         let end = entry.value + entry.inline;
-        // An entry of a BigTIFF has 20 bytes, and its last 8 are the value.
+        // A BigTIFF entry has 20 bytes. The last 8 are the value.
         let length = if entry.inline == 8 { 20 } else { 12 };
         self.bytes.get(end - length..end).unwrap_or_default()
     }
@@ -150,7 +152,7 @@ impl<'a> Reader<'a> {
         self.number(at, 2).map(|value| value as u16)
     }
 
-    /// The number of `length` bytes at `at`.
+    /// Reads the number of `length` bytes at `at`.
     pub(super) fn number(&self, at: usize, length: usize) -> Option<usize> {
         let bytes = self.bytes.get(at..at.checked_add(length)?)?;
         let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
@@ -162,7 +164,7 @@ impl<'a> Reader<'a> {
         usize::try_from(value).ok()
     }
 
-    /// The bytes of an entry's values. `None` if some are missing.
+    /// Returns the bytes of an entry's values, or `None` if some are missing.
     pub(super) fn bytes_of(&self, entry: &Entry) -> Option<&'a [u8]> {
         let at = if entry.bytes() > entry.inline {
             self.number(entry.value, entry.inline)?
@@ -172,7 +174,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(at..at.checked_add(entry.bytes())?)
     }
 
-    /// The values of an entry, if they are shorts or longs.
+    /// Returns the values of an entry if they are shorts or longs.
     #[cfg(feature = "tiff")]
     pub(super) fn unsigned(&self, entry: &Entry) -> Option<Vec<usize>> {
         let length = match entry.kind {
@@ -190,7 +192,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// The first value of an entry, if it is a whole number from 0 to 65,535, be it stored as a fraction.
+    /// Returns the first value of an entry if it is a whole number from 0 to 65,535. It may be stored as a fraction.
     pub(super) fn whole_number(&self, entry: &Entry) -> Option<u16> {
         let values = self.bytes_of(entry)?;
         let number = |at: usize, length: usize| {

@@ -1,9 +1,14 @@
-//! JPEG, bit for bit as libjpeg-turbo's defaults: sequential and progressive Huffman coding of 8-bit samples, with any
-//! sampling factors that divide each other; grey, YCbCr, RGB, and Adobe's CMYK and YCCK.
+//! Decodes JPEG bit-exactly like libjpeg-turbo with its defaults.
 //!
-//! The scans' coefficients ([`scan`]) are transformed to samples a row of MCUs at a time ([`planes`], [`idct`]), and those to
-//! pixels while they are in the cache ([`rows`]). Where a file has several scans, its coefficients are collected first.
-//! Where libjpeg warns and makes up what is missing, this is an error, except between restart markers ([`scan::Reader`]).
+//! Supports sequential and progressive Huffman coding of 8-bit samples, with sampling factors that divide each other,
+//! in grey, YCbCr, RGB, and Adobe's CMYK and YCCK.
+//!
+//! First, [`scan`] decodes coefficients. Then [`planes`] and [`idct`] transform them to samples, one row of MCUs at a
+//! time. Finally, [`rows`] converts the samples to pixels while they are in the cache. If a file has several scans, all
+//! coefficients are collected first.
+//!
+//! Data for which libjpeg prints a warning and makes up pixels is an error, except between restart markers
+//! ([`scan::Reader`]).
 
 mod bits;
 mod frame;
@@ -29,16 +34,17 @@ pub(super) use rows::Coding;
 use rows::Rows;
 use scan::{Coefficients, End, Reader};
 
-/// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
+/// Number of coefficients, in file order, that libjpeg estimates from neighbouring blocks if they are missing.
 const ESTIMATED: usize = 10;
 
 /// Maximum number of scans. Encoders write about ten.
 const MAX_SCANS: usize = 500;
 
-/// Times that the scans may visit each block: a few bytes are a whole scan, and libjpeg's scripts visit a block six times at most.
+/// Maximum number of times that the scans may visit each block. A scan can be a few bytes; libjpeg's scripts visit a
+/// block at most six times.
 const MAX_VISITS: u64 = 10;
 
-/// Visits of blocks that the scans of any file may have: [`MAX_SCANS`] of one megapixel.
+/// Number of block visits that the scans of any file may make: [`MAX_SCANS`] scans of one megapixel.
 pub(super) const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
@@ -51,12 +57,12 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Re
     Ok(RgbImage { width, height, data })
 }
 
-/// The EXIF data and the XMP that precede the first scan. Segments of EXIF data are one, as in Pillow.
+/// Returns the EXIF data and XMP that precede the first scan. Joins several segments of EXIF data, as Pillow does.
 pub(super) fn metadata<'a>(bytes: &'a [u8], claim: &mut Claim<'_>) -> Result<Metadata<'a>, Failure> {
     let Ok(mut markers) = Markers::new(bytes) else {
         return Ok(Metadata::default());
     };
-    // Damage behind it does not matter here.
+    // Damage after the metadata does not matter here.
     let _ = markers.next_scan();
     let exif = match &markers.exif[..] {
         [] => None,
@@ -70,12 +76,12 @@ pub(super) fn metadata<'a>(bytes: &'a [u8], claim: &mut Claim<'_>) -> Result<Met
     Ok(Metadata { exif, xmp })
 }
 
-/// A JPEG of which everything up to its first scan is read.
+/// A JPEG that has been read up to its first scan.
 pub(super) struct Jpeg<'a> {
     markers: Markers<'a>,
     scan: Scan,
     frame: Frame,
-    /// Whether the components are in several scans.
+    /// True if the components are in several scans.
     several: bool,
 }
 
@@ -84,8 +90,9 @@ impl<'a> Jpeg<'a> {
         Self::from_markers(Markers::new(bytes)?)
     }
 
-    /// Reads a JPEG in a TIFF, whose EOI may be missing, as in libtiff. `tables` are those of an abbreviated JPEG, which come
-    /// before its own.
+    /// Reads a JPEG in a TIFF, whose EOI may be missing, as in libtiff.
+    ///
+    /// `tables` is the shared stream of tables of an abbreviated JPEG. They apply before its own tables.
     #[cfg(feature = "tiff")]
     pub(super) fn in_tiff(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
         let mut markers = match tables {
@@ -108,17 +115,18 @@ impl<'a> Jpeg<'a> {
         })
     }
 
-    /// Width, height and number of components.
+    /// Returns width, height and number of components.
     #[cfg(feature = "tiff")]
     pub(super) fn size(&self) -> [usize; 3] {
         [self.frame.width, self.frame.height, self.frame.components.len()]
     }
 
-    /// The bytes that decoding takes beside the file: pixels, the samples of a row of MCUs, and, of an image with several
-    /// scans, the coefficients.
+    /// Returns the number of bytes that decoding needs, without the file. They are pixels, samples of a row of MCUs,
+    /// and the coefficients if there are several scans.
     pub(super) fn memory(&self, coding: Coding) -> Result<u64, Failure> {
         let frame = &self.frame;
-        // Each block has a bit at least, or two for both of its codes: a lie about the size is found before it costs memory.
+        // Each block takes at least one bit, or two for both of its codes. This detects a false size before memory is
+        // allocated.
         let bits = frame.blocks(&indices(&self.scan)) * if frame.progressive { 1 } else { 2 };
         if bits / 8 > (self.markers.bytes().len() - self.scan.data) as u64 {
             return Err(markers::cut());
@@ -132,7 +140,7 @@ impl<'a> Jpeg<'a> {
         Ok(pixels + Plane::bytes(frame) + coefficients)
     }
 
-    /// The pixels, in the memory that is given. `free` is what is left of [`FREE_VISITS`] for all JPEGs of the file.
+    /// Decodes the pixels into the given vector. `free` is the rest of [`FREE_VISITS`] for all JPEGs of the file.
     pub(super) fn pixels(
         mut self,
         coding: Coding,
@@ -172,7 +180,7 @@ impl<'a> Jpeg<'a> {
 
 const NO_IMAGE: &str = "damaged JPEG: it has no image";
 
-/// libjpeg's guess, which Pillow follows.
+/// Guesses how colours are stored, as libjpeg does. Pillow follows libjpeg.
 fn coding(frame: &Frame, markers: &Markers<'_>) -> Coding {
     let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
     match (&ids[..], markers.jfif, markers.adobe) {
@@ -190,19 +198,19 @@ fn indices(scan: &Scan) -> Vec<usize> {
     scan.components.iter().map(|component| component.index).collect()
 }
 
-/// The image as it comes to be.
+/// State of the image while it is written.
 struct Output {
     rows: Rows,
     planes: Vec<Plane>,
-    /// Rows that are written.
+    /// Number of rows written so far.
     row: usize,
     pixels: Vec<u8>,
 }
 
 impl Output {
-    /// Writes what the planes' samples are enough for, which are those of `mcu_row`, and makes way for the next ones.
+    /// Writes the rows for which the samples of `mcu_row` suffice, then advances the planes.
     fn flush(&mut self, frame: &Frame, mcu_row: usize) {
-        // The last rows wait for those below them.
+        // The last rows need the rows below them.
         let end = if mcu_row + 1 == frame.mcus_high {
             frame.height
         } else {
@@ -310,13 +318,13 @@ fn collect(
     Ok(coefficients)
 }
 
-/// Bounds the work on an image's scans by its size.
+/// Limits the work on the scans of an image by its size.
 struct Visits<'a> {
     scans: usize,
-    /// Blocks that scans have visited, each as often as a scan did.
+    /// Number of block visits of all scans so far.
     blocks: u64,
     limit: u64,
-    /// What is left of [`FREE_VISITS`].
+    /// Rest of [`FREE_VISITS`].
     free: &'a Cell<u64>,
 }
 
@@ -331,7 +339,7 @@ impl<'a> Visits<'a> {
         }
     }
 
-    /// Adds a scan that visits so many blocks.
+    /// Adds a scan that visits `blocks` blocks.
     fn add(&mut self, blocks: u64) -> Result<(), Failure> {
         self.scans += 1;
         self.blocks += blocks;

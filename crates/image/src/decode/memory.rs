@@ -1,12 +1,14 @@
-//! Memory for decoding: one budget for all threads of the process.
+//! Budget of memory for decoding, shared by all threads of the process.
 //!
-//! Before a decoder allocates anything that grows with the image, it says how much it will need at most, and gets a permit
-//! for that. An image that needs more than the whole limit is an error; one that only has to wait for others waits. Permits
-//! are given in the order in which they were asked for, so that a large image is not overtaken for ever. Whoever holds a
-//! permit must not wait for another one, nor for work that may (so decoders do not use a thread pool).
+//! Before a decoder allocates anything that grows with the image, it requests a permit for the maximum that it will
+//! need. An image that needs more than the whole limit is an error; otherwise it waits for others. Permits are granted
+//! in the order of the requests, so that a large image is not overtaken forever.
 //!
-//! Large images leave a part of the budget free, unless one of them is alone. From that part small images take theirs while
-//! large ones wait for their turn, so that one client's large images do not hold up all others.
+//! A thread that holds a permit must not wait for another one, nor for work that may. Decoders therefore use no thread
+//! pool.
+//!
+//! Large images leave a part of the budget free, unless only one of them is decoded. Small images take memory from that
+//! part while large ones wait. One client's large images thus do not block all other images.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,27 +20,27 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Cancellation, Failure, Limits};
 
-/// Images below this many bytes are not tried out: there is memory for them.
+/// Requests below this many bytes skip the trial allocation.
 const SMALL: u64 = 1 << 16;
 
-/// The part of the limit that small images may take out of their turn: one in so many bytes.
+/// Divisor of the limit that gives the memory reserved for small images.
 const RESERVE_PART: u64 = 8;
 
-/// Largest part of the limit that a small image takes: one in so many bytes.
+/// Divisor of the limit that gives the maximum size of a small image.
 const SMALL_PART: u64 = 32;
 
-/// What may be allocated before the process's limit, beside the image, while it is decoded.
+/// Bytes that other allocations may need while an image is decoded, before the process reaches its own limit.
 const RESERVE: u64 = 8 << 20;
 
-/// Interval between checks whether an image that waits for memory is still wanted.
+/// Interval between checks whether the decoding of a waiting image was cancelled.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bytes that resizing takes at most for each pixel of a side: weights, and what the passes make of them.
+/// Maximum number of bytes that resizing needs for each pixel of a side: weights, and what the passes derive from them.
 const RESIZING: u64 = 64;
 
 static BUDGET: Budget = Budget::new();
 
-/// What all images that are being decoded may take, in bytes.
+/// Memory of all images that are being decoded, in bytes.
 #[derive(Debug)]
 struct Budget {
     state: Mutex<State>,
@@ -48,37 +50,37 @@ struct Budget {
 #[derive(Debug)]
 struct State {
     used: u64,
-    /// The part of `used` that small images took out of their turn.
+    /// Part of `used` that small images took out of turn.
     overtaking: u64,
-    /// The numbers of the next request, and of the one that is served.
+    /// Number of the next request, and of the request that is next to be granted.
     next: u64,
     served: u64,
-    /// Requests that were given up before they were served.
+    /// Requests that were abandoned before they were granted.
     given_up: BTreeSet<u64>,
 }
 
-/// Memory that one image may take. Given back when it is dropped.
+/// Permit for the memory of one image. Dropping it returns the memory to the budget.
 #[derive(Debug)]
 pub struct Permit {
     budget: &'static Budget,
     bytes: u64,
-    /// Whether the image got it out of its turn.
+    /// True if the image got the permit out of turn.
     overtook: bool,
 }
 
-/// Bytes that all images together hold.
+/// Returns the number of bytes that all images hold together.
 pub fn used() -> u64 {
     BUDGET.state.lock().used
 }
 
-/// Why there is no permit.
+/// Reason why a permit is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {
-    /// More than the limit, whatever the other threads do.
+    /// The request exceeds the limit, whatever other threads do.
     Limit,
-    /// The system has no memory for it.
+    /// The system cannot provide the memory.
     System,
-    /// Decoding was cancelled meanwhile.
+    /// Decoding was cancelled while waiting.
     Cancelled,
 }
 
@@ -96,8 +98,7 @@ impl Budget {
         }
     }
 
-    /// Waits until `bytes` fit into `limit` beside the permits of others, and until `allocatable` says that the sum can be
-    /// allocated.
+    /// Waits until `bytes` fit into `limit` together with other permits, and `allocatable` returns true for the sum.
     fn acquire(
         &'static self,
         bytes: u64,
@@ -118,7 +119,7 @@ impl Budget {
             let in_order = state.used - state.overtaking;
             let fits = in_order.saturating_add(bytes) <= limit - reserve || in_order == 0 && sum <= limit;
             if state.served == number {
-                // The others may not have allocated theirs yet.
+                // The holders of other permits may not have allocated their memory yet.
                 if fits && allocatable(sum) {
                     state.used = sum;
                     break Ok(Permit::new(self, bytes, false));
@@ -163,12 +164,12 @@ impl Permit {
         }
     }
 
-    /// Bytes that the permit holds.
+    /// Returns the number of bytes that the permit holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Gives back what exceeds `bytes`.
+    /// Returns bytes above `bytes` to the budget.
     pub fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
@@ -188,29 +189,30 @@ impl Drop for Permit {
     }
 }
 
-/// Whether this much can be allocated: a failed allocation inside a decoder would abort the process. On Linux that only
-/// reserves addresses, which is what `ulimit -v` limits.
+/// Returns true if `bytes` can be allocated. A failed allocation inside a decoder would abort the process.
+///
+/// On Linux, the trial only reserves addresses, which is what `ulimit -v` limits.
 fn allocatable(bytes: u64) -> bool {
     if bytes < SMALL {
         return true;
     }
-    // A mapping, since a block that an allocator gets back changes how it treats the next ones.
+    // Map the memory. A freed heap block would change how the allocator handles the next ones.
     let trial = usize::try_from(bytes.saturating_add(bytes / 8 + RESERVE));
     let addressable = trial.ok().filter(|&bytes| bytes < isize::MAX as usize);
     addressable.is_some_and(|bytes| memmap2::MmapOptions::new().len(bytes).map_anon().is_ok())
 }
 
-/// One image's use of the limits, from its header to its pixels.
+/// Use of the limits by one image, from its header to its pixels.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) limits: &'a Limits,
-    /// The length of its file, which is in memory.
+    /// Length of the file, which is in memory.
     file: u64,
-    /// Bytes that the pixels take, known from their number on.
+    /// Bytes of the pixels, once their number is known.
     pixels: u64,
-    /// Bytes that resizing takes for the weights of both axes.
+    /// Bytes that resizing needs for the weights of both axes.
     resizing: u64,
-    /// Whether the pixels are copied once they are decoded.
+    /// True if the pixels are copied after decoding.
     copied: bool,
     permit: Option<Permit>,
     cancellation: Cancellation<'a>,
@@ -229,17 +231,17 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Returns the cancellation of this image's decoding.
+    /// Returns the cancellation of the image's decoding.
     pub(super) fn cancellation(&self) -> Cancellation<'a> {
         self.cancellation
     }
 
-    /// To be called ahead of [`Claim::check`]: the decoded pixels will be in memory twice.
+    /// Declares that the decoded pixels will be in memory twice. Call it before [`Claim::check`].
     pub(super) fn copy_pixels(&mut self) {
         self.copied = true;
     }
 
-    /// The image's size as usable numbers, if it has not too many pixels.
+    /// Returns the image's size as `usize`, if it does not exceed the limit.
     pub(super) fn check(
         &mut self,
         width: impl Into<u64>,
@@ -251,9 +253,9 @@ impl<'a> Claim<'a> {
         Ok((width, height))
     }
 
-    /// Waits for a permit of `bytes` in all beside the file, instead of what this image has so far.
+    /// Waits for a permit of `bytes` bytes and the file, which replaces the image's present permit.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
-        // Nobody may wait while holding memory.
+        // Never block while holding a reservation (deadlock).
         self.permit = None;
         let after = if self.copied {
             self.pixels.saturating_mul(2)
@@ -282,7 +284,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The permit, for what is left of it when the image is decoded: its pixels, and what resizing takes.
+    /// Returns the permit, reduced to what the decoded image still needs: memory for its pixels, and for resizing them.
     pub(super) fn into_permit(self, pixels: u64) -> Option<Permit> {
         let mut permit = self.permit?;
         permit.shrink_to(pixels.saturating_add(self.resizing));
@@ -290,7 +292,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Bytes in the largest unit of which there is one.
+/// Formats bytes in the largest unit that gives at least 1.
 fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (bytes.max(1).ilog2() / 10) as usize;
@@ -301,10 +303,10 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Half of the memory that this machine, its container and `ulimit -v` leave to the process, in bytes.
+/// Returns half of the memory that the machine, its container and `ulimit -v` allow the process, in bytes.
 pub(super) fn half_of_memory() -> u64 {
     static HALF: OnceLock<u64> = OnceLock::new();
-    /// Where the system does not tell.
+    /// Assumed memory if the system does not report it.
     const ASSUMED: u64 = 4 << 30;
     *HALF.get_or_init(|| {
         let installed = fs::read_to_string("/proc/meminfo")
@@ -325,14 +327,14 @@ pub(super) fn half_of_memory() -> u64 {
     })
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
+/// Parses `MemTotal` of `/proc/meminfo`, in bytes.
 fn total_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The soft limit in this `/proc/self/limits`, in bytes.
+/// Parses the soft limit of the address space in `/proc/self/limits`, in bytes.
 fn address_space(limits: &str) -> Option<u64> {
     let line = limits
         .lines()
@@ -340,7 +342,7 @@ fn address_space(limits: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The least limit of the control groups that a process with this `/proc/self/cgroup` is in.
+/// Returns the lowest memory limit of the control groups in `own`, the content of `/proc/self/cgroup`.
 fn container_limit(own: &str, root: &Path) -> Option<u64> {
     let limit = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let groups = own.lines().filter_map(|line| {
@@ -356,7 +358,7 @@ fn container_limit(own: &str, root: &Path) -> Option<u64> {
     });
     groups
         .flat_map(|(root, path, file)| {
-            // Inside a container the path may be the one outside of it; the container's own group is then the root.
+            // In a container the path may be the one on the host. The container's own group is then the root.
             Path::new(path)
                 .ancestors()
                 .filter_map(|group| limit(&root.join(group).join(file)))
@@ -415,7 +417,7 @@ mod tests {
             Refused::Limit
         );
         drop(held);
-        // The system's own limit: refused only when nobody else holds any.
+        // The system's own limit refuses a request only if no other permit is held.
         assert_eq!(
             budget.acquire(60, 100, |sum| sum < 50, never()).unwrap_err(),
             Refused::System
@@ -462,7 +464,7 @@ mod tests {
         let left = || true;
         let gone = budget.acquire(60, 100, ANY, Cancellation::new(&left));
         assert_eq!(gone.unwrap_err(), Refused::Cancelled);
-        // Also behind another one, and those behind it are served.
+        // Abandon a request behind another one, too. Requests after it are granted.
         thread::scope(|scope| {
             scope.spawn(|| drop(budget.acquire(60, 100, ANY, never()).unwrap()));
             while budget.state.lock().next < 3 {
@@ -527,7 +529,7 @@ mod tests {
                 .collect();
             let held = |state: &State| (state.used, state.overtaking);
             assert_eq!(held(&budget.state.lock()), (100, 12));
-            // No more than their part: the next one waits for its turn.
+            // Small images get no more than the reserved part. The next one waits for its turn.
             let next = scope.spawn(|| budget.acquire(3, 100, ANY, never()).unwrap().bytes());
             while budget.state.lock().next < 7 {
                 thread::yield_now();

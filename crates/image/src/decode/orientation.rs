@@ -1,4 +1,4 @@
-//! The orientation of a picture, which a camera stores as EXIF data and editors as XMP.
+//! Reads and applies the orientation of a picture, which cameras store as EXIF data and editors as XMP.
 
 use std::borrow::Cow;
 
@@ -9,26 +9,27 @@ use super::webp;
 use super::{Failure, jpeg, png};
 use crate::RgbImage;
 
-/// The tag of the orientation.
+/// Tag of the orientation.
 const ORIENTATION: u16 = 274;
 
-/// The tag of XMP in a TIFF.
+/// Tag of XMP in a TIFF.
 #[cfg(feature = "tiff")]
 const XMP: u16 = 700;
 
 const UPRIGHT: u16 = 1;
 
-/// Where a file may say how it is to be shown.
+/// Metadata in which a file may store its orientation.
 #[derive(Default)]
 pub(super) struct Metadata<'a> {
     pub(super) exif: Option<Cow<'a, [u8]>>,
     pub(super) xmp: Option<Cow<'a, [u8]>>,
 }
 
-/// Returns the orientation (1 to 8) of a JPEG, PNG or WebP file by Pillow's rules: the EXIF data counts, and without it the XMP.
-/// The result is upright for a missing, damaged or unknown orientation.
+/// Returns the orientation (1 to 8) of a JPEG, PNG or WebP file by Pillow's rules.
 ///
-/// Only this one value is read, in its place: a parser of all EXIF data can be made to take memory beyond any budget.
+/// The EXIF data takes precedence over XMP. A missing, damaged or unknown orientation is upright.
+///
+/// Only this value is read. Malicious EXIF data can make a full parser exceed any memory budget.
 pub(super) fn stored(file: &[u8], claim: &mut Claim<'_>) -> Result<u16, Failure> {
     let metadata = match file {
         [0xFF, 0xD8, ..] => jpeg::metadata(file, claim)?,
@@ -42,7 +43,7 @@ pub(super) fn stored(file: &[u8], claim: &mut Claim<'_>) -> Result<u16, Failure>
     Ok(orientation.unwrap_or(UPRIGHT))
 }
 
-/// The orientation of a TIFF file's first page, which may be in its XMP, too.
+/// Returns the orientation of a TIFF file's first page. It may be in the XMP.
 #[cfg(feature = "tiff")]
 pub(super) fn of_tiff(file: &[u8]) -> u16 {
     let reader = Reader::new(file);
@@ -51,7 +52,7 @@ pub(super) fn of_tiff(file: &[u8]) -> u16 {
     in_directory.or_else(in_xmp).unwrap_or(UPRIGHT)
 }
 
-/// `None` if the EXIF data has no orientation. Upright if it is not EXIF data.
+/// Returns the orientation in EXIF data, or `None` if it has none. Returns upright if the bytes are not EXIF data.
 fn in_exif(exif: &[u8]) -> Option<u16> {
     const PREFIX: &[u8] = b"Exif\0\0";
     let exif = exif.strip_prefix(PREFIX).unwrap_or(exif);
@@ -61,7 +62,7 @@ fn in_exif(exif: &[u8]) -> Option<u16> {
         [b'I', b'I', 42, 0, _, _, _, _, ..] | [b'M', b'M', 0, 42, _, _, _, _, ..] => {
             in_directory(&Reader::new(exif))
         }
-        // Numbers of Pillow's that no standard has.
+        // Pillow accepts these magic numbers, which no standard defines.
         [b'I', b'I', 0, 42, _, _, _, _, ..] | [b'M', b'M', 42, 0, _, _, _, _, ..] => {
             in_directory(&Reader::new(exif))
         }
@@ -69,21 +70,22 @@ fn in_exif(exif: &[u8]) -> Option<u16> {
     }
 }
 
-/// The orientation in the first directory. Upright if it is not a number from 1 to 8.
+/// Returns the orientation in the first directory, which is upright unless it is a number from 1 to 8.
 fn in_directory(reader: &Reader<'_>) -> Option<u16> {
     let entry = find(reader, ORIENTATION)?;
     let value = reader.whole_number(&entry).unwrap_or(0);
-    Some(if turns(value) { value } else { UPRIGHT })
+    Some(if needs_transform(value) { value } else { UPRIGHT })
 }
 
-/// The first entry with this tag and any value.
+/// Returns the first entry with the given tag that has a value.
 fn find(reader: &Reader<'_>, tag: u16) -> Option<Entry> {
     reader
         .entries()
         .find(|entry| entry.tag == tag && entry.bytes() > 0)
 }
 
-/// The digit that Pillow's regular expression `tiff:Orientation(="|>)([0-9])` finds. `None` without a match.
+/// Returns the digit that Pillow's regular expression `tiff:Orientation(="|>)([0-9])` matches, or `None` without a
+/// match.
 fn in_xmp(xmp: &[u8]) -> Option<u16> {
     const NAME: &[u8] = b"tiff:Orientation";
     let digit = |at: usize| {
@@ -95,15 +97,15 @@ fn in_xmp(xmp: &[u8]) -> Option<u16> {
     (0..xmp.len()).find_map(digit)
 }
 
-/// True if an image of this orientation is stored in another order than it is shown.
-pub(super) fn turns(orientation: u16) -> bool {
+/// Returns true if an image with this orientation must be rotated or mirrored.
+pub(super) fn needs_transform(orientation: u16) -> bool {
     (2..=8).contains(&orientation)
 }
 
-/// The image turned and mirrored as the orientation (1 to 8) says.
+/// Rotates and mirrors the image as the orientation (1 to 8) says.
 pub(super) fn upright(image: RgbImage, orientation: u16) -> RgbImage {
     let (w, h) = (image.width, image.height);
-    // The stored pixel that is shown at the top left, and how far the next one to the right and the next one below are.
+    // Stored pixel that is shown at the top left, and the distances to the next pixels to the right and below.
     let (right, down) = (1, w as isize);
     let (left, top) = (0, 0);
     let (last, bottom) = (w as isize - 1, (h as isize - 1) * w as isize);
@@ -132,7 +134,7 @@ pub(super) fn upright(image: RgbImage, orientation: u16) -> RgbImage {
 mod tests {
     use super::*;
 
-    /// What EXIF's table says of each orientation, on
+    /// Meaning of each orientation in EXIF's table, shown on this image:
     /// ```text
     /// 0 1 2
     /// 3 4 5

@@ -1,6 +1,8 @@
-//! PNG, through the `png` crate: all colour types and depths, interlaced or not; of an animation the default image.
+//! Decodes PNG with the `png` crate: all colour types and depths, interlaced or not. Animations give their default
+//! image.
 //!
-//! As in Pillow, a file is decoded if its data has all pixels: `IEND`, the end of the data and their checksums may be missing.
+//! As in Pillow, a file is decoded if its data has all pixels. `IEND`, the end of the data and their checksums may be
+//! missing.
 
 mod chunks;
 mod text;
@@ -38,11 +40,11 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     let bits = header.color_type.samples() as u64 * header.bit_depth as u64;
     let row = (width as u64).saturating_mul(bits).div_ceil(8);
     let rgb = match (header.color_type, header.bit_depth) {
-        // Its samples are the pixels.
+        // The decoded samples are the pixels.
         (ColorType::Rgb, BitDepth::Eight) => 0,
         _ => pixels.saturating_mul(3),
     };
-    // The decoder has some rows and copies of chunks beside the samples.
+    // Besides the samples, the decoder holds some rows and copies of chunks.
     let of_decoder = row.saturating_mul(6).saturating_add(bytes.len() as u64);
     let samples = row.saturating_mul(height as u64);
     claim.reserve(
@@ -64,10 +66,10 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     samples.truncate(frame.buffer_size());
 
     let bits = frame.bit_depth as usize;
-    // Of 16 bits, Pillow takes the high byte.
+    // Pillow takes the high byte of 16-bit colours.
     let wide = usize::from(frame.bit_depth == BitDepth::Sixteen);
     let data = match frame.color_type {
-        // But it clips greys to 8 bits.
+        // Pillow clips 16-bit greys to 8 bits.
         ColorType::Grayscale if bits == 16 => {
             let clipped = samples
                 .chunks_exact(2)
@@ -99,7 +101,8 @@ fn reason(error: ::png::DecodingError) -> Failure {
             chunks::CUT
         }
         ::png::DecodingError::LimitsExceeded => Failure::too_large("a chunk of the PNG is too large"),
-        // The header has been checked. The decoder's messages have the Debug form of its types.
+        // The header was checked before. The decoder's messages contain the `Debug` form of its types, so they are
+        // replaced.
         _ => "damaged PNG: its compressed pixel data is damaged or ends early".into(),
     }
 }

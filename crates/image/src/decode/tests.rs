@@ -22,7 +22,7 @@ fn goldens() -> Vec<Golden> {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Nothing of what the memory had before remains.
+/// Reused memory keeps nothing of earlier images.
 #[test]
 fn memory_is_used_again_for_images_of_other_sizes() {
     let mut buffers = DecodeBuffers::default();
@@ -73,7 +73,7 @@ fn equals_pillow_on_the_goldens() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Cuts and lies that libjpeg fills up with grey.
+/// libjpeg fills such truncated and inconsistent files with grey.
 #[test]
 fn jpegs_without_all_of_their_pixels_are_refused() {
     let read = |name: &str| std::fs::read(samples().join(name)).unwrap();
@@ -97,7 +97,7 @@ fn jpegs_without_all_of_their_pixels_are_refused() {
             + 20;
         for at in (scan..bytes.len() - 3).step_by(7) {
             refused(&[&bytes[..at], &[0xFF, 0xD9]].concat(), "cut before EOI");
-            // Among several scans it may lie in a table, where it is no marker.
+            // In a file with several scans, the position may be inside a table, where EOI is not a marker.
             if !["progressive-420.jpg", "separate-scans.jpg"].contains(&name) {
                 refused(
                     &[&bytes[..at], &[0xFF, 0xD9], &bytes[at..]].concat(),
@@ -120,7 +120,7 @@ fn jpegs_without_all_of_their_pixels_are_refused() {
     assert!(whole > 500, "{whole} cuts");
 }
 
-/// As libjpeg, which skips what is not a marker.
+/// libjpeg also skips bytes that are not markers.
 #[test]
 fn bytes_between_a_jpegs_scan_and_its_end_are_skipped() {
     let bytes = std::fs::read(samples().join("baseline-420.jpg")).unwrap();
@@ -148,7 +148,7 @@ fn unsupported_jpegs_are_named() {
     assert!(with(4, 12).contains("12 bits"));
     assert!(with(14, 0x32).contains("fractional sampling factors"));
     assert!(with(11, 0x05).contains("sampling factors"));
-    // A size of which the scan cannot have a bit for each block.
+    // The size is too large for the scan to have a bit for each block.
     let mut large = bytes.clone();
     large[frame + 5..frame + 9].copy_from_slice(&[0x30, 0, 0x30, 0]);
     assert!(refusal(&large).contains("truncated"));
@@ -167,7 +167,7 @@ fn pixels(max_pixels: u64) -> Limits {
     }
 }
 
-/// The one line that `bytes` are refused with.
+/// Returns the one-line error for `bytes`.
 fn refusal(bytes: &[u8]) -> String {
     let text = decode("picture", bytes, Limits::default())
         .unwrap_err()
@@ -199,12 +199,12 @@ fn bad_files_are_refused_in_one_line() {
     ));
 }
 
-/// Every prefix that lacks a tenth of the file lacks pixels.
+/// Every prefix without the last tenth of the file lacks pixels.
 #[test]
 fn truncated_files_are_refused() {
     for golden in goldens() {
-        // Of an animation the first frame may be whole; trailing bytes and pages after the first do not matter; the
-        // directory of a TIFF may lie behind the pixels, or before them.
+        // The first frame of an animation may be complete. Trailing bytes and pages after the first do not matter. The
+        // directory of a TIFF may come after the pixels or before them.
         let whole_first = ["animated", "pages", "trailing"]
             .iter()
             .any(|name| golden.file.starts_with(name));
@@ -224,7 +224,7 @@ fn truncated_files_are_refused() {
     }
 }
 
-/// Headers of 300,000 × 300,000 pixels (or the most that the format can say).
+/// The headers state 300,000 × 300,000 pixels, or the maximum of the format.
 #[test]
 fn decompression_bombs_are_refused_by_their_header() {
     let read = |name: &str| std::fs::read(samples().join(name)).unwrap();
@@ -280,7 +280,7 @@ fn the_limit_can_be_raised_and_lowered() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Damage anywhere gives an image or an error, never a panic.
+    /// Any damage gives an image or an error, never a panic.
     #[test]
     fn damaged_files_do_not_panic(
         file: prop::sample::Index,
@@ -304,14 +304,14 @@ proptest! {
     }
 }
 
-/// A grey progressive JPEG with so many scans that refine nothing, of a few bytes each.
+/// Returns a grey progressive JPEG with `refinements` scans that refine nothing and have a few bytes each.
 fn progressive(side: u16, refinements: usize) -> Vec<u8> {
     let [high, low] = side.to_be_bytes();
     let blocks = (usize::from(side) / 8).pow(2);
     let mut file = vec![0xFF, 0xD8, 0xFF, 0xDB, 0, 67, 0];
     file.extend([1; 64]);
     file.extend([0xFF, 0xC2, 0, 11, 8, high, low, high, low, 1, 1, 0x11, 0]);
-    // Codes of one bit: 0 for no difference, and 0 for the end of 2^14 blocks with 14 more bits.
+    // One-bit codes: 0 for no difference, and 0 for the end of 2^14 blocks with 14 more bits.
     for (table, symbol) in [(0x00, 0x00), (0x10, 0xE0)] {
         file.extend([0xFF, 0xC4, 0, 20, table, 1]);
         file.extend([0; 15]);
@@ -356,7 +356,7 @@ fn cancelled_decoding_ends() {
     };
     let mut cancelled = 0;
     for golden in goldens() {
-        // BMP files take no time.
+        // BMP files take no time to decode.
         if !golden.file.ends_with(".bmp") && !golden.file.ends_with(".dib") {
             let bytes = std::fs::read(samples().join(&golden.file)).unwrap();
             assert!(!bytes.starts_with(b"BM"), "{}", golden.file);
@@ -365,7 +365,7 @@ fn cancelled_decoding_ends() {
         }
     }
     assert!(cancelled > 150, "{cancelled}");
-    // Not only at the beginning.
+    // Decoders check not only at the beginning.
     let asked = Cell::new(0);
     let after_100 = || {
         asked.set(asked.get() + 1);
@@ -375,7 +375,7 @@ fn cancelled_decoding_ends() {
     assert_eq!(asked.get(), 101);
 }
 
-/// A TIFF of `width` × `height` grey pixels in tiles of one size, which all have the same bytes.
+/// Returns a TIFF of `width` × `height` grey pixels in equal tiles that share the same bytes.
 fn tiled(compression: u16, [width, height]: [u32; 2], [across, down]: [u32; 2], tile: &[u8]) -> Vec<u8> {
     let tiles = width.div_ceil(across) * height.div_ceil(down);
     let entries: [(u16, u16, u32, u32); 10] = [
@@ -420,7 +420,7 @@ fn tiled(compression: u16, [width, height]: [u32; 2], [across, down]: [u32; 2], 
 fn the_tiles_of_a_tiff_share_their_bounds() {
     const JPEG: u16 = 7;
     let refused = |file: &[u8]| decode("a.tiff", file, Limits::default()).unwrap_err().to_string();
-    // Scans of a few bytes: each tile alone is within the bound of a file, all of them are not.
+    // Scans of a few bytes: each tile alone is within the limit of a file, all tiles together exceed it.
     let tile = progressive(1024, 400);
     assert!(
         decode(
@@ -432,7 +432,7 @@ fn the_tiles_of_a_tiff_share_their_bounds() {
     );
     let reason = refused(&tiled(JPEG, [2048, 2048], [1024, 1024], &tile));
     assert!(reason.contains("scans pass over its pixels"), "{reason}");
-    // Group 4, of which a byte is many rows.
+    // A byte of Group 4 data can encode many rows.
     let reason = refused(&tiled(4, [1, 65528], [65520, 65520], &[0xFF; 8192]));
     assert!(reason.contains("tiles have"), "{reason}");
 }

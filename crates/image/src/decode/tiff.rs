@@ -1,6 +1,12 @@
-//! The first page of a TIFF, through the `tiff` crate (JPEGs in it by the decoder of JPEG files): strips or tiles, chunky or planar, raw, LZW, Deflate, PackBits,
-//! JPEG or Group 4; bilevel, grey (integers or f32), palette, RGB, CMYK, and YCbCr if JPEG-compressed. The orientation
-//! tag is applied, as Pillow does for TIFF alone.
+//! Decodes the first page of a TIFF with the `tiff` crate. JPEGs in it go through the decoder of JPEG files.
+//!
+//! | property | supported |
+//! | --- | --- |
+//! | layout | strips or tiles, chunky or planar |
+//! | compression | none, LZW, Deflate, PackBits, JPEG, Group 4 |
+//! | colours | bilevel, grey (integers or f32), palette, RGB, CMYK, and YCbCr if JPEG-compressed |
+//!
+//! The orientation tag is applied, because Pillow applies it in TIFF only.
 
 mod directory;
 mod failure;
@@ -25,23 +31,23 @@ use failure::{name, reason};
 use jpegs::Jpegs;
 use raw::Raw;
 
-/// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
+/// Maximum number of samples per pixel in Pillow: four inks and two extra samples.
 const MAX_SAMPLES: u16 = 6;
 
-/// Times that the tiles may have the image's pixels.
+/// Maximum ratio of pixels in the tiles to pixels of the image.
 const MAX_STORED: u64 = 10;
 
-/// Pixels that the tiles of any image may have.
+/// Number of pixels that the tiles of any image may have.
 const FREE_STORED: u64 = 1 << 26;
 
-/// The kind of extra sample that is an alpha which the colours were multiplied with.
+/// Kind of extra sample that is an alpha which the colours were multiplied by.
 const PREMULTIPLIED: u16 = 1;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     claim.reserve(directory::memory(bytes)?)?;
     let directory = directory::read_ahead(bytes)?;
     let photometric = directory.photometric;
-    // A list is read as values, beside offsets and lengths of strips that were.
+    // The decoder holds a list as values, together with offsets and lengths of strips that it read before.
     let lists = directory
         .longest
         .saturating_mul(2 * size_of::<Value>() as u64 + 6 * size_of::<u64>() as u64);
@@ -69,7 +75,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     if lowest_bit_first {
         check_fill_order(&mut decoder, bytes, photometric, color)?;
     }
-    // Pillow itself reads raw planes, and neither inverts them nor reverses their bits.
+    // Pillow reads uncompressed planes itself, and neither inverts them nor reverses their bits.
     let raw_planes = directory.raw.is_some() && layout.planar;
     let photometric = match photometric {
         Photometric::WhiteIsZero if raw_planes && matches!(color, ColorType::Gray(1 | 8)) => {
@@ -97,7 +103,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             lowest_bit_first && !raw_planes,
         )
     });
-    // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
+    // Memory for a strip or tile: its samples, a copy of the same size, and a row. A JPEG states its own memory.
     let chunk = match &jpegs {
         Some(jpegs) => jpegs.memory(&layout, claim.cancellation())?,
         None => layout
@@ -105,7 +111,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             .saturating_mul(2)
             .saturating_add(layout.row_bytes()),
     };
-    // The JPEGs' decoder has converted it.
+    // The JPEG decoder has converted YCbCr to RGB.
     let color = match (color, &jpegs) {
         (ColorType::YCbCr(depth), Some(_)) => ColorType::RGB(depth),
         _ => color,
@@ -116,7 +122,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         (ColorType::RGB(_), _) | (_, ..2 | 9..) => 3,
         _ => 6,
     };
-    // First the chunks, one after the other, then what becomes of the samples.
+    // First the chunks are decoded one by one, then the samples are converted.
     let later = chunk.max(pixels.saturating_mul(rgb));
     let samples = pixels.saturating_mul(u64::from(color.num_samples()));
     claim.reserve(
@@ -125,7 +131,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             .saturating_add(lists)
             .saturating_add(copy),
     )?;
-    // Bounded by what was reserved.
+    // The limits follow from the reserved memory.
     let mut buffers = BufferLimits::default();
     buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
     buffers.intermediate_buffer_size = bytes.len();
@@ -157,7 +163,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             let step = color::grey_step(bits.into());
             color::grey(width * height, samples.into_iter().map(|sample| sample * step))
         }
-        // Pillow does not invert greys of 16 bits.
+        // Pillow does not invert 16-bit greys.
         (_, ColorType::Gray(16 | 32)) => color::grey(width * height, samples.into_iter()),
         (_, ColorType::Multiband { bit_depth: 8, .. }) => {
             color::grey(width * height, samples.into_iter().step_by(channels))
@@ -181,7 +187,8 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     Ok(upright(image, orientation))
 }
 
-/// Pillow reads FillOrder 2 with these kinds of samples alone: bilevel pictures, greys and palettes, and RGB of 8 bits.
+/// Returns an error if the tag FillOrder is 2 and Pillow does not support it for these samples. It supports bilevel,
+/// grey, palette and 8-bit RGB.
 fn check_fill_order(
     decoder: &mut Source<'_>,
     file: &[u8],
@@ -208,12 +215,12 @@ fn check_fill_order(
     )))
 }
 
-/// How a page is stored: its strips or tiles.
+/// Layout of a page in strips or tiles.
 struct Layout {
     width: usize,
     height: usize,
     channels: usize,
-    /// Bytes of a sample.
+    /// Number of bytes of a sample.
     depth: usize,
     planar: bool,
     tiled: bool,
@@ -221,11 +228,11 @@ struct Layout {
     chunk: [usize; 2],
 }
 
-/// What a strip or tile stores.
+/// Size that a strip or tile stores.
 struct Stored {
     width: usize,
     height: usize,
-    /// Whether further rows do no harm.
+    /// True if additional rows are harmless.
     may_be_higher: bool,
 }
 
@@ -255,12 +262,12 @@ impl Layout {
         })
     }
 
-    /// Refuses strips or tiles that store many more pixels than the image has: few bytes can be many of them.
+    /// Returns an error if the tiles store many more pixels than the image has. A few bytes can encode many pixels.
     fn check_stored(&self) -> Result<(), Failure> {
         let [width, height] = self.chunk.map(|side| side as u64);
         let stored = width.saturating_mul(height).saturating_mul(self.chunks());
         let pixels = self.width as u64 * self.height as u64 * self.planes() as u64;
-        // The last strip ends with the image.
+        // Strips are exempt, because the last strip ends with the image.
         if !self.tiled || stored <= FREE_STORED.max(MAX_STORED * pixels) {
             return Ok(());
         }
@@ -284,7 +291,8 @@ impl Layout {
             .saturating_mul(self.planes() as u64)
     }
 
-    /// The last strip ends with the image, whereas tiles go beyond its edges.
+    /// Returns the size that a strip or tile stores. The last strip ends with the image, whereas tiles extend beyond
+    /// its edges.
     fn stored(&self, index: usize) -> Stored {
         let [width, height] = self.chunk;
         let down = self.height.div_ceil(height);
@@ -299,26 +307,26 @@ impl Layout {
         }
     }
 
-    /// Bytes of the part of a strip or tile that is in the image.
+    /// Returns the number of bytes of the part of a strip or tile that is inside the image.
     fn chunk_bytes(&self) -> u64 {
         let [width, height] = [self.chunk[0].min(self.width), self.chunk[1].min(self.height)];
         (width as u64 * height as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
     }
 
-    /// Bytes of a whole row of a strip or tile.
+    /// Returns the number of bytes of a complete row of a strip or tile.
     fn row_bytes(&self) -> u64 {
         (self.chunk[0] as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
     }
 }
 
-/// Readers of the strips or tiles that the `tiff` crate does not read, and the cancellation of all.
+/// Readers of strips or tiles that the `tiff` crate does not read, and the cancellation of all.
 struct Chunks<'a> {
     jpegs: Option<&'a Jpegs<'a>>,
     raw: Option<&'a Raw<'a>>,
     cancellation: Cancellation<'a>,
 }
 
-/// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
+/// Reads the page's samples as `[height, width, channels]`, one byte each. Samples smaller than a byte are not scaled.
 fn read_samples(
     decoder: &mut Source<'_>,
     layout: &Layout,
@@ -343,7 +351,7 @@ fn read_samples(
                 chunks.cancellation.check()?;
                 let used_width = chunk_width.min(width - left);
                 let used_height = chunk_height.min(height - top);
-                // All but JPEGs are without what is beyond the image's right edge.
+                // Only JPEGs include pixels beyond the image's right edge.
                 let (chunk, chunk_width) = match (chunks.jpegs, chunks.raw) {
                     (Some(jpegs), _) => (jpegs.decode(index, layout, chunks.cancellation)?, chunk_width),
                     (None, Some(raw)) => {
@@ -380,7 +388,7 @@ fn read_samples(
     Ok(samples)
 }
 
-/// Samples to 8 bits: greys of 16 bits and more are clipped, of 16-bit colours the high byte is taken.
+/// Converts samples to 8 bits. Greys of 16 bits and more are clipped; 16-bit colours keep their high byte.
 fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<Vec<u8>, Failure> {
     let grey = matches!(color, ColorType::Gray(_));
     Ok(match (samples, color) {
@@ -422,7 +430,8 @@ fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
 
 type Source<'a> = Decoder<Interruptible<'a, Cursor<Cow<'a, [u8]>>>>;
 
-/// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
+/// Reads the colour map as RGB. The file has all reds, then all greens, then all blues, with 16 bits each; the high
+/// byte counts.
 fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, Failure> {
     let map = decoder
         .get_tag_u16_vec(Tag::ColorMap)

@@ -1,12 +1,12 @@
-//! Names content that is not decoded: images of other formats, and files that are not images.
+//! Recognises content that cannot be decoded: images in other formats, and files that are not images.
 
 use super::Failure;
 use hipvit_files::foreign;
 
-/// Number of bytes of a file's beginning that determine what it is.
+/// Number of bytes from the beginning of a file that suffice to recognise it.
 pub(super) const PREFIX: usize = foreign::PREFIX;
 
-/// Offset, bytes and name of images of other formats.
+/// Offset, magic bytes and name of other image formats.
 const IMAGES: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavi", "an AVIF image"),
     (4, b"ftyphei", "an HEIC image"),
@@ -50,7 +50,7 @@ const IMAGES: &[(usize, &[u8], &str)] = &[
     (0, b"FOVb", "a camera's raw image (Sigma X3F)"),
 ];
 
-/// Canon's raw images are TIFFs whose pages are not the picture.
+/// Returns true for a raw image of Canon. It is a TIFF whose pages do not contain the picture.
 pub(super) fn is_cr2(bytes: &[u8]) -> bool {
     bytes.starts_with(b"II*\0") && bytes.get(8..10) == Some(b"CR")
 }
@@ -59,12 +59,13 @@ pub(super) fn cr2() -> Failure {
     convert("a camera's raw image (Canon CR2)")
 }
 
-/// Returns true for the header of a mouse pointer: type 2, and a number of images, which a TGA does not have at this place.
+/// Returns true for the header of a mouse pointer: type 2 and a number of images, which is 0 in a TGA.
 fn is_cur(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\0\0\x02\0") && bytes.get(4..6).is_some_and(|count| count != [0, 0])
 }
 
-/// Returns true for the header of a TGA, which has no signature: the description of its palette has to fit the type of image.
+/// Returns true for the header of a TGA. TGA has no signature, so the description of the palette must match the image
+/// type.
 fn is_tga(bytes: &[u8]) -> bool {
     let Some(header) = bytes.first_chunk::<18>() else {
         return false;
@@ -81,7 +82,7 @@ fn is_tga(bytes: &[u8]) -> bool {
     has_pixels && is_consistent
 }
 
-/// Says what the content is, if that is known, and what to do.
+/// Returns an error that says what the content is, if known, and what to do.
 pub(super) fn failure(bytes: &[u8]) -> Failure {
     let begins =
         |offset: usize, magic: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic));

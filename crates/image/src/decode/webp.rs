@@ -1,8 +1,8 @@
-//! WebP, through `image-webp`: lossy, lossless, and the first frame of an animation.
+//! Decodes WebP with `image-webp`: lossy, lossless, and the first frame of an animation.
 //!
-//! The container is read here, by libwebp's rules, which let flags, sizes and unknown chunks be wrong where no pixel depends on
-//! them. The decoder gets a simple file of the picture's chunk alone: alpha is dropped anyway. An animation's first frame is
-//! placed on a transparent black canvas, unblended.
+//! The container is parsed here by libwebp's rules, which tolerate wrong flags, sizes and unknown chunks if no pixel
+//! depends on them. The decoder gets a simple file that contains only the picture's chunk, because alpha is dropped
+//! anyway. The first frame of an animation is placed on a transparent black canvas, without blending.
 
 mod partitions;
 mod prefix_codes;
@@ -26,7 +26,7 @@ const ANIMATION: u8 = 1 << 1;
 const XMP: u8 = 1 << 2;
 const EXIF: u8 = 1 << 3;
 
-/// Bytes that precede the chunks: `RIFF`, the size, `WEBP`.
+/// Number of bytes before the chunks: `RIFF`, the size, `WEBP`.
 const RIFF_HEADER: usize = 12;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     if frame_end.0 > width || frame_end.1 > height {
         return Err(format!("{INVALID}: the first frame leaves the canvas").into());
     }
-    if picture.frame.lossy && !partitions::fit(picture.frame.content) {
+    if picture.frame.lossy && !partitions::are_complete(picture.frame.content) {
         return Err(CUT);
     }
     let fills_canvas = (left, top) == (0, 0) && frame_end == (width, height);
@@ -50,7 +50,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     } else {
         (width as u64 * height as u64).saturating_mul(3)
     };
-    // The copy of the frame, and the canvas.
+    // Memory for the copy of the frame, and for the canvas.
     let beside = (picture.frame.file_bytes() as u64).saturating_add(canvas);
     let codes = picture.frame.code_memory(claim.cancellation())?;
     let memory = picture.frame.memory().saturating_add(codes.unwrap_or(0));
@@ -73,19 +73,19 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     Ok(RgbImage { width, height, data })
 }
 
-/// Returns the file up to the end that its header states. `None` if the file is shorter: libwebp reads nothing then.
+/// Returns the file up to the end that its header states. Returns `None` if the file is shorter, which libwebp rejects.
 fn contained(bytes: &[u8]) -> Option<&[u8]> {
     let size = bytes.get(4..8)?.try_into().ok().map(u32::from_le_bytes)?;
     bytes.get(..usize::try_from(size).ok()?.checked_add(8)?)
 }
 
-/// Decodes a simple file within the memory that is reserved.
+/// Decodes a simple file within the reserved memory.
 fn still(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let reason = |error: image_webp::DecodingError| match error {
         image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Failure::truncated("the WebP is truncated")
         }
-        // Its messages have bytes in Rust's Debug form.
+        // The messages of the decoder contain bytes in Rust's `Debug` form, so they are replaced.
         _ => DAMAGED_PIXELS.into(),
     };
     let mut decoder = WebPDecoder::new(claim.cancellation().reader(Cursor::new(bytes))).map_err(reason)?;
@@ -105,7 +105,7 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     Ok(RgbImage { width, height, data })
 }
 
-/// The EXIF data and the XMP, if the header's flags say that they are there.
+/// Returns the EXIF data and the XMP if the header's flags say that they are present.
 pub(super) fn metadata(file: &[u8]) -> Metadata<'_> {
     let chunks = || {
         Chunks(
@@ -129,9 +129,9 @@ pub(super) fn metadata(file: &[u8]) -> Metadata<'_> {
     }
 }
 
-/// The picture that is shown: a still one, or the first frame of an animation.
+/// The picture that is shown: a still picture, or the first frame of an animation.
 struct Picture<'a> {
-    /// Width and height.
+    /// Width and height of the canvas.
     canvas: (u32, u32),
     left: usize,
     top: usize,
@@ -177,7 +177,7 @@ impl<'a> Picture<'a> {
         })
     }
 
-    /// Finds the picture in the content of a frame's chunk.
+    /// Finds the picture in the content of a frame chunk.
     fn first_frame(canvas: (u32, u32), content: &'a [u8]) -> Result<Self, Failure> {
         let (left, top) = (u24(content, 0)? as usize * 2, u24(content, 3)? as usize * 2);
         let size = (u24(content, 6)? + 1, u24(content, 9)? + 1);
@@ -198,16 +198,16 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A picture's chunk.
+/// The chunk of a picture.
 struct Frame<'a> {
     lossy: bool,
-    /// The width and height that it states.
+    /// Width and height that the chunk states.
     size: (u32, u32),
     content: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a picture's chunk. `None` for a chunk of another kind.
+    /// Parses the chunk of a picture. Returns `None` for other kinds of chunks.
     fn parse((kind, content): (&[u8; 4], &'a [u8])) -> Result<Option<Self>, Failure> {
         let lossy = match kind {
             b"VP8 " => true,
@@ -226,7 +226,7 @@ impl<'a> Frame<'a> {
         Ok(Some(Self { lossy, size, content }))
     }
 
-    /// Makes a simple file that has this chunk alone.
+    /// Builds a simple file that contains only this chunk.
     fn file(&self) -> Vec<u8> {
         let padded = self.content.len().next_multiple_of(2);
         let mut file = Vec::with_capacity(self.file_bytes());
@@ -240,12 +240,13 @@ impl<'a> Frame<'a> {
         file
     }
 
-    /// Length of the file that [`Frame::file`] makes.
+    /// Returns the length of the file that [`Frame::file`] builds.
     fn file_bytes(&self) -> usize {
         RIFF_HEADER + 8 + self.content.len().next_multiple_of(2)
     }
 
-    /// Bytes that the decoder takes for prefix codes and colour caches. `None` if the codes are damaged.
+    /// Returns the number of bytes that the decoder needs for prefix codes and colour caches, or `None` if the codes
+    /// are damaged.
     fn code_memory(&self, cancellation: Cancellation<'_>) -> Result<Option<u64>, Failure> {
         if self.lossy {
             return Ok(Some(0));
@@ -253,7 +254,7 @@ impl<'a> Frame<'a> {
         prefix_codes::memory(self.content, self.size, cancellation)
     }
 
-    /// Bytes that the decoder takes beside the codes, and the pixels.
+    /// Returns the number of bytes that the decoder needs for everything but the codes, including the pixels.
     fn memory(&self) -> u64 {
         let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
         let pixels = width * height;
@@ -262,15 +263,15 @@ impl<'a> Frame<'a> {
         let per_pixel = if self.lossy {
             3
         } else {
-            // RGB or RGBA, samples of 4 bytes, transforms and the entropy image of blocks of at least 4×4.
+            // RGB or RGBA, 4-byte samples, transforms, and the entropy image of blocks of at least 4×4.
             4 + 4 + 2
         };
-        // Chunks are copied.
+        // The decoder copies chunks.
         planes + pixels * per_pixel + self.file_bytes() as u64
     }
 }
 
-/// The chunks of a RIFF body: kind and content. Ends at the first one that is cut short.
+/// Iterator over the chunks of a RIFF body: kind and content. Ends at the first chunk that is cut off.
 struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Iterator for Chunks<'a> {

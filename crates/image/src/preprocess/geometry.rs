@@ -1,4 +1,4 @@
-//! Sizes, crops and their roundings, in which the libraries differ.
+//! Computes sizes and crops with the roundings of each library.
 
 use std::fmt;
 
@@ -7,49 +7,50 @@ use serde::Serialize;
 use crate::Result;
 use crate::{Filter, Resampling, RgbImage, Window};
 
-/// How the size after resizing follows from the image's size.
+/// Method that determines the size after resizing from the image's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resize {
-    /// To this size; the aspect ratio may change.
+    /// Resizes to this size. The aspect ratio may change.
     Exact {
-        /// Rows.
+        /// Height in pixels.
         height: usize,
-        /// Columns.
+        /// Width in pixels.
         width: usize,
     },
-    /// The shorter edge to `edge`, the other in proportion, cut to a whole number (torchvision, transformers).
+    /// Resizes the shorter edge to `edge`. The other edge is proportional and truncated to a whole number (torchvision,
+    /// transformers).
     Shortest {
-        /// Pixels of the shorter edge.
+        /// Length of the shorter edge, in pixels.
         edge: usize,
-        /// Maximum length of the longer edge, in pixels; the shorter one is reduced (transformers).
+        /// Maximum length of the longer edge, in pixels. If it applies, the shorter edge is reduced (transformers).
         longest: Option<usize>,
     },
-    /// In proportion, to the smallest size that covers this box, rounded half to even (timm).
+    /// Resizes in proportion to the smallest size that covers this box, rounded half to even (timm).
     Cover {
-        /// Rows of the box.
+        /// Height of the box.
         height: usize,
-        /// Columns of the box.
+        /// Width of the box.
         width: usize,
     },
-    /// In proportion, to the largest size inside this box, rounded half to even (timm's border mode).
+    /// Resizes in proportion to the largest size inside this box, rounded half to even (timm's border mode).
     Contain {
-        /// Rows of the box.
+        /// Height of the box.
         height: usize,
-        /// Columns of the box.
+        /// Width of the box.
         width: usize,
     },
-    /// In proportion, to about as many whole patches as there may be (SigLIP 2's NaFlex).
+    /// Resizes in proportion to whole patches, as many as the maximum allows (SigLIP 2's NaFlex).
     Patches {
         /// Height and width of a patch.
         patch: usize,
-        /// The most patches of an image.
+        /// Maximum number of patches of an image.
         max_patches: usize,
     },
 }
 
 impl Resize {
-    /// Height and width after resizing an image of `height × width`.
+    /// Returns height and width after resizing an image of `height × width`.
     pub(super) fn target(self, height: usize, width: usize) -> (usize, usize) {
         match self {
             Self::Exact { height, width } => (height, width),
@@ -69,8 +70,8 @@ impl Resize {
     }
 }
 
-/// transformers' `get_image_size_for_max_num_patches`: a search for the largest scale at which the sides, each rounded up to
-/// whole patches, have no more patches than allowed.
+/// Implements transformers' `get_image_size_for_max_num_patches`. It searches for the largest scale at which the image
+/// has at most `max_patches` patches. Sides are rounded up to whole patches.
 fn whole_patches(height: usize, width: usize, patch: usize, max_patches: usize) -> (usize, usize) {
     const EPSILON: f64 = 1e-5;
     let patches = |side: usize, scale: f64| (side as f64 * scale / patch as f64).ceil().max(1.0);
@@ -101,7 +102,7 @@ fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) ->
         wanted = longest as f64 * short as f64 / long as f64;
     }
     let new_short = wanted.round_ties_even() as usize;
-    // The longer edge follows from the unrounded shorter one.
+    // The longer edge follows from the unrounded shorter edge.
     let new_long = if short == new_short {
         long
     } else {
@@ -114,30 +115,30 @@ fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) ->
     }
 }
 
-/// How half of an odd difference is rounded.
+/// Rounding of half of an odd difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
-    /// torchvision and timm: a crop's offset half to even, a padding's down.
+    /// torchvision and timm: a crop's offset is rounded half to even, a padding's down.
     Torchvision,
-    /// transformers on arrays: a crop's offset down, a padding's up.
+    /// transformers on arrays: a crop's offset is rounded down, a padding's up.
     Transformers,
 }
 
-/// A centre crop; where the image is too small it is padded.
+/// A centre crop, which pads images that are too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Crop {
-    /// Rows of the result.
+    /// Height of the result.
     pub height: usize,
-    /// Columns of the result.
+    /// Width of the result.
     pub width: usize,
-    /// How half of an odd difference is rounded.
+    /// Rounding of half of an odd difference.
     pub rounding: Rounding,
-    /// The colour of the padding.
+    /// Colour of the padding.
     pub fill: [u8; 3],
 }
 
-/// One axis of a crop: `length` pixels from `source` on are copied to `target`.
+/// One axis of a crop: `length` pixels are copied from `source` to `target`.
 struct Span {
     source: usize,
     target: usize,
@@ -170,8 +171,8 @@ impl Crop {
         }
     }
 
-    /// The crop of an image of `input` (width, height) that is resized to `output`; only the pixels that stay are
-    /// computed.
+    /// Returns the crop of an image that is resized from `input` to `output` (width, height). Only the pixels inside
+    /// the crop are computed.
     pub(super) fn placement(
         &self,
         input: [usize; 2],
@@ -202,12 +203,12 @@ impl Crop {
     }
 }
 
-/// How images of one size are resized: resampled, and padded if the result is too small.
+/// Steps that resize images of one size: resampling, then padding if the result is too small.
 #[derive(Debug)]
 pub struct Placement {
     /// Passes of resampling, in order.
     pub resampling: Resampling,
-    /// Background for a result that is smaller than the output.
+    /// Background, if the resampled image is smaller than the output.
     pub padding: Option<Padding>,
 }
 
@@ -218,16 +219,19 @@ pub struct Padding {
     pub width: usize,
     /// Height of the background, in pixels.
     pub height: usize,
-    /// Columns left of the image.
+    /// Number of columns left of the image.
     pub left: usize,
-    /// Rows above the image.
+    /// Number of rows above the image.
     pub top: usize,
     fill: [u8; 3],
 }
 
 impl Placement {
+    /// Applies the resampling and the padding.
+    ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if the image is not of the size that it is for.
+    ///
+    /// Returns [`Error::Argument`](crate::Error::Argument) if the image does not have the expected size.
     pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
         let part = self.resampling.apply(image)?;
         let Some(padding) = &self.padding else {
@@ -247,7 +251,7 @@ impl Placement {
 }
 
 impl Padding {
-    /// The background's pixels.
+    /// Returns the pixels of the background.
     pub fn ground(&self) -> Vec<u8> {
         self.fill.repeat(self.width * self.height)
     }

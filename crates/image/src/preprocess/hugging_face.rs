@@ -1,12 +1,15 @@
-//! The image processors of transformers, from the configuration that `save_pretrained` writes: what their Pillow-backed
-//! classes do with it (transformers 5.23).
+//! Reads configurations of transformers' image processors, as `save_pretrained` writes them. The rules are those of the
+//! Pillow-backed classes (transformers 5.23).
 //!
-//! A missing key takes the class's default. A null is false for a flag, and an error for a value that is needed. A key
-//! without an effect on pixel values passes, as in transformers: `device`, `return_tensors`, `data_format`,
-//! `input_data_format`, `disable_grouping`, `do_reduce_labels`, and keys of other classes.
+//! Keys are read as in transformers:
+//!
+//! - A missing key takes the default of the class.
+//! - A null is false for a flag, and an error for a value that is needed.
+//! - Keys without an effect on pixel values are ignored: `device`, `return_tensors`, `data_format`,
+//!   `input_data_format`, `disable_grouping`, `do_reduce_labels`, and keys of other classes.
 //!
 //! Every image is RGB here, so `do_convert_rgb` has no effect. In transformers it blends an image with alpha over
-//! white, while [`crate::decode()`] drops alpha, as transformers' own `load_image` does before the processor.
+//! white. [`crate::decode()`] drops alpha, as transformers' own `load_image` does before the processor.
 
 mod class;
 #[cfg(test)]
@@ -24,7 +27,7 @@ use crate::Filter;
 use crate::{Error, Result};
 use hipvit_files::json;
 
-/// The names of [`Class::by_name`] before `ImageProcessor`, for errors.
+/// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
 const SUPPORTED: &str =
     "the image processors ViT, DeiT, Beit, Bit, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
 
@@ -73,12 +76,13 @@ impl<'a> Config<'a> {
         self.error(key, format_args!("is {shown}, expected {expected}"))
     }
 
-    /// The key's value if it is not null.
+    /// Returns the key's value if it is not null.
     fn given(&self, key: &str) -> Option<&'a Value> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    /// The key's value, or `None` if the class's default holds. A null is an error: `user` needs the value.
+    /// Returns the key's value, or `None` if the class's default applies. A null is an error that names `user`, which
+    /// needs the value.
     fn needed(&self, key: &str, user: &str) -> Result<Option<&'a Value>> {
         match self.keys.get(key) {
             Some(Value::Null) => Err(self.error(
@@ -91,10 +95,10 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// `model` is the class or the model's type that `config.json` names.
+    /// Finds the class. `model` is the class or the model type that `config.json` names.
     fn class(&self, model: Option<&str>) -> Result<&'static Class> {
         let key = "image_processor_type";
-        // With code of its own beside it, transformers does not read the older name.
+        // If the configuration has custom code, transformers does not read the older key.
         let older = match self
             .keys
             .get("auto_map")
@@ -130,7 +134,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Reads a boolean or a number. The number 0 is false, and so is null.
+    /// Reads a boolean or a number. The number 0 and null are false.
     fn flag(&self, key: &str, default: bool) -> Result<bool> {
         match self.keys.get(key) {
             None => Ok(default),
@@ -151,7 +155,7 @@ impl<'a> Config<'a> {
         value.map(number).transpose()
     }
 
-    /// A number for each of red, green and blue, or one for all. It must be in f32's range.
+    /// Reads a number for each of red, green and blue, or one for all. It must be in f32's range.
     fn three(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3]> {
         let Some(value) = self.needed(key, "`do_normalize`")? else {
             return Ok(default);
@@ -194,11 +198,11 @@ impl<'a> Config<'a> {
     }
 }
 
-/// The steps.
+/// Preprocessing steps.
 impl Config<'_> {
     fn filter(&self, class: &Class) -> Result<Filter> {
         let value = match class.variant {
-            // Its null is Pillow's bilinear, which is its default as well.
+            // Null means Pillow's bilinear, which is the default too.
             Variant::Siglip2 { .. } => self.given("resample"),
             _ => self.needed("resample", "`do_resize`")?,
         };
@@ -211,7 +215,7 @@ impl Config<'_> {
         }
     }
 
-    /// The resize, and height and width of the crop. The result must be of one size.
+    /// Reads the resize, and height and width of the crop. The result must have a fixed size.
     fn resize_and_crop(&self, class: &Class) -> Result<(Option<Resize>, Option<[usize; 2]>)> {
         let (mut resize, mut crop) = (None, None);
         if self.flag("do_resize", true)? {
@@ -285,7 +289,7 @@ impl Config<'_> {
         }
     }
 
-    /// ConvNeXt's resize, and the crop that belongs to it.
+    /// Reads ConvNeXt's resize and the crop that belongs to it.
     fn conv_next(&self, size: Resize, crop_pct: f64) -> Result<(Option<Resize>, Option<[usize; 2]>)> {
         let Resize::Shortest { edge, .. } = size else {
             return Err(self.error("size", format_args!("is {size}, expected a shortest_edge")));
@@ -316,7 +320,7 @@ impl Config<'_> {
         }
     }
 
-    /// SigLIP 2's resize.
+    /// Reads SigLIP 2's resize.
     fn patches(&self, patch_size: usize, max_num_patches: usize) -> Result<Resize> {
         if !self.flag("do_resize", true)? {
             return Err(self.error(
@@ -368,7 +372,7 @@ impl Config<'_> {
         })
     }
 
-    /// Padding changes nothing if images are as large as `pad_size`, or without it, since they are all of one size.
+    /// Checks that padding has no effect. All images have the same size, so padding to `pad_size` must keep that size.
     fn check_padding(&self, class: &Class, (height, width): (usize, usize)) -> Result<()> {
         let (key, pads) = (
             "pad_size",
@@ -392,7 +396,7 @@ impl Config<'_> {
     }
 }
 
-/// Returns true if the object has these keys and no other.
+/// Returns true if the object has exactly these keys.
 fn has(entries: &Map<String, Value>, keys: &[&str]) -> bool {
     entries.len() == keys.len() && keys.iter().all(|key| entries.contains_key(*key))
 }

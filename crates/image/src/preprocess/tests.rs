@@ -9,7 +9,7 @@ use crate::noise::noise;
 
 #[derive(Deserialize)]
 struct Goldens {
-    /// Width and height of each image, whose seed is its position.
+    /// Width and height of each image. The seed of an image is its position.
     sizes: Vec<(usize, usize)>,
     cases: Vec<Golden>,
 }
@@ -20,7 +20,7 @@ struct Golden {
     config: Value,
     #[serde(default)]
     use_test_size: bool,
-    /// Of the little-endian pixel values of each image.
+    /// CRC of the little-endian pixel values of each image.
     crc32: Vec<u32>,
 }
 
@@ -197,11 +197,11 @@ fn a_batch_is_its_images_one_after_the_other() {
 
 #[test]
 fn thin_images_pass_or_are_refused_as_in_pillow() {
-    // 1×20000 grows to 224×4,480,000 before the crop, of which only the crop is computed.
+    // 1×20000 grows to 224×4,480,000 before the crop. Only the crop is computed.
     let thin = noise(1, 20_000, 7);
     let rule = Preprocess::from_hf(Path::new("p.json"), &json!({}), Some("clip")).unwrap();
     assert_eq!(rule.apply(&thin).unwrap().data.len(), 224 * 224 * 3);
-    // To fit into 8×8 its width would have to shrink to nothing.
+    // To fit into 8×8, the width would have to shrink to nothing.
     let rule = timm_rule(&json!({"input_size": [3, 8, 8], "crop_mode": "border", "crop_pct": 1.0})).unwrap();
     assert!(rule.apply(&thin).unwrap_err().to_string().contains("size"));
 }
@@ -228,7 +228,7 @@ fn timm_takes_one_number_for_all_channels_and_false_values_for_missing() {
             (default.mean(), default.std(), default.resize())
         );
     }
-    // A crop mode that timm does not know is its default.
+    // A crop mode that timm does not know means the default.
     for mode in [json!("corner"), json!("SQUASH"), json!(1)] {
         assert_eq!(rule(json!({ "crop_mode": mode })).resize(), default.resize());
     }
@@ -253,7 +253,7 @@ fn timm_takes_one_number_for_all_channels_and_false_values_for_missing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Cropping while resizing gives what cropping after resizing gives.
+    /// Cropping while resizing gives the same pixels as cropping after resizing.
     #[test]
     fn only_the_crop_is_computed(
         (w, h, edge, crop) in (1_usize..80, 1_usize..80, 1_usize..60, 1_usize..60),

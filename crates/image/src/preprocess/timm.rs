@@ -1,5 +1,5 @@
-//! timm's evaluation transform, from a `pretrained_cfg`: what `resolve_data_config` and `create_transform` make of it
-//! (timm 1.0).
+//! Reads timm's evaluation transform from a `pretrained_cfg`, as `resolve_data_config` and `create_transform` do (timm
+//! 1.0).
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use crate::Filter;
 use crate::{Error, Result};
 use hipvit_files::json::is_true;
 
-/// Options beyond the configuration, like timm's own arguments.
+/// Options that override the configuration, like timm's own arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimmOptions {
-    /// Height and width of the input, instead of the configured size.
+    /// Height and width of the input, in place of the configured size.
     pub input_size: Option<(usize, usize)>,
-    /// Prefer the configuration's `test_input_size` and `test_crop_pct`, where it has them.
+    /// If true, the configuration's `test_input_size` and `test_crop_pct` take precedence where present.
     pub use_test_size: bool,
 }
 
@@ -85,12 +85,12 @@ impl<'a> Cfg<'a> {
         Error::config(self.file, format!("pretrained_cfg.{key}: {reason}"))
     }
 
-    /// The key's value, unless it is missing or Python takes it for false: null, 0, false, or an empty text or list.
+    /// Returns the key's value, unless it is missing or falsy in Python: null, 0, false, or an empty text or list.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.cfg.get(key).filter(|value| is_true(value))
     }
 
-    /// The value of `test_{key}` if it is preferred and present.
+    /// Returns the value of `test_{key}` if it is preferred and present.
     fn get_for_test(&self, key: &str) -> Option<&'a Value> {
         let preferred = if self.options.use_test_size {
             self.get(&format!("test_{key}"))
@@ -145,7 +145,7 @@ impl<'a> Cfg<'a> {
             .ok_or_else(|| self.error("interpolation", format!("`{name}` is not a known filter")))
     }
 
-    /// Three numbers, or one for all channels.
+    /// Reads three numbers, or one for all channels.
     fn three(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3]> {
         let numbers = match self.get(key) {
             None => return Ok(default),
@@ -160,7 +160,7 @@ impl<'a> Cfg<'a> {
     }
 }
 
-/// A number; Python takes true for 1.
+/// Returns a number. As in Python, true is 1.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Bool(flag) => Some(f64::from(u8::from(*flag))),

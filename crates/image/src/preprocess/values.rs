@@ -1,5 +1,5 @@
-//! The float arithmetic on bytes. A channel has 256 values, so it is done once for each, with the library's types and
-//! order, and then looked up.
+//! Float arithmetic on bytes. A channel has only 256 values, so each is computed once and then looked up. The
+//! computation uses the library's types and order.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use crate::{Error, Result};
 
-/// How a byte becomes a float.
+/// Method that converts a byte to a float.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rescale {
-    /// Divided by 255 in f32 (torchvision's `to_tensor`).
+    /// Divides by 255 in f32 (torchvision's `to_tensor`).
     DivideBy255,
-    /// Multiplied with this factor in f64, then rounded to f32 (transformers).
+    /// Multiplies by this factor in f64, then rounds to f32 (transformers).
     Multiply(f64),
-    /// Cast alone.
+    /// Converts without scaling.
     None,
 }
 
 impl Rescale {
-    /// The factor, whatever the arithmetic.
+    /// Returns the factor, whatever the arithmetic.
     pub(super) fn factor(self) -> f64 {
         match self {
             Self::DivideBy255 => 1.0 / 255.0,
@@ -38,10 +38,10 @@ impl Rescale {
     }
 }
 
-/// From bytes to the model's floats: rescale, then `(x − mean) / std` in f32.
+/// Conversion of bytes to the model's floats: rescale, then `(x − mean) / std` in f32.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ValueRule {
-    /// How a byte becomes a float.
+    /// Method that converts a byte to a float.
     pub rescale: Rescale,
     /// Mean and standard deviation of red, green and blue, if the rule normalises.
     pub normalize: Option<([f64; 3], [f64; 3])>,
@@ -93,7 +93,7 @@ impl fmt::Display for ValueRule {
 pub(super) struct Table(Box<[[f32; 256]; 3]>);
 
 impl Table {
-    /// `[pixels, 3]` bytes to `[3, pixels]` floats; both of one length, a multiple of 3.
+    /// Converts `[pixels, 3]` bytes to `[3, pixels]` floats. Both have the same length, a multiple of 3.
     pub(super) fn look_up(&self, pixels: &[u8], output: &mut [f32]) {
         let plane = output.len() / 3;
         let (red, rest) = output.split_at_mut(plane);

@@ -1,29 +1,31 @@
-//! The weights of one axis: which input pixels contribute to an output pixel, and by how much, in 22-bit fixed point.
+//! Computes the weights of one axis: which input pixels contribute to an output pixel, and by how much, in 22-bit fixed
+//! point.
 
 use std::f64::consts::PI;
 use std::ops::Range;
 
 use super::Filter;
 
-/// Fractional bits of a weight. Two bits above the 8 of a pixel are left for weights that sum to more than one or to
-/// less than zero on part of their range.
+/// Number of fractional bits of a weight.
+///
+/// Two bits above the 8 of a pixel are left for partial sums of weights outside of 0 to 1.
 pub const PRECISION_BITS: u32 = 32 - 8 - 2;
 
-/// The weights of a range of output positions of one axis.
+/// Weights of a range of output positions of one axis.
 #[derive(Debug)]
 pub struct Axis {
-    /// Weights, `taps` for each output position; those after its count are zero.
+    /// Weights, `taps` for each output position. Weights beyond its count are zero.
     pub weights: Vec<i32>,
-    /// The first input position of each output position.
+    /// First input position of each output position.
     pub starts: Vec<usize>,
-    /// The number of input positions that contribute to each output position.
+    /// Number of input positions that contribute to each output position.
     pub counts: Vec<usize>,
-    /// Weights per output position.
+    /// Number of weights per output position.
     pub taps: usize,
 }
 
 impl Axis {
-    /// The weights for the output positions `wanted` of an axis that goes from `input` to `output` pixels.
+    /// Computes the weights of the output positions `wanted` of an axis that goes from `input` to `output` pixels.
     pub(super) fn new(input: usize, output: usize, filter: Filter, wanted: Range<usize>) -> Self {
         let scale = input as f64 / output as f64;
         let filter_scale = scale.max(1.0);
@@ -40,7 +42,7 @@ impl Axis {
         let mut exact = Vec::with_capacity(taps);
         for (position, fixed) in wanted.zip(axis.weights.chunks_exact_mut(taps)) {
             let center = (position as f64 + 0.5) * scale;
-            // A negative float becomes 0 in a cast to usize, which is the clamp that is wanted here.
+            // The cast to usize clamps negative floats to 0, as intended.
             let first = (center - support + 0.5) as usize;
             let end = ((center + support + 0.5) as usize).min(input);
             exact.clear();
@@ -71,7 +73,7 @@ impl Axis {
     }
 }
 
-/// Rounds half away from zero, after scaling; a cast truncates.
+/// Scales, and rounds half away from zero. A cast truncates.
 fn to_fixed(weight: f64) -> i32 {
     let scaled = weight * f64::from(1 << PRECISION_BITS);
     if weight < 0.0 {
@@ -83,7 +85,7 @@ fn to_fixed(weight: f64) -> i32 {
 
 fn support(filter: Filter) -> f64 {
     match filter {
-        // Nearest has no weights; its half pixel is that of a box.
+        // Nearest has no weights. Its support is that of a box.
         Filter::Nearest | Filter::Box => 0.5,
         Filter::Bilinear | Filter::Hamming => 1.0,
         Filter::Bicubic => 2.0,
@@ -91,7 +93,7 @@ fn support(filter: Filter) -> f64 {
     }
 }
 
-/// The filter's value at `x` input pixels (after scaling) from the centre.
+/// Returns the filter's value at a distance of `x` input pixels (after scaling) from the centre.
 pub(super) fn weight(filter: Filter, x: f64) -> f64 {
     match filter {
         Filter::Nearest | Filter::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),

@@ -1,8 +1,8 @@
-//! The two passes over the pixels, which are one kernel: output rows that are weighted sums of input rows. For the
-//! horizontal pass, strips of rows are transposed for it.
+//! Runs the two passes over the pixels with one kernel, which computes output rows as weighted sums of input rows. The
+//! horizontal pass transposes strips of rows for it.
 //!
-//! The kernel is a plain loop over fixed-size blocks that the compiler vectorises; `rten_simd` picks the widest
-//! instruction set of the machine at run time (AVX-512, AVX2, NEON, or the target's baseline).
+//! The kernel is a plain loop over fixed-size blocks that the compiler vectorises. At run time, `rten_simd` picks the
+//! machine's widest instruction set (AVX-512, AVX2, NEON, or the target's baseline).
 
 use std::ops::Range;
 
@@ -49,13 +49,13 @@ pub(super) fn vertical(input: &[u8], row_bytes: usize, bytes: Range<usize>, axis
     output
 }
 
-/// Rows that the horizontal pass handles at once.
+/// Number of rows that the horizontal pass handles at once.
 const STRIP: usize = 16;
 
-/// Transposes pixels of three bytes. Each matrix is given by its bytes and its row stride in bytes; elements outside of
-/// either are skipped.
+/// Transposes pixels of three bytes. Each matrix is given by its bytes and its row stride in bytes. Elements outside of
+/// either matrix are skipped.
 fn transpose(input: &[u8], input_row: usize, output: &mut [u8], output_row: usize) {
-    /// Side of a tile in pixels, so that the scattered writes stay in the cache.
+    /// Side of a tile in pixels. Tiles keep the scattered writes in the cache.
     const TILE: usize = 32;
     let columns = (input_row / 3).min(output.len() / output_row);
     for left in (0..columns).step_by(TILE) {
@@ -72,7 +72,8 @@ fn transpose(input: &[u8], input_row: usize, output: &mut [u8], output_row: usiz
     }
 }
 
-/// Every output row is a weighted sum of consecutive input rows, of which only the columns in `bytes` are computed.
+/// Kernel in which every output row is a weighted sum of consecutive input rows. Only the columns in `bytes` are
+/// computed.
 struct WeightedRows<'a> {
     input: &'a [u8],
     row_bytes: usize,
@@ -81,7 +82,7 @@ struct WeightedRows<'a> {
     output: &'a mut [u8],
 }
 
-/// Bytes of a row whose sums are held in registers at once.
+/// Number of bytes of a row whose sums are kept in registers at once.
 const BLOCK: usize = STRIP * 3;
 
 impl SimdOp for WeightedRows<'_> {
@@ -123,7 +124,7 @@ impl SimdOp for WeightedRows<'_> {
     }
 }
 
-/// `N` bytes of an output row: the sum over the rows of `weight × byte`, rounded and clipped.
+/// Computes `N` bytes of an output row: the sum over the rows of `weight × byte`, rounded and clipped.
 #[inline(always)]
 fn weighted_sum<const N: usize>(rows: &[u8], row_bytes: usize, at: usize, weights: &[i32]) -> [u8; N] {
     let mut sums = [1_i32 << (PRECISION_BITS - 1); N];

@@ -37,7 +37,7 @@ fn equals_pillow_on_the_goldens() {
     }
 }
 
-/// One sample of one axis, straight from the definition: weights in f64, normalised, rounded to 22 bits.
+/// Computes one sample of one axis from the definition: weights in f64, normalised, rounded to 22 bits.
 fn reference_sample(line: &[u8], output: usize, position: usize, filter: Filter) -> u8 {
     let scale = line.len() as f64 / output as f64;
     let filter_scale = scale.max(1.0);
@@ -65,7 +65,7 @@ fn reference_sample(line: &[u8], output: usize, position: usize, filter: Filter)
     ((sum + (1 << 21)) >> 22).clamp(0, 255) as u8
 }
 
-/// `image` with its columns replaced by `output` resampled ones.
+/// Returns `image` with its columns resampled to `output` columns.
 fn reference_columns(image: &RgbImage, output: usize, filter: Filter) -> RgbImage {
     if output == image.width {
         return image.clone();
@@ -118,7 +118,7 @@ proptest! {
         let image = noise(w, h, seed);
         let columns = |image: &RgbImage| reference_columns(image, ow, filter);
         let rows = |image: &RgbImage| transpose(&reference_columns(&transpose(image), oh, filter));
-        // Pillow 13: rows first if more than two of them go for each column that goes.
+        // Pillow 13 begins with the rows if it drops more than two rows per dropped column.
         let rows_first = h as i64 - oh as i64 > 2 * (w as i64 - ow as i64).max(0);
         let expected = if rows_first { columns(&rows(&image)) } else { rows(&columns(&image)) };
         prop_assert_eq!(resize(&image, ow, oh, filter).unwrap(), expected);

@@ -1,6 +1,8 @@
-//! Differential attention, `(softmax(Q₁·K₁ᵀ) − λ·softmax(Q₂·K₂ᵀ))·V`, where Q₁ and Q₂ are the halves of a head's queries:
-//! <https://arxiv.org/abs/2410.05258>, as timm's `DiffAttention` has it. Queries whose other half is zero make each product
-//! one of whole heads, so that both are attention as it is, over the same keys and values.
+//! Differential attention, `(softmax(Q₁·K₁ᵀ) − λ·softmax(Q₂·K₂ᵀ))·V`, as in timm's `DiffAttention`. Q₁ and Q₂ are the
+//! halves of a head's queries. <https://arxiv.org/abs/2410.05258>
+//!
+//! Queries whose other half is zero turn each product into one of whole heads. Both terms are then ordinary attention
+//! over the same keys and values.
 
 use super::{Builder, Packed};
 use crate::error::{Error, Result};
@@ -9,11 +11,11 @@ use crate::model::vit::Vit;
 use crate::ops::{Add, Attention, AttentionOperands, MulScalar, Op, RmsNorm};
 use crate::tensor::Tensor;
 
-/// The epsilon of the norm of each head's result, which is an RMS norm in every model.
+/// Epsilon of the norm of each head's result, which is an RMS norm in every model.
 const EPSILON: f32 = 1e-5;
 
 impl Builder<'_> {
-    /// As [`Builder::packed_attention`], of block `index`.
+    /// Adds differential attention in block `index`, with the arguments of [`Builder::packed_attention`].
     pub(super) fn differential_attention(
         &mut self,
         x: ValueId,
@@ -78,7 +80,7 @@ impl Builder<'_> {
             .push(Role::Attention, step_of("sub_norm"), op, [difference, weight])?)
     }
 
-    /// `exp(q1·k1) − exp(q2·k2)`: λ without its initial value.
+    /// Computes `exp(q1·k1) − exp(q2·k2)`, which is λ without its initial value.
     fn lambda(&mut self, tensors: &str, length: usize) -> Result<f64> {
         let mut dot = |part: usize| -> Result<f64> {
             let [q, k] = [
@@ -99,7 +101,7 @@ impl Builder<'_> {
     }
 }
 
-/// The rows of one half of each head, and zeros for those of the other.
+/// Returns the rows of one half of each head, with zeros in place of the other half.
 fn half_of_heads(rows: &Tensor, head_dim: usize, part: usize) -> Option<Tensor> {
     let factors: Vec<f32> = (0..*rows.shape().first()?)
         .map(|row| {

@@ -1,5 +1,6 @@
-//! Blocks without attention: timm's `MixerBlock`, `ResBlock` and `SpatialGatingBlock`, whose tensor names these are. What
-//! mixes tokens is a linear layer between two transpositions.
+//! Blocks without attention: timm's `MixerBlock`, `ResBlock` and `SpatialGatingBlock`, with timm's tensor names.
+//!
+//! Tokens are mixed by a linear layer between two transpositions.
 
 use super::{Builder, Packed};
 use crate::error::Result;
@@ -7,14 +8,14 @@ use crate::graph::{Role, ValueId};
 use crate::model::vit::{Mlp, Norm, NormKind, Vit};
 use crate::ops::{Add, Combine, Op, Transpose};
 
-/// PyTorch's default, which the gate's norm has whatever the others have.
+/// PyTorch's default norm. The gate uses it whatever the other norms are.
 const GATE_NORM: Norm = Norm {
     kind: NormKind::Layer,
     epsilon: 1e-5,
 };
 
 impl Builder<'_> {
-    /// `x + mlp_tokens(norm1(x)ᵀ)ᵀ`, then `x + mlp_channels(norm2(x))`.
+    /// Adds `x + mlp_tokens(norm1(x)ᵀ)ᵀ`, then `x + mlp_channels(norm2(x))`.
     pub(super) fn mixer_block(
         &mut self,
         x: ValueId,
@@ -30,7 +31,7 @@ impl Builder<'_> {
         self.channel_mixing(x, block, tensors)
     }
 
-    /// `x + ls1 · linear_tokens(norm1(x)ᵀ)ᵀ`, then `x + ls2 · mlp_channels(norm2(x))`.
+    /// Adds `x + ls1 · linear_tokens(norm1(x)ᵀ)ᵀ`, then `x + ls2 · mlp_channels(norm2(x))`.
     pub(super) fn res_mlp_block(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
         let step = format!("{block}.linear_tokens");
         let x = self.token_mixing(x, block, tensors, &step, |builder, y| {
@@ -47,7 +48,7 @@ impl Builder<'_> {
         self.channel_mixing(x, block, tensors)
     }
 
-    /// `x + fc2(u · proj(norm(v)ᵀ)ᵀ)`, where `u` and `v` are the halves of `activation(fc1(norm(x)))`.
+    /// Adds `x + fc2(u · proj(norm(v)ᵀ)ᵀ)`, where `u` and `v` are the halves of `activation(fc1(norm(x)))`.
     pub(super) fn spatial_gating_block(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, hidden, mlp, .. } = *self.vit;
         let (tokens, half) = (self.tokens(), hidden / 2);
@@ -82,7 +83,7 @@ impl Builder<'_> {
             .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
-    /// `x + ls1 · mix(norm1(x)ᵀ)ᵀ`.
+    /// Adds `x + ls1 · mix(norm1(x)ᵀ)ᵀ`.
     fn token_mixing(
         &mut self,
         x: ValueId,
@@ -102,7 +103,7 @@ impl Builder<'_> {
             .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
-    /// `x + ls2 · mlp_channels(norm2(x))`.
+    /// Adds `x + ls2 · mlp_channels(norm2(x))`.
     fn channel_mixing(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, hidden, .. } = *self.vit;
         let step = format!("{block}.mlp_channels");
@@ -114,7 +115,7 @@ impl Builder<'_> {
             .push(Role::Ffn, format!("{step}.residual"), Op::Add(Add), [x, y])?)
     }
 
-    /// Some outputs of a layer, and the network's activation of them.
+    /// Adds some outputs of a layer, and the network's activation of them.
     fn activated(
         &mut self,
         step: &str,

@@ -1,6 +1,7 @@
-//! Blocks whose branches are side by side: timm's `ParallelScalingBlock`, `DiffParallelScalingBlock` and
-//! `ParallelThingsBlock`, whose tensor names these are. A sum of branches is emitted as residual after residual, so that
-//! each addition can become part of a GEMM.
+//! Blocks with parallel branches: timm's `ParallelScalingBlock`, `DiffParallelScalingBlock` and `ParallelThingsBlock`,
+//! with timm's tensor names.
+//!
+//! A sum of branches is emitted as a chain of residuals, so that each addition can be fused into a GEMM.
 
 use super::{Builder, Packed};
 use crate::error::{Error, Result};
@@ -9,11 +10,11 @@ use crate::model::vit::{Mlp, Vit};
 use crate::ops::{Add, Op, Scale};
 use crate::tensor::Tensor;
 
-/// Branches of each kind in a block of pairs.
+/// Number of branches of each kind in a block of pairs.
 const BRANCHES: usize = 2;
 
 impl Builder<'_> {
-    /// `x + scale · (attention(y) + mlp(y))` with `y = norm(x)`; the first layers of both are one.
+    /// Adds `x + scale · (attention(y) + mlp(y))` with `y = norm(x)`. The first layers of both are one layer.
     pub(super) fn parallel_block(
         &mut self,
         x: ValueId,
@@ -68,7 +69,7 @@ impl Builder<'_> {
 
         let (attention_step, mlp_step) = (format!("{block}.attn.proj"), format!("{block}.mlp.fc2"));
         let [attended, fed] = if differential {
-            // One layer of both results side by side: the sum of a layer of each.
+            // One layer over both results, joined, equals the sum of a layer of each.
             let layer = self.packed(
                 &format!("{tensors}out_proj"),
                 [dim, dim + hidden],
@@ -134,7 +135,7 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Ffn, step, Op::Add(Add), [x, fed])?)
     }
 
-    /// `x + Σ scale · attention(norm(x))`, then `x + Σ scale · mlp(norm(x))`.
+    /// Adds `x + Σ scale · attention(norm(x))`, then `x + Σ scale · mlp(norm(x))`.
     pub(super) fn block_of_pairs(
         &mut self,
         mut x: ValueId,

@@ -1,4 +1,4 @@
-//! The bias of attention's scores by relative position, from the tables that the model has for it.
+//! Builds the bias of attention's scores by relative position from the model's tables.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::model::relative::{RelativePositions, TableFitting, bias, table_rows};
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
-    /// The bias of a block, `[heads, tokens, tokens]`, if the model has one.
+    /// Returns the bias of a block, `[heads, tokens, tokens]`, if the model has one.
     pub(super) fn score_bias(&mut self, tensors: &str) -> Result<Option<ValueId>> {
         let Some(spec) = self.vit.relative else {
             return Ok(None);
@@ -49,12 +49,12 @@ impl Builder<'_> {
         self.bias_constant(&name, &table).map(Some)
     }
 
-    /// A table, fitted to the image.
+    /// Returns a table, fitted to the image.
     fn relative_table(&mut self, name: &str, spec: RelativePositions) -> Result<Vec<f32>> {
         let (heads, grid) = (self.vit.heads, self.vit.grid());
         let rows = match self.weights.shape(name) {
             Some(&[rows, _]) => rows,
-            // No such table: `take` reports it with the shape that it should have.
+            // The table does not exist. `take` reports it with the expected shape.
             _ => table_rows(grid),
         };
         let file = self.weights.file(name).unwrap_or(Path::new("")).to_owned();
@@ -66,7 +66,7 @@ impl Builder<'_> {
         };
         self.interpolated = Some((from, grid));
         Ok(match spec.fitting {
-            // timm fits it at load, and keeps the stored type.
+            // timm fits the table at load, and keeps the stored type.
             TableFitting::Timm => positions::rounded(table, stored.dtype()),
             TableFitting::Transformers { .. } => table,
         })

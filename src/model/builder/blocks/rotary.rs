@@ -1,5 +1,5 @@
-//! Queries, keys and values of rotary position embedding: several layers as one, fewer heads of keys and values repeated,
-//! and the rotation.
+//! Queries, keys and values with rotary position embedding: joins several layers, repeats fewer heads of keys and
+//! values, and adds the rotation.
 
 use super::super::Builder;
 use super::{Packed, joined};
@@ -11,7 +11,7 @@ use crate::ops::{Op, Rope};
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
-    /// The layer to queries, keys and values of block `index`.
+    /// Returns the layer that computes queries, keys and values of block `index`.
     pub(super) fn qkv(&mut self, index: usize, tensors: &str) -> Result<Packed> {
         let Vit {
             dim, heads, qkv_bias, ..
@@ -64,7 +64,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The table of block `index`, if queries and keys are rotated.
+    /// Returns the table of block `index`, if queries and keys are rotated.
     pub(super) fn rotary_table(&mut self, index: usize) -> Result<Option<ValueId>> {
         if self.rotary_tables.is_empty() {
             self.rotary_tables = self.make_rotary_tables()?;
@@ -72,7 +72,7 @@ impl Builder<'_> {
         Ok(self.rotary_tables.get(index).copied())
     }
 
-    /// The tables of all blocks, which are one where angles are not learned.
+    /// Creates the tables of all blocks. If the angles are not learned, there is only one.
     fn make_rotary_tables(&mut self) -> Result<Vec<ValueId>> {
         let Some(rotary) = self.vit.rotary else {
             return Ok(Vec::new());
@@ -111,7 +111,7 @@ impl Builder<'_> {
         Ok(self.graph.constant(name, tensor))
     }
 
-    /// `x` with its first `rotated` of queries, keys and values rotated.
+    /// Rotates the first `rotated` of queries, keys and values in `x`.
     pub(super) fn rotated(
         &mut self,
         step: &str,
@@ -132,7 +132,8 @@ impl Builder<'_> {
     }
 }
 
-/// A layer of `from` heads with each of them so often that there are `heads`: attention is of as many keys as queries.
+/// Repeats each of the `from` heads of a layer up to `heads` heads, because attention needs as many heads of keys as of
+/// queries.
 fn repeated(layer: Packed, from: usize, heads: usize) -> Result<Packed> {
     if from == heads {
         return Ok(layer);

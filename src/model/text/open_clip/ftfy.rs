@@ -1,7 +1,10 @@
-//! Texts as ftfy's `fix_text` repairs them by default: mojibake, character references, ligatures, wide letters, curly quotes, line
-//! breaks, terminal escapes and control characters, each line for itself.
+//! Repairs texts line by line, as ftfy's `fix_text` does by default.
 //!
-//! An encoded text is a `String` of characters up to U+00FF, one for each byte, so that the library's expressions for bytes apply.
+//! It repairs mojibake, character references, ligatures, wide letters, curly quotes, line breaks, terminal escapes and
+//! control characters.
+//!
+//! An encoded text is a `String` of characters up to U+00FF, one per byte, so that the library's expressions for bytes
+//! apply.
 
 use std::collections::HashMap;
 
@@ -18,7 +21,7 @@ use super::{Fault, replaced};
 const ALTERED_UTF8: &str = r"[\xc2\xc3\xc5\xce\xd0\xd9][ ]|[\xe2\xe3][ ][\x80-\x84\x86-\x9f\xa1-\xbf]|[\xe0-\xe3][\x80-\x84\x86-\x9f\xa1-\xbf][ ]|[\xf0][ ][\x80-\xbf][\x80-\xbf]|[\xf0][\x80-\xbf][ ][\x80-\xbf]|[\xf0][\x80-\xbf][\x80-\xbf][ ]";
 /// UTF-8 in which bytes were replaced: by 0x1A, which encodes the replacement character here, or by a question mark.
 const LOSSY_UTF8: &str = r"[\xc2-\xdf][\x1a]|[\xc2-\xc3][?]|\xed[\xa0-\xaf][\x1a?]\xed[\xb0-\xbf][\x1a?\x80-\xbf]|\xed[\xa0-\xaf][\x1a?\x80-\xbf]\xed[\xb0-\xbf][\x1a?]|[\xe0-\xef][\x1a?][\x1a\x80-\xbf]|[\xe0-\xef][\x1a\x80-\xbf][\x1a?]|[\xf0-\xf4][\x1a?][\x1a\x80-\xbf][\x1a\x80-\xbf]|[\xf0-\xf4][\x1a\x80-\xbf][\x1a?][\x1a\x80-\xbf]|[\xf0-\xf4][\x1a\x80-\xbf][\x1a\x80-\xbf][\x1a?]|\x1a";
-/// The word `à`, whose no-break space was lost to the space after it.
+/// The word `à`, whose no-break space was merged with the space after it.
 const A_GRAVE_WORD: &str = r"\xc3 (?! |quele|quela|quilo|s )";
 const TERMINAL_ESCAPE: &str = r"\x1b\[(?:\d|;)*[a-zA-Z]";
 
@@ -36,7 +39,7 @@ pub(super) struct Ftfy {
 /// A single-byte encoding.
 struct Encoding {
     name: &'static str,
-    /// The bytes of the characters that are not ASCII's, and of what 0x1A encodes.
+    /// Bytes of the non-ASCII characters, and of the character that 0x1A encodes.
     bytes: HashMap<char, u8>,
 }
 
@@ -54,7 +57,7 @@ impl Encoding {
         }
     }
 
-    /// The text's bytes, as characters; `None` if the encoding lacks one.
+    /// Returns the bytes of the text as characters, or `None` if the encoding lacks a character.
     fn encode(&self, text: &str) -> Option<String> {
         let byte = |character: char| match character {
             '\0'..='\x19' | '\x1b'..='\x7f' => Some(character),
@@ -87,10 +90,10 @@ impl Ftfy {
     ///
     /// # Errors
     ///
-    /// An error of the regular expressions: a text that takes them too many steps.
+    /// Returns an error of the regular expressions if a text takes too many steps.
     pub(super) fn fix_text(&self, text: &str, html: &Html) -> Result<String, Fault> {
         let mut fixed = String::new();
-        // What has a tag is HTML, whose references are meant; that is known from its line on.
+        // A tag marks the text as HTML, in which references are intended. This applies from the line with the tag on.
         let mut references = true;
         for line in text.split_inclusive('\n') {
             references &= !line.contains('<');
@@ -123,7 +126,7 @@ impl Ftfy {
         Ok(self.badness.is_match(text)?)
     }
 
-    /// Decodes mojibake until there is no more.
+    /// Decodes mojibake until none is left.
     fn fix_encoding(&self, text: &str) -> Result<String, Fault> {
         let mut text = text.to_owned();
         loop {
@@ -156,13 +159,14 @@ impl Ftfy {
         if fixed != text {
             return Ok(fixed);
         }
-        // Latin-1 that is meant as Windows-1252, which has five bytes less; ftfy then takes Latin-1's.
+        // The text may be Windows-1252 labelled as Latin-1. Windows-1252 lacks five bytes, which ftfy decodes as
+        // Latin-1.
         Ok(fix_c1_controls(text))
     }
 
-    /// Decodes a text's bytes as UTF-8 or what passes for it; `None` if they are something else.
+    /// Decodes a text's bytes as UTF-8 or a variant of it. Returns `None` if they are something else.
     fn decode(&self, mut bytes: String, encoding: &Encoding) -> Result<Option<String>, Fault> {
-        // In Mac OS Roman it would be a dash and a space.
+        // In Mac OS Roman, the bytes would be a dash and a space.
         if encoding.name != "macroman" && self.altered.is_match(&bytes)? {
             bytes = replaced(&self.a_grave, &bytes, |_| Ok("\u{c3}\u{a0} ".to_owned()))?;
             bytes = replaced(&self.altered, &bytes, |part| Ok(part.replace(' ', "\u{a0}")))?;
@@ -171,16 +175,17 @@ impl Ftfy {
             // U+FFFD in UTF-8.
             bytes = replaced(&self.lossy, &bytes, |_| Ok("\u{ef}\u{bf}\u{bd}".to_owned()))?;
         }
-        // All are up to U+00FF.
+        // All characters are up to U+00FF.
         let bytes: Vec<u8> = bytes.chars().map(|character| character as u8).collect();
         Ok(decode_utf8_variants(&bytes))
     }
 }
 
-/// UTF-8, CESU-8 and Java's, which has U+0000 in two bytes.
+/// Decodes UTF-8, CESU-8 and Java's variant, which encodes U+0000 in two bytes.
 fn decode_utf8_variants(mut bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
-    // The library takes a newline at the end for the end: what is cut off there counts as complete, newline included.
+    // The library treats a final newline as the end. A sequence that is cut off there counts as complete, newline
+    // included.
     let is = |bytes: &[u8], at: usize, from: u8, to: u8| match bytes[at] {
         b'\n' => at + 1 == bytes.len(),
         byte => (from..=to).contains(&byte),
@@ -211,7 +216,7 @@ fn decode_utf8_variants(mut bytes: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// C1 control characters as Windows-1252 has their bytes.
+/// Replaces C1 control characters by the characters of the same bytes in Windows-1252.
 fn fix_c1_controls(text: &str) -> String {
     let fixed = |character: char| match character {
         '\u{80}'..='\u{9f}' => WINDOWS_1252
@@ -223,13 +228,13 @@ fn fix_c1_controls(text: &str) -> String {
     text.chars().map(fixed).collect()
 }
 
-/// A ligature's letters.
+/// Returns the letters of a ligature, or the character itself.
 fn without_ligature(character: char) -> String {
     let found = LIGATURES.iter().find(|(ligature, _)| *ligature == character);
     found.map_or_else(|| character.into(), |(_, letters)| (*letters).to_owned())
 }
 
-/// A character in its usual width.
+/// Returns a character in its usual width.
 fn in_usual_width(character: char) -> String {
     match character {
         '\u{3000}' => " ".to_owned(),
@@ -254,7 +259,7 @@ fn with_unix_line_breaks(text: &str) -> String {
         .replace(['\r', '\u{2028}', '\u{2029}', '\u{85}'], "\n")
 }
 
-/// Characters that ftfy removes: they are neither seen nor white space.
+/// Returns true for characters that ftfy removes. They are invisible, but not white space.
 fn is_spurious_control(character: char) -> bool {
     matches!(
         character,

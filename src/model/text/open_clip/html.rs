@@ -1,4 +1,4 @@
-//! HTML's character references, as Python's `html.unescape` resolves them.
+//! Resolves HTML character references, as Python's `html.unescape` does.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use fancy_regex::Regex;
 
 use super::{Fault, replaced, tables};
 
-/// Longest name of an entity that Python looks for.
+/// References that Python looks for. Names have at most 32 characters.
 const REFERENCE: &str = r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[^\t\n\x0c <&#;]{1,32};?)";
-/// References that ftfy resolves: they end with a semicolon.
+/// References that ftfy resolves. They end with a semicolon.
 const STRICT_REFERENCE: &str = "&#?[0-9A-Za-z]{1,24};";
 
-/// The named entities, and the expressions that find references.
+/// Named entities, and the expressions that find references.
 pub(super) struct Html {
-    /// By name, with its semicolon if it has one.
+    /// Characters by entity name. The name includes the semicolon, if it has one.
     entities: HashMap<&'static str, String>,
     reference: Regex,
     strict: Regex,
@@ -34,12 +34,13 @@ impl Html {
         })
     }
 
-    /// Resolves all references, as `html.unescape` does: names without a semicolon too, and names that begin a longer word.
+    /// Resolves all references as `html.unescape` does, including names without a semicolon and names that begin a
+    /// longer word.
     pub(super) fn unescape(&self, text: &str) -> Result<String, Fault> {
         replaced(&self.reference, text, |reference| Ok(self.resolve(reference)))
     }
 
-    /// Resolves the references that ftfy takes for no accident: with a semicolon, of names in capitals too.
+    /// Resolves the references that ftfy considers intended: those with a semicolon, including names in capitals.
     pub(super) fn unescape_strictly(&self, text: &str) -> Result<String, Fault> {
         replaced(&self.strict, text, |reference| {
             let name = &reference[1..];
@@ -48,7 +49,7 @@ impl Html {
             }
             let resolved = self.unescape(reference)?;
             if name.starts_with('#') {
-                // Not if only a part of it was a reference.
+                // Keep the text if only a part of it was a reference.
                 return Ok(if resolved.contains(';') {
                     reference.to_owned()
                 } else {
@@ -72,7 +73,7 @@ impl Html {
         if let Some(characters) = self.entities.get(name) {
             return characters.clone();
         }
-        // The longest name that the word begins with.
+        // The longest name that is a prefix of the word.
         let ends = name
             .char_indices()
             .map(|(end, _)| end)
@@ -87,13 +88,14 @@ impl Html {
     }
 }
 
-/// The character of a number, which may be hexadecimal: HTML5's replacements, nothing for what is no character.
+/// Returns the character of a number, which may be hexadecimal. Applies HTML5's replacements; returns nothing for an
+/// invalid character.
 fn numbered(number: &str) -> String {
     let code = match number.strip_prefix(['x', 'X']) {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => number.parse(),
     };
-    // Only a number that is too large fails.
+    // Parsing fails only if the number is too large.
     let code = code.unwrap_or(u32::MAX);
     let character = match code {
         0 => Some('\u{fffd}'),

@@ -1,6 +1,6 @@
 //! Data of ftfy 6.3.1, written by scripts/ftfy_tables.py.
 
-/// Sequences of characters that are unlikely in a text that was decoded rightly.
+/// Sequences of characters that are unlikely in a text that was decoded correctly.
 #[rustfmt::skip]
 pub(super) const BADNESS: &str = concat!(
     r#"[{c1}]|"#,
@@ -42,7 +42,7 @@ pub(super) const BADNESS: &str = concat!(
     r#"ā\x{20ac}"#,
 );
 
-/// The sets of characters that [`BADNESS`] names.
+/// Character sets that [`BADNESS`] refers to.
 #[rustfmt::skip]
 pub(super) const BADNESS_SETS: [(&str, &str); 14] = [
     ("{common}", r#"\x{a0}\x{ad}\x{b7}\x{b4}\x{2013}\x{2014}\x{2015}\x{2026}\x{2019}"#),
@@ -69,7 +69,7 @@ pub(super) const UTF8_DETECTOR: &str = concat!(
     r#"[{utf8_first_of_4}][{utf8_continuation}]{3})+"#,
 );
 
-/// The sets of characters that [`UTF8_DETECTOR`] names.
+/// Character sets that [`UTF8_DETECTOR`] refers to.
 #[rustfmt::skip]
 pub(super) const UTF8_DETECTOR_SETS: [(&str, &str); 5] = [
     ("{utf8_first_of_2}", r#"ĂÂÄĀÅÃÆĆČÇĎĐÉĚÊËĖÈĒĘÐĞĢÍÎÏİÌĪĶĹĻŁŃŇŅÑÓÔÖŐÒŌØÕŘŚŠŞŢÞÚÛÜŰÙŪŲŮÝŹŽŻß\x{d7}ΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫάέήίВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯ"#),
@@ -79,7 +79,7 @@ pub(super) const UTF8_DETECTOR_SETS: [(&str, &str); 5] = [
     ("{utf8_continuation_strict}", r#"\x{80}-\x{bf}ĄÆĽŁØŖŚŠŞŤŸŹŽŻŒąæƒľłøŗśšşťźžżœˆˇ\x{2d8}\x{2db}\x{2dc}\x{2dd}\x{384}\x{385}ΆΈΉΊΌΎΏЁЂЃЄЅІЇЈЉЊЋЌЎЏёђѓєѕіїјљњћќўџҐґ\x{2020}\x{2021}\x{2030}\x{2039}\x{203a}\x{20ac}\x{2116}\x{2122}"#),
 ];
 
-/// The encodings that texts are tried by, in order, with the characters of the bytes from 0x80.
+/// Encodings that are tried for a text, in order, with the characters of the bytes from 0x80 on.
 #[rustfmt::skip]
 pub(super) const ENCODINGS: [(&str, &str); 10] = [
     ("latin-1", "\u{80}\u{81}\u{82}\u{83}\u{84}\u{85}\u{86}\u{87}\u{88}\u{89}\u{8a}\u{8b}\u{8c}\u{8d}\u{8e}\u{8f}\u{90}\u{91}\u{92}\u{93}\u{94}\u{95}\u{96}\u{97}\u{98}\u{99}\u{9a}\u{9b}\u{9c}\u{9d}\u{9e}\u{9f}\u{a0}\u{a1}\u{a2}\u{a3}\u{a4}\u{a5}\u{a6}\u{a7}\u{a8}\u{a9}ª\u{ab}\u{ac}\u{ad}\u{ae}\u{af}\u{b0}\u{b1}²³\u{b4}µ\u{b6}\u{b7}\u{b8}¹º\u{bb}¼½¾\u{bf}ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ\u{d7}ØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõö\u{f7}øùúûüýþÿ"),
@@ -94,7 +94,7 @@ pub(super) const ENCODINGS: [(&str, &str); 10] = [
     ("cp437", "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ\u{a2}\u{a3}\u{a5}\u{20a7}ƒáíóúñÑªº\u{bf}\u{2310}\u{ac}½¼\u{a1}\u{ab}\u{bb}\u{2591}\u{2592}\u{2593}\u{2502}\u{2524}\u{2561}\u{2562}\u{2556}\u{2555}\u{2563}\u{2551}\u{2557}\u{255d}\u{255c}\u{255b}\u{2510}\u{2514}\u{2534}\u{252c}\u{251c}\u{2500}\u{253c}\u{255e}\u{255f}\u{255a}\u{2554}\u{2569}\u{2566}\u{2560}\u{2550}\u{256c}\u{2567}\u{2568}\u{2564}\u{2565}\u{2559}\u{2558}\u{2552}\u{2553}\u{256b}\u{256a}\u{2518}\u{250c}\u{2588}\u{2584}\u{258c}\u{2590}\u{2580}αßΓπΣσµτΦΘΩδ\u{221e}φε\u{2229}\u{2261}\u{b1}\u{2265}\u{2264}\u{2320}\u{2321}\u{f7}\u{2248}\u{b0}\u{2219}\u{b7}\u{221a}ⁿ²\u{25a0}\u{a0}"),
 ];
 
-/// The characters of the bytes from 0x80 in Windows-1252, with those of Latin-1 where it has none.
+/// Characters of the bytes from 0x80 on in Windows-1252, with those of Latin-1 where it has none.
 pub(super) const WINDOWS_1252: &str = ENCODINGS[1].1;
 
 /// Ligatures of Latin letters, and their letters.

@@ -1,4 +1,4 @@
-//! The tokens that a directory adds to a tokenizer's vocabulary, or marks in it: those that texts are cut at.
+//! Reads the tokens that a directory adds to a tokenizer's vocabulary, or marks in it. Texts are split at these tokens.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,9 +11,9 @@ use crate::model::source::{Document, Source};
 
 const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
-/// The key whose presence makes the library leave out the two older files.
+/// Key that makes the library ignore the two older files.
 const DECODER: &str = "added_tokens_decoder";
-/// The names of special tokens, in the library's order.
+/// Names of special tokens, in the library's order.
 const NAMES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -24,27 +24,27 @@ const NAMES: [&str; 7] = [
     "mask_token",
 ];
 
-/// The special and the added tokens of a directory.
+/// Special and added tokens of a directory.
 pub(super) struct Special {
-    /// By name, in the order in which the library adds them.
+    /// Named tokens, in the order in which the library adds them.
     named: Vec<(String, AddedToken)>,
     /// Tokens without a name.
     extra: Vec<AddedToken>,
-    /// The tokens that the files list, in the order of their ids; `None` if `tokenizer.json` lists them.
+    /// Tokens that the configuration lists, in the order of their ids. `None` if `tokenizer.json` lists them.
     decoder: Option<Vec<AddedToken>>,
     /// Tokens of `added_tokens.json`.
     older: Vec<AddedToken>,
 }
 
 impl Special {
-    /// Reads the tokens that the files name. `defaults` are the class's own tokens.
+    /// Reads the tokens in the files. `defaults` are the tokens of the class.
     pub(super) fn read(source: &Source<'_>, config: Fields<'_>, defaults: &[(&str, &str)]) -> Result<Self> {
         let decoder = if config.has(DECODER) {
             Some(config.object_or_empty(DECODER)?)
         } else {
             None
         };
-        // The older file's tokens come before the configuration's.
+        // Tokens of the older file come before those of the configuration.
         let older = match decoder {
             Some(_) => None,
             None => source.json(SPECIAL_TOKENS)?,
@@ -66,7 +66,7 @@ impl Special {
             };
             named.extend(token.map(|token| (key.to_owned(), token)));
         }
-        // Names of the model's own.
+        // Names that only this model uses.
         for fields in std::iter::once(config).chain(older) {
             for key in fields
                 .keys()
@@ -110,13 +110,14 @@ impl Special {
         })
     }
 
-    /// The content of a special token.
+    /// Returns the content of the special token with this name.
     pub(super) fn named(&self, key: &str) -> Option<&str> {
         let found = self.named.iter().find(|(name, _)| name == key);
         found.map(|(_, token)| token.content.as_str())
     }
 
-    /// All tokens in the order in which the library adds them to the tokenizer, whose file is `base`.
+    /// Returns all tokens in the order in which the library adds them to the tokenizer. `base` is the tokenizer in the
+    /// file.
     pub(super) fn added(&self, base: &tokenizers::Tokenizer) -> Vec<AddedToken> {
         let of_file: BTreeMap<u32, AddedToken> = base.get_added_tokens_decoder().into_iter().collect();
         let mut tokens = match &self.decoder {
@@ -133,7 +134,7 @@ impl Special {
     }
 }
 
-/// A token that JSON has as its text or with its properties.
+/// Reads a token, which is a text or an object with properties.
 fn token(value: &Value) -> Option<AddedToken> {
     let map = match value {
         Value::String(content) => return Some(AddedToken::from(content, true)),
@@ -151,7 +152,7 @@ fn token(value: &Value) -> Option<AddedToken> {
     })
 }
 
-/// The tokens of `added_tokens.json` in the order of their ids.
+/// Returns the tokens of `added_tokens.json` in the order of their ids.
 fn older_tokens(
     source: &Source<'_>,
     named: &[(String, AddedToken)],

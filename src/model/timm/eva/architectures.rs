@@ -1,15 +1,15 @@
-//! timm's entry points of the class as a table: the arguments of each name before `model_args` override them. A test checks
-//! it against timm's own registry.
+//! Table of timm's entry points of the class: the arguments of each name, which `model_args` may override. A test
+//! compares it with timm's own registry.
 
 use super::super::architectures::{
     BASE, BETWIXT, GlobalPool, LARGE, LAYER_NORM_CLIP, MEDIUM, MEDIUM_DEEP, RMS_NORM, SMALL, Size, TINY,
 };
 use super::{Arguments, KvHeads, RopeType};
 
-/// A name without the input size at its end, those sizes, and the arguments.
+/// A name without the input size at its end, the possible input sizes, and the arguments.
 struct Row(&'static str, &'static [usize], usize, Size, Style);
 
-/// SwiGLU's share, as many parameters as two layers of four times the width have.
+/// Ratio of SwiGLU's width. It gives as many parameters as two layers of four times the width.
 const GATED: f64 = 4.0 * 2.0 / 3.0;
 
 const HUGE: Size = Size(1280, 32, 20, 4.0);
@@ -26,16 +26,16 @@ const SMALL_GATED: Size = Size(384, 12, 6, GATED);
 const BASE_GATED: Size = Size(768, 12, 12, GATED);
 const LARGE_GATED: Size = Size(1024, 24, 16, GATED);
 
-/// How an architecture differs from the defaults.
+/// Differences of an architecture from the defaults.
 #[derive(Clone, Copy)]
 enum Style {
     Plain,
     ClassToken,
-    /// EVA-02, whose name's number is the image size.
+    /// EVA-02. The number in the name is the image size.
     Eva02,
-    /// The same with a norm in the feed-forward network, and a layer each for queries, keys and values.
+    /// `Eva02` with a norm in the feed-forward network, and a layer each for queries, keys and values.
     Eva02Norm,
-    /// The same with a norm after attention, and the class token.
+    /// `Eva02Norm` with a norm after attention, and pooling by the class token.
     Eva02Clip,
     /// Norms after attention and network.
     Eva02PostNorm,
@@ -44,7 +44,7 @@ enum Style {
     RegistersNoQkvBias,
     /// Perception Encoder for contrastive learning, by the grid that its positions were trained for.
     PeCore(usize),
-    /// The same without a class token.
+    /// `PeCore` without a class token.
     PeCoreGap,
     PeLang,
     PeLangGap,
@@ -52,19 +52,19 @@ enum Style {
     PeSpatialGap,
     /// Rotary position embedding in place of the table.
     Rope,
-    /// Beside it.
+    /// Rotary position embedding in addition to the table.
     RopeApe,
-    /// With learned frequencies in place of it.
+    /// Rotary position embedding with learned frequencies, in place of the table.
     RopeMixed,
     RopeMixedApe,
     Dinov3,
     Dinov3QkvBias,
-    /// With SwiGLU, whose channels are a multiple of this.
+    /// DINOv3 with SwiGLU, whose number of channels is a multiple of this.
     Dinov3SwiGlu(usize),
     Dinov3SwiGluQkvBias,
     Lingbot,
     LingbotSwiGlu,
-    /// Fewer heads of keys and values in all but the first and the last blocks.
+    /// Fewer heads of keys and values in all blocks but the first and the last ones.
     Sapiens2,
 }
 
@@ -74,7 +74,7 @@ use Style::{
     Plain, Registers, RegistersNoQkvBias, Rope, RopeApe, RopeMixed, RopeMixedApe, Sapiens2,
 };
 
-/// Sapiens2's blocks at both ends that have as many heads of keys and values as of queries.
+/// Number of Sapiens2's blocks at each end that have as many heads of keys and values as of queries.
 const FULL_BLOCKS: usize = 8;
 
 #[rustfmt::skip]
@@ -142,7 +142,7 @@ const TABLE: &[Row] = &[
     Row("vit_5b_patch16_sapiens2", &[], 16, Size(2432, 56, 32, 4.0), Sapiens2),
 ];
 
-/// The names of all architectures.
+/// Iterates over the names of all architectures.
 pub(in crate::model::timm) fn names() -> impl Iterator<Item = String> {
     TABLE.iter().flat_map(|&Row(stem, sizes, ..)| {
         let plain = sizes.is_empty().then(|| stem.to_owned());
@@ -152,7 +152,7 @@ pub(in crate::model::timm) fn names() -> impl Iterator<Item = String> {
     })
 }
 
-/// The arguments of `name`, or `None` if it is not one of the supported architectures.
+/// Returns the arguments of `name`, or `None` if the architecture is not supported.
 pub(in crate::model::timm) fn lookup(name: &str) -> Option<Arguments> {
     let (stem, size) = match name.rsplit_once('_') {
         Some((stem, digits)) => (stem, digits.parse::<usize>().ok()),

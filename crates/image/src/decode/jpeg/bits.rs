@@ -1,22 +1,24 @@
-//! The bits of entropy-coded data, up to the next marker.
+//! Reads the bits of entropy-coded data, up to the next marker.
 
-/// Reads bits, the highest first. Behind the data come zeros, which [`Bits::overrun`] tells of. A loop that reads many
-/// should do so from a copy, which stays in registers.
+/// Bit reader that returns the highest bit first.
+///
+/// After the data it returns zeros, which [`Bits::is_overrun`] detects. Loops that read many bits should use a local copy,
+/// which stays in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The next bits, from the highest on.
+    /// Next bits, from the highest on.
     buffer: u64,
-    /// How many bits of the buffer count.
+    /// Number of valid bits in the buffer.
     count: u32,
-    /// How many zeros were appended behind the data.
+    /// Number of zero bits appended after the data.
     padding: u64,
     damaged: bool,
 }
 
 impl<'a> Bits<'a> {
-    /// The entropy-coded data that begins at `at`.
+    /// Creates a reader of the entropy-coded data that begins at `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self {
             bytes,
@@ -28,39 +30,39 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Where to look for the next marker.
+    /// Returns the position at which to look for the next marker.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// Whether more bits were taken than there are.
-    pub(super) fn overrun(&self) -> bool {
+    /// Returns true if more bits were taken than the data has.
+    pub(super) fn is_overrun(&self) -> bool {
         u64::from(self.count) < self.padding
     }
 
-    /// Whole bytes of the data that are in the buffer.
+    /// Returns the number of whole data bytes in the buffer.
     pub(super) fn whole_bytes(&self) -> usize {
         (u64::from(self.count).saturating_sub(self.padding) / 8) as usize
     }
 
-    /// Notes that the bits cannot be what an encoder wrote.
+    /// Records that no encoder can have written the bits.
     pub(super) fn mark_damaged(&mut self) {
         self.damaged = true;
     }
 
-    /// True if [`Bits::mark_damaged`] was called.
+    /// Returns true if [`Bits::mark_damaged`] was called.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged
     }
 
-    /// At least 32 bits are in the buffer afterwards: enough for a code and the bits that follow it.
+    /// Fills the buffer to at least 32 bits, which suffices for a code and the bits that follow it.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
         if self.count < 32 {
             let next = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<8>);
             match next.map(|next| u64::from_be_bytes(*next)) {
                 Some(next) if !has_ff(next) => {
-                    // The bits below `count` become those of the byte that is read next.
+                    // The bits below `count` are overwritten by the byte that is read next.
                     self.buffer |= next >> self.count;
                     let taken = (63 - self.count) / 8;
                     self.at += taken as usize;
@@ -104,7 +106,7 @@ impl<'a> Bits<'a> {
         self
     }
 
-    /// The next `count` bits (1 to 32), which stay. They must have been refilled.
+    /// Returns the next `count` bits (1 to 32) without taking them. Requires a previous refill.
     #[inline(always)]
     pub(super) fn peek(&self, count: u32) -> u32 {
         (self.buffer >> (64 - count)) as u32
@@ -117,7 +119,7 @@ impl<'a> Bits<'a> {
         self.count -= count;
     }
 
-    /// The next `count` bits (at most 16), refilled.
+    /// Refills the buffer and takes the next `count` bits (at most 16).
     #[inline(always)]
     pub(super) fn take(&mut self, count: u32) -> u32 {
         if count == 0 {
@@ -130,7 +132,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Whether one of the eight bytes is 0xFF.
+/// Returns true if one of the eight bytes is 0xFF.
 #[inline(always)]
 fn has_ff(bytes: u64) -> bool {
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -138,7 +140,7 @@ fn has_ff(bytes: u64) -> bool {
     zeros.wrapping_sub(LOW) & bytes & (LOW << 7) != 0
 }
 
-/// The number that `size` bits (at most 16) stand for: half of the values are negative.
+/// Converts `size` bits (at most 16) to the signed number that they encode. Half of the values are negative.
 #[inline(always)]
 pub(super) fn extend(bits: u32, size: u32) -> i32 {
     if bits < (1 << size) >> 1 {
@@ -159,10 +161,10 @@ mod tests {
         for expected in [0x12, 0xFF, 0x34, 0xFF, 0x56] {
             assert_eq!(bits.take(8), expected);
         }
-        assert!(!bits.overrun());
+        assert!(!bits.is_overrun());
         assert_eq!(bits.position(), 8);
         assert_eq!(bits.take(1), 0);
-        assert!(bits.overrun());
+        assert!(bits.is_overrun());
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
             assert_eq!(bits.take(step), expected);
             at += step;
         }
-        assert!(!bits.overrun());
+        assert!(!bits.is_overrun());
     }
 
     #[test]

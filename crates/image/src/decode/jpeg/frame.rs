@@ -1,18 +1,18 @@
-//! What a frame's header says: size, components and how they are sampled.
+//! Parses frame headers: size, components and sampling factors.
 
 use crate::decode::Failure;
 
-/// Blocks of an interleaved MCU, at most (the standard's limit).
+/// Maximum number of blocks of an interleaved MCU (the standard's limit).
 const MAX_BLOCKS_IN_MCU: usize = 10;
 
-/// A frame's header.
+/// A frame header.
 #[derive(Clone)]
 pub(super) struct Frame {
     pub(super) progressive: bool,
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) components: Vec<Component>,
-    /// The largest sampling factors: an MCU is as many blocks wide and high.
+    /// Largest sampling factors, which are the width and height of an MCU in blocks.
     pub(super) h_max: usize,
     pub(super) v_max: usize,
     pub(super) mcus_wide: usize,
@@ -23,24 +23,24 @@ pub(super) struct Frame {
 #[derive(Clone)]
 pub(super) struct Component {
     pub(super) id: u8,
-    /// Sampling factors: blocks of an MCU, across and down.
+    /// Sampling factors: number of blocks of an MCU, horizontally and vertically.
     pub(super) h: usize,
     pub(super) v: usize,
-    /// The number of its quantisation table.
+    /// Index of the quantisation table.
     pub(super) table: usize,
-    /// In samples.
+    /// Size in samples.
     pub(super) width: usize,
     pub(super) height: usize,
-    /// In blocks, without those that only fill up MCUs.
+    /// Size in blocks, without blocks that only complete MCUs.
     pub(super) blocks_wide: usize,
     pub(super) blocks_high: usize,
-    /// In blocks, of whole MCUs.
+    /// Size in blocks, including blocks that complete MCUs.
     pub(super) padded_wide: usize,
     pub(super) padded_high: usize,
 }
 
 impl Frame {
-    /// From the segment of a marker SOF0, SOF1 or SOF2.
+    /// Parses the segment of a marker SOF0, SOF1 or SOF2.
     pub(super) fn parse(segment: &[u8], progressive: bool) -> Result<Self, Failure> {
         let (header, listed) = segment
             .split_first_chunk::<6>()
@@ -74,7 +74,7 @@ impl Frame {
         if !factors.iter().all(valid) {
             return Err("damaged JPEG: its sampling factors are not from 1 to 4".into());
         }
-        // A lone component is never interleaved: its blocks come one by one, whatever its factors.
+        // A single component is never interleaved: its blocks come one by one, whatever its sampling factors.
         if let [only] = &mut factors[..] {
             *only = (1, 1);
         }
@@ -115,7 +115,7 @@ impl Frame {
         })
     }
 
-    /// The frame's components that a scan names by their ids.
+    /// Returns the indices of the components that a scan names by their ids.
     pub(super) fn scanned(&self, ids: impl Iterator<Item = u8>) -> Result<Vec<usize>, Failure> {
         let mut scanned = Vec::new();
         for id in ids {
@@ -132,7 +132,7 @@ impl Frame {
         Ok(scanned)
     }
 
-    /// The blocks of these components, as a scan of them codes them.
+    /// Returns the number of blocks in a scan of the given components.
     pub(super) fn blocks(&self, scanned: &[usize]) -> u64 {
         let blocks = |component: &Component| match scanned.len() {
             1 => component.blocks_wide * component.blocks_high,

@@ -1,25 +1,31 @@
-//! Huffman codes.
+//! Decodes Huffman codes.
 
 use super::bits::{Bits, extend};
 use crate::decode::Failure;
 
-/// Codes up to this length, with the number that follows them if it fits too, are decoded by one lookup.
+/// Maximum length of codes that one lookup decodes, together with the number that follows if both fit.
 const LOOKUP_BITS: u32 = 10;
 
-/// A Huffman code.
+/// Decoder tables of a Huffman code.
 pub(super) struct Huffman {
-    /// By the next bits: see [`Entry`].
+    /// Lookup table by the next bits, see [`Entry`].
     lookup: Box<[Entry; 1 << LOOKUP_BITS]>,
-    /// For each length the first code that is longer, its 16 bits filled up with zeros; beyond 16 everything.
+    /// For each length, the first longer code, padded to 16 bits with zeros. Unlimited beyond 16.
     ends: [u32; 18],
-    /// For each length what leads from a code to the index of its symbol.
+    /// For each length, the difference between the index of a symbol and its code.
     offsets: [i32; 17],
     symbols: [u8; 256],
 }
 
-/// What the next bits begin with: in one number, because a loop waits for it. From the lowest bit on the length of the
-/// code, with its number if that is part of it ([`WHOLE`]); in the second byte the symbol; in the upper half the number.
-/// 0 for a code that is longer than the lookup.
+/// Result of a lookup, packed into one number because the decoding loop waits for it.
+///
+/// | bits | content |
+/// | --- | --- |
+/// | 0–7 | length of the code, including its number if [`WHOLE`] is set |
+/// | 8–15 | symbol |
+/// | 16–31 | number |
+///
+/// 0 means that the code is longer than the lookup.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Entry(u32);
 
@@ -34,13 +40,13 @@ impl Entry {
         Self(length | WHOLE | u32::from(symbol) << 8 | u32::from(value as u16) << 16)
     }
 
-    /// The number behind the code, if it is part of this.
+    /// Returns the number that follows the code, if this entry includes it.
     #[inline(always)]
     pub(super) fn value(self) -> Option<i16> {
         (self.0 & WHOLE != 0).then_some((self.0 >> 16) as i16)
     }
 
-    /// A run of zeros (high half) and the size of the number behind the code.
+    /// Returns the symbol: a run of zeros (high half) and the size of the number that follows the code.
     #[inline(always)]
     pub(super) fn symbol(self) -> u8 {
         (self.0 >> 8) as u8
@@ -53,7 +59,7 @@ impl Entry {
 }
 
 impl Huffman {
-    /// From the number of codes of each length (1 to 16), and their symbols.
+    /// Creates the tables from the number of codes of each length (1 to 16) and their symbols.
     pub(super) fn new(counts: &[u8; 16], symbols: &[u8]) -> Result<Self, Failure> {
         let mut huffman = Self {
             lookup: Box::new([Entry::default(); 1 << LOOKUP_BITS]),
@@ -79,7 +85,7 @@ impl Huffman {
                 code += 1;
             }
             index += usize::from(count);
-            // No code may consist of ones alone.
+            // No code may consist of ones only.
             if count > 0 && code >> length != 0 {
                 return Err("damaged JPEG: a Huffman table has too many codes".into());
             }
@@ -105,7 +111,7 @@ impl Huffman {
         }
     }
 
-    /// What the next bits begin with; the bits that it covers are skipped. They must have been refilled.
+    /// Looks up the next bits and skips those that the entry covers. Requires a previous refill.
     #[inline(always)]
     pub(super) fn entry(&self, bits: &mut Bits<'_>) -> Entry {
         let entry = self.lookup[bits.peek(LOOKUP_BITS) as usize & ((1 << LOOKUP_BITS) - 1)];
@@ -116,7 +122,7 @@ impl Huffman {
         entry
     }
 
-    /// The next symbol, without its number.
+    /// Returns the next symbol, without its number.
     #[inline(always)]
     pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
         bits.refill();
@@ -132,10 +138,10 @@ impl Huffman {
         entry.symbol()
     }
 
-    /// A code that is longer than the lookup, which is skipped.
+    /// Decodes and skips a code that is longer than the lookup.
     #[inline(always)]
     fn skip_long(&self, bits: &mut Bits<'_>) -> Entry {
-        // The bits stay in registers, since the function that is called does not refer to them.
+        // The bit reader stays in registers, because the called function takes no reference to it.
         let entry = self.long(bits.peek(16));
         bits.skip(entry.length());
         if entry.length() > 16 {
@@ -144,8 +150,9 @@ impl Huffman {
         entry
     }
 
-    /// A code that is longer than the lookup, from the next 16 bits. Bits that no code begins with are damage: as in libjpeg, 17 of
-    /// them are the symbol 0.
+    /// Decodes a code that is longer than the lookup from the next 16 bits.
+    ///
+    /// If no code matches, the data is damaged. As in libjpeg, 17 bits are then the symbol 0.
     #[inline(never)]
     fn long(&self, next: u32) -> Entry {
         let length = (LOOKUP_BITS + 1..=16).find(|&length| next < self.ends[length as usize]);
@@ -156,7 +163,7 @@ impl Huffman {
         Entry::new(length, self.symbols[index as usize & 255])
     }
 
-    /// The difference to the DC coefficient before.
+    /// Reads the difference from the previous DC coefficient.
     #[inline(always)]
     pub(super) fn difference(&self, bits: &mut Bits<'_>) -> i32 {
         bits.refill();
@@ -168,13 +175,13 @@ impl Huffman {
         extend(bits.take(size), size)
     }
 
-    /// True if the symbols can be the sizes of differences.
-    pub(super) fn is_of_dc(&self) -> bool {
+    /// Returns true if all symbols are valid sizes of DC differences.
+    pub(super) fn is_dc_code(&self) -> bool {
         self.symbols.iter().all(|&symbol| symbol <= 15)
     }
 }
 
-/// The codes of the standard's Annex K, which the frames of Motion JPEG leave out: DC and AC, of luma and chroma.
+/// Returns a code of the standard's Annex K, for DC or AC and luma or chroma. Frames of Motion JPEG omit these tables.
 pub(super) fn standard(ac: bool, chroma: bool) -> Result<Huffman, Failure> {
     let dc: [u8; 12] = std::array::from_fn(|size| size as u8);
     match (ac, chroma) {
@@ -199,7 +206,7 @@ pub(super) fn standard(ac: bool, chroma: bool) -> Result<Huffman, Failure> {
     }
 }
 
-/// The symbols in order, with those that follow: every other one, sorted.
+/// Returns the given symbols in order, followed by all other symbols, sorted.
 fn with_the_rest(first: &[u8]) -> Vec<u8> {
     let sizes = (0..16_u8).flat_map(|run| (1..=10).map(move |size| run << 4 | size));
     let rest = sizes.filter(|symbol| !first.contains(symbol));
@@ -240,7 +247,7 @@ mod tests {
         let symbols: [u8; 16] = std::array::from_fn(|i| i as u8 % 11);
         let huffman = Huffman::new(&[1; 16], &symbols).unwrap();
         for (length, &symbol) in (1..).zip(&symbols) {
-            // Ones, then a zero; the number's bits are ones: the largest.
+            // The code is ones and a final zero. The number's bits are ones, which is the largest number.
             let code = (1_u64 << length) - 2;
             let size = u32::from(symbol);
             let bits = (code << size | ((1 << size) - 1)) << (64 - length - size);

@@ -1,20 +1,22 @@
-//! The inverse DCT of libjpeg-turbo's default ("islow"): Loeffler, Ligtenberg and Moschytz's factorisation in fixed point,
-//! columns first, bit for bit. Sums of two coefficients wrap at 16 bits and the columns' results saturate there, as in
-//! its SIMD code, except in a block whose coefficients are all in the first row: there, the columns' results wrap, too. No
-//! encoder's coefficients are that large.
+//! Inverse DCT, bit-exact with libjpeg-turbo's default ("islow").
+//!
+//! The algorithm is the factorisation of Loeffler, Ligtenberg and Moschytz in fixed point, columns first. As in
+//! libjpeg-turbo's SIMD code, sums of two coefficients wrap at 16 bits, and the results of the columns saturate at 16
+//! bits. If only the first row has non-zero coefficients, the results of the columns wrap too. No encoder's
+//! coefficients are that large.
 
-/// A block's 64 coefficients or samples, row by row.
+/// The 64 coefficients or samples of a block, row by row.
 pub(super) type Block = [i16; 64];
 
-/// Fractional bits of the constants.
+/// Number of fractional bits of the constants.
 const CONST_BITS: u32 = 13;
-/// Fractional bits that the columns' results keep.
+/// Number of fractional bits that the results of the columns keep.
 const PASS1_BITS: u32 = 2;
-/// What the passes' results are shifted by: the rows' by the factor 8 of the two-dimensional transform, too.
+/// Shift of the column pass. The shift of the row pass includes the factor 8 of the two-dimensional transform.
 const COLUMNS: u32 = CONST_BITS - PASS1_BITS;
 const ROWS: u32 = CONST_BITS + PASS1_BITS + 3;
 
-// Multiples of 2^-13.
+// Constants in multiples of 2^-13.
 const F_0_298: i16 = 2446;
 const F_0_390: i16 = 3196;
 const F_0_541: i16 = 4433;
@@ -28,7 +30,7 @@ const F_2_053: i16 = 16819;
 const F_2_562: i16 = 20995;
 const F_3_072: i16 = 25172;
 
-/// What the sums of two products multiply: the pair's first output, then its second.
+/// Factors of the sums of two products: for the pair's first output, then for its second.
 const EVEN: [[i16; 2]; 2] = [[F_0_541 + F_0_765, F_0_541], [F_0_541, F_0_541 - F_1_847]];
 const SHARED: [[i16; 2]; 2] = [[F_1_175 - F_1_961, F_1_175], [F_1_175, F_1_175 - F_0_390]];
 const OUTER: [[i16; 2]; 2] = [[F_0_298 - F_0_899, -F_0_899], [-F_0_899, F_1_501 - F_0_899]];
@@ -37,7 +39,7 @@ const INNER: [[i16; 2]; 2] = [
     [-F_2_562, F_3_072 - F_2_562],
 ];
 
-/// Writes the samples of dequantised coefficients to eight rows of `out`, which are `stride` apart.
+/// Transforms dequantised coefficients and writes the samples to eight rows of `out`, which are `stride` apart.
 #[inline(always)]
 pub(super) fn inverse(block: &Block, out: &mut [u8], stride: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -51,13 +53,13 @@ pub(super) fn inverse(block: &Block, out: &mut [u8], stride: usize) {
     }
 }
 
-/// True if all coefficients below the first row are 0.
+/// Returns true if all coefficients below the first row are 0.
 #[inline(always)]
-fn only_first_row(block: &Block) -> bool {
+fn has_only_first_row(block: &Block) -> bool {
     block[8..].iter().fold(0, |any, coefficient| any | coefficient) == 0
 }
 
-/// As [`inverse`], of a block whose only coefficient is the first.
+/// Transforms a block like [`inverse`], if only its first coefficient is not 0.
 #[inline(always)]
 pub(super) fn inverse_dc(dc: i16, out: &mut [u8], stride: usize) {
     let column = i32::from(dc << PASS1_BITS);
@@ -69,7 +71,7 @@ pub(super) fn inverse_dc(dc: i16, out: &mut [u8], stride: usize) {
     }
 }
 
-/// With SSE2, which every x86-64 processor has.
+/// Implementation with SSE2, which every x86-64 processor supports.
 #[cfg(target_arch = "x86_64")]
 mod sse2 {
     use safe_arch::{
@@ -80,7 +82,9 @@ mod sse2 {
         unpack_low_i32_m128i, zeroed_m128i,
     };
 
-    use super::{Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, only_first_row};
+    use super::{
+        Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, has_only_first_row,
+    };
 
     /// Eight lanes of 16 bits.
     type Lanes = m128i;
@@ -90,11 +94,11 @@ mod sse2 {
     #[inline(always)]
     pub(super) fn inverse(block: &Block) -> [[u8; 8]; 8] {
         let rows: &[[i16; 8]; 8] = bytemuck::cast_ref(block);
-        if only_first_row(block) {
+        if has_only_first_row(block) {
             let column = shl_imm_u16_m128i::<{ PASS1_BITS as i32 }>(bytemuck::cast(rows[0]));
             return bytes(pass::<{ ROWS as i32 }>(transpose([column; 8])));
         }
-        // Spelled out, here and below: closures given to `array::map` are not always inlined.
+        // Spelled out, here and below, because closures passed to `array::map` are not always inlined.
         let [a, b, c, d, e, f, g, h] = *rows;
         let columns = pass::<{ COLUMNS as i32 }>([
             bytemuck::cast(a),
@@ -114,7 +118,7 @@ mod sse2 {
         [unpack_low_i16_m128i(a, b), unpack_high_i16_m128i(a, b)]
     }
 
-    /// Of each of the pairs in the lanes `pair[0] × factors[0] + pair[1] × factors[1]`.
+    /// Returns `pair[0] × factors[0] + pair[1] × factors[1]` for each pair in the lanes.
     #[inline(always)]
     fn products([low, high]: Wide, factors: [i16; 2]) -> Wide {
         let factors = set_splat_i32_m128i(bytemuck::cast(factors));
@@ -134,7 +138,7 @@ mod sse2 {
         [sub_i32_m128i(a[0], b[0]), sub_i32_m128i(a[1], b[1])]
     }
 
-    /// Times 2^13.
+    /// Widens to 32 bits and multiplies by 2^13.
     #[inline(always)]
     fn widen(a: Lanes) -> Wide {
         let [low, high] = zip(zeroed_m128i(), a);
@@ -188,7 +192,7 @@ mod sse2 {
         interleave(interleave(interleave(x)))
     }
 
-    /// Interleaves vectors whose numbers differ by four.
+    /// Interleaves vectors whose indices differ by four.
     #[inline(always)]
     fn interleave(x: [Lanes; 8]) -> [Lanes; 8] {
         let ([a, b], [c, d]) = (zip(x[0], x[4]), zip(x[1], x[5]));
@@ -196,7 +200,7 @@ mod sse2 {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// The eight rows of the samples whose columns are `x`, saturated.
+    /// Saturates and transposes: `x` has the columns of the samples, the result their eight rows.
     #[inline(always)]
     fn bytes(x: [Lanes; 8]) -> [[u8; 8]; 8] {
         let middle = set_splat_i8_m128i(-128);
@@ -204,7 +208,7 @@ mod sse2 {
         let b = bitxor_m128i(pack_i16_to_i8_m128i(x[1], x[5]), middle);
         let c = bitxor_m128i(pack_i16_to_i8_m128i(x[2], x[6]), middle);
         let d = bitxor_m128i(pack_i16_to_i8_m128i(x[3], x[7]), middle);
-        // Of the even and the odd columns, first the lower four, then the upper four.
+        // Even and odd columns; first the lower four, then the upper four.
         let (even, odd) = (
             [unpack_low_i8_m128i(a, c), unpack_high_i8_m128i(a, c)],
             [unpack_low_i8_m128i(b, d), unpack_high_i8_m128i(b, d)],
@@ -228,14 +232,16 @@ mod sse2 {
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
-    use super::{Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, only_first_row};
+    use super::{
+        Block, COLUMNS, CONST_BITS, EVEN, INNER, OUTER, PASS1_BITS, ROWS, SHARED, has_only_first_row,
+    };
 
     type Lanes = [i16; 8];
     type Wide = [i32; 8];
 
     pub(super) fn inverse(block: &Block) -> [[u8; 8]; 8] {
         let rows: &[Lanes; 8] = bytemuck::cast_ref(block);
-        let columns = if only_first_row(block) {
+        let columns = if has_only_first_row(block) {
             [rows[0].map(|value| value << PASS1_BITS); 8]
         } else {
             pass::<COLUMNS>(rows)
@@ -318,7 +324,7 @@ mod tests {
         out
     }
 
-    /// The cosines themselves, in f64.
+    /// Computes the transform in f64.
     fn exact(block: &Block) -> [[f64; 8]; 8] {
         let basis = |k: usize, x: usize| {
             let scale = if k == 0 { 0.5_f64.sqrt() } else { 1.0 };
@@ -345,7 +351,8 @@ mod tests {
             prop_assert_eq!(samples(&block), portable::inverse(&block));
         }
 
-        /// An error of the columns' result of at most 2^-3 (PASS1_BITS) in each of eight terms, and the final rounding.
+        /// Tolerance: an error of at most 2^-3 (PASS1_BITS) in the column results of each of eight terms, and the final
+        /// rounding.
         #[test]
         fn it_is_the_inverse_transform(block in prop::collection::vec(-60..60_i16, 64)) {
             let block: Block = block.try_into().unwrap();

@@ -1,14 +1,14 @@
-//! The segments between the markers: tables, frame and scan headers.
+//! Parses the segments between markers: tables, frame headers and scan headers.
 
 use super::frame::Frame;
 use super::huffman::{self, Huffman};
 use crate::decode::Failure;
 
-/// A quantisation table's steps, row by row.
+/// Steps of a quantisation table, row by row.
 pub(super) type Steps = [i16; 64];
 
-/// From a coefficient's place in the order of the file to that in its block. Places that a damaged file reaches beyond
-/// the last one are the last one.
+/// Maps the position of a coefficient in file order to its position in the block. Positions beyond 63, which damaged
+/// files reach, map to 63.
 pub(super) const ZIGZAG: [u8; 128] = {
     let mut order = [63; 128];
     let (mut x, mut y, mut at) = (0_usize, 0_usize, 0);
@@ -37,7 +37,7 @@ pub(super) const ZIGZAG: [u8; 128] = {
 const SOI: u8 = 0xD8;
 const EOI: u8 = 0xD9;
 
-/// What the segments have said until now.
+/// State collected from the segments read so far.
 pub(super) struct Markers<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -45,29 +45,29 @@ pub(super) struct Markers<'a> {
     quantisation: [Option<Steps>; 4],
     dc: [Option<Huffman>; 4],
     ac: [Option<Huffman>; 4],
-    /// MCUs between two restart markers; 0 without those.
+    /// Number of MCUs between two restart markers, or 0 without restart markers.
     pub(super) restart_interval: usize,
     pub(super) jfif: bool,
-    /// The colour transform of Adobe's marker.
+    /// Colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
-    /// True if the image ends where the bytes end.
+    /// True if the image may end at the end of the bytes, without EOI.
     end_implied: bool,
-    /// The segments of EXIF data, the later ones without their prefix.
+    /// Segments of EXIF data. Only the first has its prefix.
     pub(super) exif: Vec<&'a [u8]>,
-    /// The last XMP.
+    /// XMP of the last segment that has it.
     pub(super) xmp: Option<&'a [u8]>,
 }
 
-/// A scan's header.
+/// A scan header.
 pub(super) struct Scan {
-    /// Where its data begins.
+    /// Position of the scan's data.
     pub(super) data: usize,
-    /// By frame order: the component, and the numbers of its DC and AC tables.
+    /// Components in frame order, with the indices of their DC and AC tables.
     pub(super) components: Vec<ScanComponent>,
-    /// The coefficients that a progressive scan has, in the order of the file.
+    /// Range of coefficients of a progressive scan, in file order.
     pub(super) first: usize,
     pub(super) last: usize,
-    /// The bits of precision that are to come before and after a progressive scan.
+    /// Number of bits of precision that are missing before and after a progressive scan.
     pub(super) high: u32,
     pub(super) low: u32,
 }
@@ -100,20 +100,20 @@ impl<'a> Markers<'a> {
         })
     }
 
-    /// Lets an image without EOI end where the bytes end.
+    /// Allows an image without EOI to end at the end of the bytes.
     #[cfg(feature = "tiff")]
     pub(super) fn imply_end(&mut self) {
         self.end_implied = true;
     }
 
-    /// With the tables of another stream, as TIFFs keep those that their JPEGs share.
+    /// Starts with the tables of another stream. In a TIFF, several JPEGs can share tables.
     #[cfg(feature = "tiff")]
     pub(super) fn with_tables(bytes: &'a [u8], tables: &'a [u8]) -> Result<Self, Failure> {
         let mut before = Self::new(tables)?;
         if before.next_scan()?.is_some() || before.frame.is_some() {
             return Err("damaged JPEG: an image is among its tables".into());
         }
-        // Everything else begins anew with the image.
+        // All other state starts anew with the image.
         Ok(Self {
             quantisation: before.quantisation,
             dc: before.dc,
@@ -126,19 +126,19 @@ impl<'a> Markers<'a> {
         self.bytes
     }
 
-    /// Goes on at `at`, behind a scan's data.
+    /// Continues at `at`, after the data of a scan.
     pub(super) fn resume(&mut self, at: usize) {
         self.at = at;
     }
 
-    /// Reads segments up to the next scan's header; `None` at the image's end.
+    /// Reads segments up to the next scan header. Returns `None` at the end of the image.
     pub(super) fn next_scan(&mut self) -> Result<Option<Scan>, Failure> {
         loop {
             let marker = self.marker()?;
             match marker {
                 EOI => return Ok(None),
                 SOI => return Err("damaged JPEG: a second image begins within it".into()),
-                // Restart markers, and TEM: without a segment.
+                // Restart markers and TEM have no segment.
                 0x01 | 0xD0..=0xD7 => continue,
                 _ => {}
             }
@@ -163,14 +163,14 @@ impl<'a> Markers<'a> {
                 0xEE if segment.len() >= 12 && segment.starts_with(b"Adobe") => {
                     self.adobe = Some(segment[11]);
                 }
-                // Arithmetic conditioning, number of lines, applications' data, comments.
+                // Arithmetic conditioning, number of lines, application data and comments are ignored.
                 0xCC | 0xDC | 0xE0..=0xEF | 0xFE => {}
                 _ => return Err(format!("damaged JPEG: an unknown marker (0x{marker:02X})").into()),
             }
         }
     }
 
-    /// The next marker. Bytes before it are skipped.
+    /// Returns the next marker. Skips bytes before it.
     fn marker(&mut self) -> Result<u8, Failure> {
         match next_marker(self.bytes, self.at) {
             Ok((marker, at)) => {
@@ -243,7 +243,7 @@ impl<'a> Markers<'a> {
                 } else {
                     values[step].into()
                 };
-                // Products with coefficients are taken modulo 2^16.
+                // Products with coefficients are computed modulo 2^16.
                 steps[usize::from(*at)] = value as i16;
             }
             *table = Some(steps);
@@ -298,13 +298,13 @@ impl<'a> Markers<'a> {
         Ok(scan)
     }
 
-    /// The quantisation steps of the frame's component.
+    /// Returns the quantisation steps of table `table`.
     pub(super) fn steps(&self, table: usize) -> Result<Steps, Failure> {
         let steps = self.quantisation.get(table).copied().flatten();
         steps.ok_or_else(|| "damaged JPEG: a quantisation table is missing".into())
     }
 
-    /// Frames of Motion JPEG have no Huffman tables: those of the standard take their place.
+    /// Adds the standard's Huffman tables where none are defined. Frames of Motion JPEG omit them.
     pub(super) fn default_tables(&mut self) -> Result<(), Failure> {
         for (tables, ac) in [(&mut self.dc, false), (&mut self.ac, true)] {
             for (table, chroma) in tables.iter_mut().zip([false, true]) {
@@ -318,7 +318,7 @@ impl<'a> Markers<'a> {
 
     pub(super) fn dc(&self, table: usize) -> Result<&Huffman, Failure> {
         let huffman = present(&self.dc, table)?;
-        if huffman.is_of_dc() {
+        if huffman.is_dc_code() {
             Ok(huffman)
         } else {
             Err("damaged JPEG: a DC coefficient has more than 15 bits".into())
@@ -335,7 +335,7 @@ fn present(tables: &[Option<Huffman>; 4], table: usize) -> Result<&Huffman, Fail
     table.ok_or_else(|| "damaged JPEG: a Huffman table is missing".into())
 }
 
-/// The next marker at or behind `at`, and where its segment begins.
+/// Returns the next marker at or after `at`, and the position of its segment.
 pub(super) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize), Failure> {
     let rest = bytes.get(at..).unwrap_or(&[]);
     let marker = rest
@@ -345,7 +345,7 @@ pub(super) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize), Failur
     Ok((rest[found + 1], at + found + 2))
 }
 
-/// The file ends before the image does.
+/// Returns the error for a file that ends before the image does.
 pub(super) fn cut() -> Failure {
     Failure::truncated("truncated JPEG: the file ends before the image does")
 }

@@ -1,21 +1,22 @@
-//! The samples of a row of MCUs, and of what its neighbours need of it.
+//! Holds the samples of a row of MCUs, and the rows of its neighbours that interpolation needs.
 
 use super::frame::{Component, Frame};
 use super::idct::{self, Block};
 use super::markers::Steps;
 
-/// Sample rows of a component that are kept from the row of MCUs before, as multiples of its sampling factor: interpolation
-/// needs the row above those that had to wait for the row below.
+/// Sample rows of a component that are kept from the previous row of MCUs, as a multiple of its sampling factor.
+///
+/// Some rows must wait for the row below, and interpolating them needs the row above as well.
 const KEPT: usize = 2;
 
-/// A component's samples.
+/// Samples of a component.
 pub(super) struct Plane {
     samples: Vec<u8>,
     stride: usize,
-    /// Sample rows of a row of MCUs, and how many there are before it.
+    /// Number of sample rows of a row of MCUs, and number of rows kept before it.
     rows: usize,
     kept: usize,
-    /// The row of MCUs.
+    /// Index of the current row of MCUs.
     mcu_row: usize,
     height: usize,
 }
@@ -34,7 +35,7 @@ impl Plane {
         }
     }
 
-    /// The bytes of a frame's planes.
+    /// Returns the number of bytes of a frame's planes.
     pub(super) fn bytes(frame: &Frame) -> u64 {
         let bytes = |component: &Component| component.padded_wide * 8 * (8 + KEPT) * component.v;
         frame
@@ -44,14 +45,14 @@ impl Plane {
             .sum()
     }
 
-    /// Goes on to the next row of MCUs.
+    /// Advances to the next row of MCUs.
     pub(super) fn advance(&mut self) {
         self.samples.copy_within(self.stride * self.rows.., 0);
         self.mcu_row += 1;
     }
 
-    /// Transforms the coefficients of the block in this column and row of the row of MCUs. Those behind `last`, in the order
-    /// of the file, are 0.
+    /// Transforms a block at column `x` and row `y` of the row of MCUs. Coefficients after `last`, in file order, must
+    /// be 0.
     #[inline(always)]
     pub(super) fn put(&mut self, x: usize, y: usize, block: &Block, last: usize) {
         let at = self.stride * (self.kept + 8 * y) + 8 * x;
@@ -64,7 +65,7 @@ impl Plane {
         }
     }
 
-    /// As [`Plane::put`], of coefficients that are not multiplied with their steps yet.
+    /// Transforms a block like [`Plane::put`], after multiplying the coefficients by their quantisation steps.
     #[inline(always)]
     pub(super) fn put_scaled(&mut self, x: usize, y: usize, block: &Block, steps: &Steps) {
         let scaled: Block = std::array::from_fn(|i| block[i].wrapping_mul(steps[i]));
@@ -72,7 +73,7 @@ impl Plane {
         self.put(x, y, &scaled, usize::from(last != 0));
     }
 
-    /// A row of samples, or that of the image's which is nearest to it.
+    /// Returns a row of samples. A row outside of the image is replaced by the nearest row.
     #[inline(always)]
     pub(super) fn row(&self, row: isize) -> &[u8] {
         let row = row.clamp(0, self.height as isize - 1) as usize;

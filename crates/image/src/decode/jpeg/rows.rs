@@ -1,4 +1,5 @@
-//! From components' samples to rows of pixels: libjpeg-turbo's "fancy" upsampling and its colour conversion, bit for bit.
+//! Converts components' samples to rows of pixels, bit-exactly with libjpeg-turbo's "fancy" upsampling and colour
+//! conversion.
 
 use rten_simd::{Isa, SimdOp};
 
@@ -6,7 +7,7 @@ use super::frame::Frame;
 use super::planes::Plane;
 use crate::decode::color;
 
-/// How a JPEG stores its colours.
+/// Colour encoding of a JPEG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::decode) enum Coding {
     Grey,
@@ -14,13 +15,13 @@ pub(in crate::decode) enum Coding {
     YCbCr,
     Cmyk,
     Ycck,
-    /// The components as they are, to be understood by what is around the JPEG.
+    /// Components without conversion. The container of the JPEG interprets them.
     #[cfg_attr(not(feature = "tiff"), expect(dead_code))]
     Stored,
 }
 
 impl Coding {
-    /// Bytes of a pixel: of RGB, or of the components as they are.
+    /// Returns the number of bytes of a pixel: three for RGB, or one per component if they are not converted.
     pub(super) fn pixel_bytes(self, frame: &Frame) -> usize {
         match self {
             Self::Stored => frame.components.len(),
@@ -29,31 +30,31 @@ impl Coding {
     }
 }
 
-/// How a component reaches the size of the image.
+/// Method that scales a component to the size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upsampling {
     None,
-    /// Twice the columns, weighted by 3/4 and 1/4.
+    /// Doubles the columns, with weights 3/4 and 1/4.
     Columns,
-    /// Twice the rows.
+    /// Doubles the rows.
     Rows,
-    /// Both.
+    /// Doubles rows and columns.
     Both,
-    /// Each sample as many times, across and down.
+    /// Repeats each sample, horizontally and vertically.
     Repeated(usize, usize),
 }
 
-/// A component on its way to pixels.
+/// A component during its conversion to pixels.
 struct Channel {
     upsampling: Upsampling,
     width: usize,
-    /// Sums of two rows, with one more at either end.
+    /// Sums of two rows, with one more value at either end.
     sums: Vec<u16>,
-    /// A row of the image's width or more.
+    /// A row with at least the image's width.
     row: Vec<u8>,
 }
 
-/// Makes rows of pixels.
+/// Converts samples to rows of pixels.
 pub(super) struct Rows {
     coding: Coding,
     width: usize,
@@ -65,7 +66,7 @@ impl Rows {
     pub(super) fn new(frame: &Frame, coding: Coding) -> Self {
         let channel = |component: &super::frame::Component| {
             let (h, v) = (frame.h_max / component.h, frame.v_max / component.v);
-            // libjpeg interpolates no columns where there are only two.
+            // libjpeg does not interpolate components that are two or fewer columns wide.
             let upsampling = match (h, v) {
                 (1, 1) => Upsampling::None,
                 (2, 1) if component.width > 2 => Upsampling::Columns,
@@ -88,12 +89,12 @@ impl Rows {
         }
     }
 
-    /// The bytes of a row of pixels.
+    /// Returns the number of bytes of a row of pixels.
     pub(super) fn row_bytes(&self) -> usize {
         self.width * self.pixel_bytes
     }
 
-    /// Writes the image's rows from `first` on to `out`.
+    /// Writes the image's rows to `out`, starting with row `first`.
     pub(super) fn write(&mut self, planes: &[Plane], first: usize, out: &mut [u8]) {
         Write {
             rows: self,
@@ -105,7 +106,7 @@ impl Rows {
     }
 }
 
-/// [`Rows::write`], compiled for the processor's vectors.
+/// [`Rows::write`], compiled for the processor's vector instructions.
 struct Write<'a> {
     rows: &'a mut Rows,
     planes: &'a [Plane],
@@ -155,7 +156,7 @@ impl SimdOp for Write<'_> {
 }
 
 impl Channel {
-    /// Makes the image's row `y`, unless the plane has it.
+    /// Computes the image's row `y`, unless the plane already has it.
     #[inline(always)]
     fn upsample(&mut self, plane: &Plane, y: usize) {
         let Self {
@@ -165,7 +166,7 @@ impl Channel {
             ..
         } = self;
         let width = *width;
-        // The row that is nearer, and the one on the other side of `y`.
+        // The nearer row, and the row on the other side of `y`.
         let near = (y / 2) as isize;
         let far = if y.is_multiple_of(2) { near - 1 } else { near + 1 };
         match self.upsampling {
@@ -177,7 +178,7 @@ impl Channel {
                 }
             }
             Upsampling::Rows => {
-                // An ordered dither: half a unit is rounded down and up by turns.
+                // Ordered dither: halves are rounded down and up in alternate rows.
                 let half = 1 + (y % 2) as u16;
                 let rows = plane.row(near)[..width].iter().zip(&plane.row(far)[..width]);
                 for (out, (&near, &far)) in out.iter_mut().zip(rows) {
@@ -202,7 +203,7 @@ impl Channel {
     }
 }
 
-/// Two samples for each sum but the first and the last, from it and its neighbours.
+/// Computes two samples from each sum and its neighbours, except for the first and last sum.
 #[inline(always)]
 fn columns<const SHIFT: u32>(sums: &mut [u16], [left, right]: [u16; 2], out: &mut [u8]) {
     // At an edge the sum is its own neighbour.
@@ -231,15 +232,16 @@ fn rgb([red, green, blue]: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg: the factors' whole parts are added apart, so that 16 bits
-/// are enough.
+/// Converts JFIF's YCbCr to RGB in libjpeg's 16-bit fixed point. The integer parts of the factors are added separately,
+/// so that 16 bits suffice.
 #[inline(always)]
 fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [u8]) {
     let samples = y.iter().zip(cb).zip(cr);
     for (pixel, ((&y, &cb), &cr)) in out.as_chunks_mut::<3>().0.iter_mut().zip(samples) {
         let (y, cb, cr) = (i16::from(y), i16::from(cb) - 128, i16::from(cr) - 128);
         let product = |a: i16, b: i16| i32::from(a) * i32::from(b);
-        // The upper halves of 16-bit products have an instruction, which does not round: so half of the factor, rounded here.
+        // An instruction computes the upper half of a 16-bit product, but does not round. Use half of the factor, and
+        // round here.
         let red = y + cr + (((product(2 * cr, 26_345) >> 16) as i16 + 1) >> 1);
         let blue = y + 2 * cb + (((product(2 * cb, -14_942) >> 16) as i16 + 1) >> 1);
         let green = y - cr + ((product(cb, -22_554) + product(cr, 18_734) + (1 << 15)) >> 16) as i16;
@@ -252,7 +254,8 @@ fn saturate(value: i16) -> u8 {
     value.clamp(0, 255) as u8
 }
 
-/// Every four-component JPEG is taken to store inverted inks, as Adobe's programs write them and Pillow assumes.
+/// Converts CMYK to RGB. All four-component JPEGs are assumed to store inverted inks, as Adobe's programs write and
+/// Pillow assumes.
 #[inline(always)]
 fn cmyk([c, m, y, k]: [&[u8]; 4], out: &mut [u8]) {
     let samples = c.iter().zip(m).zip(y).zip(k);
@@ -261,7 +264,7 @@ fn cmyk([c, m, y, k]: [&[u8]; 4], out: &mut [u8]) {
     }
 }
 
-/// From what [`ycbcr`] gives, the complement of the inks, which are stored inverted.
+/// Converts YCCK to RGB. [`ycbcr`] has computed the complement of the inks, which are stored inverted.
 #[inline(always)]
 fn ycck(key: &[u8], out: &mut [u8]) {
     for (pixel, &key) in out.as_chunks_mut::<3>().0.iter_mut().zip(key) {
@@ -274,7 +277,7 @@ fn ycck(key: &[u8], out: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
+    /// Converts JFIF's YCbCr to RGB in libjpeg's 16-bit fixed point.
     fn reference([y, cb, cr]: [u8; 3]) -> [u8; 3] {
         const HALF: i32 = 1 << 15;
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);

@@ -1,4 +1,4 @@
-//! The blocks of a scan: Huffman-coded, sequential or progressive.
+//! Decodes the blocks of a scan: Huffman-coded, sequential or progressive.
 
 use super::bits::{Bits, extend};
 use super::frame::{Component, Frame};
@@ -8,37 +8,39 @@ use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
 use crate::decode::{Cancellation, Failure};
 use crate::error::ImageErrorKind;
 
-/// The end of a scan's data.
+/// End of a scan's data.
 pub(super) struct End {
-    /// Where to look for the next marker.
+    /// Position at which to look for the next marker.
     pub(super) position: usize,
-    /// True if libjpeg decodes the scan whatever follows it: up to a marker, or with as many bytes as it looks ahead.
+    /// True if libjpeg decodes the scan whatever follows: up to a marker, or as many bytes as it looks ahead.
     pub(super) suffices: bool,
 }
 
-/// Bytes that libjpeg looks ahead.
+/// Number of bytes that libjpeg looks ahead.
 const LOOKAHEAD: usize = 7;
 
 /// Reads the blocks of a scan.
 ///
-/// Damage in a scan without restart markers is an error: what follows it is lost. In a scan with restart markers, decoding
-/// goes on as in libjpeg: blocks up to the next marker are zero. A marker with an unexpected number is passed, skipped or waited
-/// for. A scan whose data ends early is an error, unless damage was passed before.
+/// Damage in a scan without restart markers is an error, because all blocks after it are lost.
+///
+/// With restart markers, decoding continues as in libjpeg: blocks up to the next marker are zero. A marker with an
+/// unexpected number is accepted, skipped or kept for later. A scan whose data ends early is an error, unless damage
+/// came before.
 pub(super) struct Reader<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],
     restart_interval: usize,
-    /// MCUs up to the next restart marker.
+    /// Number of MCUs until the next restart marker.
     left: usize,
-    /// The low bits of the next restart marker.
+    /// Low bits of the next restart marker.
     restart: u8,
-    /// The DC coefficient before, by the frame's components.
+    /// Previous DC coefficient of each component of the frame.
     before: [i32; 4],
-    /// Blocks that have no more coefficients in a progressive scan.
+    /// Number of blocks without further coefficients in a progressive scan.
     ended: u32,
     /// True if the interval has no more data.
     exhausted: bool,
-    /// True if damage was passed, in this scan or in one before.
+    /// True if this scan or an earlier one contained damage that was skipped.
     resynchronised: bool,
 }
 
@@ -57,8 +59,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes a restart marker if one is due. Must be called before each MCU. Returns false if the MCU has no data, and its
-    /// coefficients are 0.
+    /// Passes a restart marker if one is due. Call it before each MCU.
+    ///
+    /// Returns false if the MCU has no data, so that its coefficients are 0.
     #[inline(always)]
     pub(super) fn start_mcu(&mut self) -> Result<bool, Failure> {
         if self.restart_interval == 0 {
@@ -76,9 +79,9 @@ impl<'a> Reader<'a> {
         Ok(!self.exhausted)
     }
 
-    /// Notes whether the last MCU took more data than the interval has.
+    /// Checks whether the last MCU took more data than the interval has.
     fn check_interval(&mut self) -> Result<(), Failure> {
-        if !self.exhausted && self.bits.overrun() {
+        if !self.exhausted && self.bits.is_overrun() {
             let (marker, _) = next_marker(self.bytes, self.bits.position())?;
             self.pass_damage(marker, false)?;
             self.exhausted = true;
@@ -86,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Notes damage, before which data up to this marker may have been skipped.
+    /// Records damage that ends at `marker`. `skipped` is true if data up to the marker was skipped.
     fn pass_damage(&mut self, marker: u8, skipped: bool) -> Result<(), Failure> {
         self.resynchronised |= skipped || is_restart(marker);
         if self.resynchronised {
@@ -96,7 +99,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Does what libjpeg's `jpeg_resync_to_restart` does with the next marker.
+    /// Handles the next marker as libjpeg's `jpeg_resync_to_restart` does.
     #[cold]
     fn pass_restart(&mut self) -> Result<(), Failure> {
         let from = self.bits.position();
@@ -120,7 +123,7 @@ impl<'a> Reader<'a> {
             self.bits = Bits::new(self.bytes, at);
             self.exhausted = false;
         } else {
-            // The marker is found again.
+            // Keep the marker, so that it is found again.
             self.bits = Bits::new(self.bytes, at - 2);
         }
         self.left = self.restart_interval;
@@ -130,12 +133,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Fails if blocks until now were damaged or missing. Must be called now and then, and at the end.
+    /// Returns an error if blocks so far were damaged or missing. Call it from time to time, and at the end.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         if self.restart_interval > 0 {
             return self.check_interval();
         }
-        if self.bits.overrun() {
+        if self.bits.is_overrun() {
             let (marker, _) = next_marker(self.bytes, self.bits.position())?;
             return Err(ended_early(marker));
         }
@@ -145,7 +148,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The end of the data, after the last MCU.
+    /// Returns the end of the data. Call it after the last MCU.
     pub(super) fn end(&self) -> End {
         let position = self.position();
         let unread = self.bytes.len().saturating_sub(position) + self.bits.whole_bytes();
@@ -155,13 +158,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where to look for the marker behind the data.
+    /// Returns the position at which to look for the marker after the data.
     pub(super) fn position(&self) -> usize {
         self.bits.position()
     }
 
-    /// Reads a block of a sequential scan and multiplies it with its quantisation steps. Returns the place in the order of
-    /// the file of the last coefficient that may differ from 0.
+    /// Reads a block of a sequential scan and multiplies it by its quantisation steps.
+    ///
+    /// Returns the position, in file order, of the last coefficient that may differ from 0.
     #[inline(always)]
     pub(super) fn sequential(
         &mut self,
@@ -244,7 +248,7 @@ impl<'a> Reader<'a> {
         self.bits = bits;
     }
 
-    /// One more bit of each coefficient that is not 0, and those that are new.
+    /// Reads one more bit of each non-zero coefficient, and the new coefficients.
     fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
         let bit = 1_i16 << scan.low;
         let mut bits = self.bits;
@@ -276,7 +280,7 @@ impl<'a> Reader<'a> {
                     next += 1;
                 }
                 if new != 0 {
-                    // As in libjpeg, be it one behind the scan's last coefficient.
+                    // As in libjpeg, this may be one position after the scan's last coefficient.
                     block[usize::from(ZIGZAG[next & 127]) & 63] = new;
                     if next > scan.last {
                         bits.mark_damaged();
@@ -298,25 +302,25 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What libjpeg does where a restart marker is due.
+/// Actions of libjpeg at a position where a restart marker is due.
 enum Resync {
-    /// Takes the marker for the expected one.
+    /// Accept the marker as the expected one.
     Pass,
-    /// Leaves the marker for later, and takes the interval for empty.
+    /// Keep the marker for later, and treat the interval as empty.
     Wait,
-    /// Looks at the next marker.
+    /// Continue with the next marker.
     Skip,
 }
 
 impl Resync {
-    /// `expected` are the low bits of the expected marker.
+    /// Chooses the action. `expected` are the low bits of the expected marker.
     fn new(marker: u8, expected: u8) -> Self {
         match marker {
             ..0xC0 => Self::Skip,
             0xD0..=0xD7 => match marker.wrapping_sub(expected) % 8 {
-                // One of the next two.
+                // One of the next two markers.
                 1 | 2 => Self::Wait,
-                // One of the two before.
+                // One of the two previous markers.
                 6 | 7 => Self::Skip,
                 _ => Self::Pass,
             },
@@ -329,7 +333,7 @@ fn is_restart(marker: u8) -> bool {
     matches!(marker, 0xD0..=0xD7)
 }
 
-/// One more bit of a coefficient that is not 0.
+/// Reads one more bit of a non-zero coefficient.
 #[inline(always)]
 fn refine(bits: &mut Bits<'_>, coefficient: &mut i16, bit: i16) {
     if bits.take(1) == 1 && *coefficient & bit == 0 {
@@ -345,23 +349,22 @@ struct Part<'a> {
     ac: Option<&'a Huffman>,
 }
 
-/// The coefficients of an image whose scans have parts of it: a block after the other, row by row.
+/// Coefficients of an image with several scans: block after block, row by row.
 pub(super) struct Coefficients {
-    /// By component, of whole MCUs.
+    /// Blocks of each component, including those that complete MCUs.
     pub(super) blocks: Vec<Vec<Block>>,
-    /// As the first scan of each component found them.
+    /// Quantisation steps of each component, as defined before its first scan.
     pub(super) steps: Vec<Option<Steps>>,
-    /// For each component's coefficients, in the order of the file, the bits of precision that are missing; `None` before
-    /// its first scan.
+    /// Missing bits of precision of each component's coefficients, in file order. `None` before the first scan.
     pub(super) missing: Vec<[Option<u32>; 64]>,
-    /// True if damage was passed.
+    /// True if damage was skipped.
     resynchronised: bool,
 }
 
 impl Coefficients {
     pub(super) fn new(frame: &Frame) -> Self {
         let blocks = |component: &Component| {
-            // Memory that is not written costs nothing.
+            // Zeroed memory costs nothing until it is written.
             bytemuck::zeroed_vec(component.padded_wide * component.padded_high)
         };
         Self {
@@ -372,14 +375,14 @@ impl Coefficients {
         }
     }
 
-    /// The bytes of a frame's coefficients.
+    /// Returns the number of bytes of a frame's coefficients.
     pub(super) fn bytes(frame: &Frame) -> u64 {
         let blocks = |component: &Component| component.padded_wide * component.padded_high;
         let blocks = frame.components.iter().map(|component| blocks(component) as u64);
         blocks.sum::<u64>() * size_of::<Block>() as u64
     }
 
-    /// Adds what a scan has. Returns where it ends.
+    /// Adds the coefficients of a scan. Returns the end of its data.
     pub(super) fn add(
         &mut self,
         frame: &Frame,
@@ -401,7 +404,7 @@ impl Coefficients {
             };
             self.missing[index][seen].fill(Some(if frame.progressive { scan.low } else { 0 }));
         }
-        // Which tables there must be depends on the kind of scan.
+        // The kind of scan decides which tables are required.
         let refines = frame.progressive && scan.high > 0;
         let dc_scan = !frame.progressive || scan.first == 0;
         let ac_scan = !frame.progressive || scan.first > 0;
@@ -463,7 +466,7 @@ impl Coefficients {
     }
 }
 
-/// A marker in place of data.
+/// Returns the error for a marker in place of data.
 fn ended_early(marker: u8) -> Failure {
     match marker {
         0xD0..=0xD7 => "damaged JPEG: a restart marker is not where it should be".into(),

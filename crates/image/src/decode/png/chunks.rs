@@ -1,4 +1,5 @@
-//! The chunks of a PNG, and a regular copy of a file in which chunks beside the pixels are damaged or missing.
+//! Reads the chunks of a PNG. Makes a regular copy of a file in which chunks other than the pixels are damaged or
+//! missing.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use crate::decode::Failure;
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// Bytes of a chunk beside its content: length, kind and checksum.
+/// Number of bytes of a chunk without its content: length, kind and checksum.
 const FRAME_BYTES: usize = 12;
 
 /// Length of the header's content.
@@ -18,9 +19,9 @@ const HEADER_BYTES: usize = 13;
 #[derive(Clone, Copy)]
 pub(super) struct Chunk<'a> {
     pub(super) kind: &'a [u8; 4],
-    /// The content, up to the file's end if the chunk is cut off.
+    /// Content, up to the end of the file if the chunk is cut off.
     pub(super) content: &'a [u8],
-    /// The checksum of kind and content. `None` if the chunk is cut off.
+    /// Checksum of kind and content, or `None` if the chunk is cut off.
     checksum: Option<u32>,
 }
 
@@ -29,7 +30,7 @@ impl Chunk<'_> {
         self.checksum.is_some()
     }
 
-    /// Returns true if the stored checksum fits the chunk.
+    /// Returns true if the stored checksum matches the chunk.
     fn has_right_checksum(&self) -> bool {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(self.kind);
@@ -37,7 +38,7 @@ impl Chunk<'_> {
         self.checksum == Some(hasher.finalize())
     }
 
-    /// True if a decoder may ignore the chunk.
+    /// Returns true if a decoder may ignore the chunk.
     fn is_ancillary(&self) -> bool {
         self.kind.iter().all(u8::is_ascii_alphabetic) && self.kind[0].is_ascii_lowercase()
     }
@@ -51,7 +52,7 @@ impl Chunk<'_> {
     }
 }
 
-/// The chunks of a file, up to `IEND`, to the first name that is not one, or to the file's end.
+/// Iterator over the chunks of a file. It ends at `IEND`, at an invalid chunk name, or at the end of the file.
 pub(super) struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Chunks<'a> {
@@ -59,7 +60,7 @@ impl<'a> Chunks<'a> {
         Self(file.get(SIGNATURE.len()..).unwrap_or_default())
     }
 
-    /// Returns the next chunk if it is accepted, and leaves it otherwise.
+    /// Takes and returns the next chunk if `accepts` returns true for it.
     fn next_if(&mut self, accepts: impl FnOnce(&Chunk<'a>) -> bool) -> Option<Chunk<'a>> {
         let mut rest = Chunks(self.0);
         let chunk = rest.next().filter(accepts)?;
@@ -90,22 +91,23 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// Zeros behind data that is cut off: more than the decoder looks ahead.
+/// Number of zeros appended to data that is cut off: more than the decoder looks ahead.
 const PADDING: usize = 8;
 
-/// What the decoder needs of a file.
+/// Parts of a file that the decoder needs.
 pub(super) struct Parts<'a> {
     header: [u8; HEADER_BYTES],
     palette: Option<Chunk<'a>>,
-    /// The file from its first `IDAT` on.
+    /// Rest of the file, from its first `IDAT` on.
     data: &'a [u8],
-    /// True if the decoder can read the file as it is.
+    /// True if the decoder can read the file unchanged.
     regular: bool,
 }
 
 impl<'a> Parts<'a> {
-    /// Finds the header, the palette and the data. Checksums of the header and the palette must be right. Checksums
-    /// of other chunks do not matter, because Pillow shows the picture or no pixel depends on them.
+    /// Finds the header, the palette and the data. Checksums of the header and the palette must match.
+    ///
+    /// Other checksums do not matter, because Pillow shows the picture or no pixel depends on them.
     pub(super) fn find(file: &'a [u8]) -> Result<Self, Failure> {
         if !file.starts_with(SIGNATURE) {
             return Err("damaged PNG: its first 8 bytes are not the PNG signature".into());
@@ -146,19 +148,19 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
-    /// The chunks with data, at least one. They are read from the file again, because a list of them takes more memory than
-    /// empty ones in the file.
+    /// Iterates over the chunks with data, at least one. They are parsed each time, because a list of empty chunks
+    /// would take more memory than the file.
     fn data(&self) -> impl Iterator<Item = Chunk<'a>> {
         Chunks(self.data).take_while(|chunk| chunk.kind == b"IDAT")
     }
 
-    /// Width and height.
+    /// Returns width and height.
     pub(super) fn size(&self) -> (u32, u32) {
         let side = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| self.header[at + byte]));
         (side(0), side(4))
     }
 
-    /// Bytes of the data when it is decompressed: the rows of all passes, each behind its filter.
+    /// Returns the number of bytes of the decompressed data: the rows of all passes, each after its filter byte.
     pub(super) fn decompressed_bytes(&self) -> u64 {
         let [.., depth, color, _, _, interlace] = self.header;
         let channels = match color {
@@ -176,7 +178,7 @@ impl<'a> Parts<'a> {
         if interlace == 0 {
             return pass(width.into(), height.into());
         }
-        // Adam7: the first column and row, and the steps between them.
+        // Adam7: first column, first row, and the steps between columns and rows.
         let passes = [
             (0, 0, 8, 8),
             (4, 0, 8, 8),
@@ -190,7 +192,7 @@ impl<'a> Parts<'a> {
         passes.into_iter().map(bytes).sum()
     }
 
-    /// True if the data is whole, or has at least so many bytes when it is decompressed, be it without its end.
+    /// Returns true if all data is present, or decompresses to at least `bytes` bytes although its end is missing.
     pub(super) fn decompress_to(&self, bytes: u64) -> bool {
         if self.data().all(|chunk| chunk.is_whole()) {
             return true;
@@ -212,7 +214,7 @@ impl<'a> Parts<'a> {
         inflate.total_out() >= bytes
     }
 
-    /// Bytes of the copy that [`Parts::file`] makes.
+    /// Returns the number of bytes of the copy that [`Parts::file`] makes.
     pub(super) fn copied(&self) -> u64 {
         if self.regular {
             return 0;
@@ -222,7 +224,7 @@ impl<'a> Parts<'a> {
         (SIGNATURE.len() + HEADER_BYTES + 3 * FRAME_BYTES + contents + PADDING) as u64
     }
 
-    /// The file, or a copy that has the header, the palette, the data and the end alone.
+    /// Returns the file, or a copy that contains only the header, the palette, the data and the end.
     pub(super) fn file(&self, file: &'a [u8]) -> Cow<'a, [u8]> {
         if self.regular {
             return Cow::Borrowed(file);
@@ -254,7 +256,7 @@ fn chunks_end_with_iend(file: &[u8]) -> bool {
     chunks.0.len() >= FRAME_BYTES && chunks.0.starts_with(b"\0\0\0\0IEND")
 }
 
-/// The header's content, as the decoder expects it: Pillow takes any interlace method but 0 for Adam7.
+/// Returns the header's content as the decoder expects it. Pillow treats any interlace method except 0 as Adam7.
 fn checked_header(chunk: &Chunk<'_>) -> Result<[u8; HEADER_BYTES], Failure> {
     let Some(header) = chunk.content.first_chunk::<HEADER_BYTES>() else {
         return Err(if chunk.is_whole() {

@@ -1,4 +1,4 @@
-//! What the chunks of a PNG say about its orientation: EXIF data, and XMP in text chunks.
+//! Reads the metadata in the chunks of a PNG that may state the orientation: EXIF data, and XMP in text chunks.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
@@ -10,32 +10,34 @@ use crate::decode::Failure;
 use crate::decode::memory::Claim;
 use crate::decode::orientation::Metadata;
 
-/// Maximum number of bytes of a decompressed text. Pillow refuses longer ones; they are ignored here.
+/// Maximum number of bytes of a decompressed text. Pillow rejects longer texts. They are ignored here.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// Maximum number of bytes of all decompressed texts. Pillow refuses files with more; further texts are ignored here, so that a small
-/// file cannot keep a core busy for long.
+/// Maximum number of bytes of all decompressed texts. Pillow rejects files with more.
+///
+/// Further texts are ignored here, so that a small file cannot keep a core busy for long.
 const MAX_TOTAL_BYTES: u64 = 64 * MAX_TEXT_BYTES;
 
-/// Maximum number of bytes that deflate makes of one.
+/// Maximum number of bytes that one byte of deflated data expands to.
 const MAX_EXPANSION: u64 = 1032;
 
-/// Text chunks with this keyword hold XMP.
+/// Keyword of text chunks that contain XMP.
 const XMP: &[u8] = b"XML:com.adobe.xmp";
 
-/// ImageMagick's name for EXIF data in hexadecimal digits.
+/// ImageMagick's keyword for EXIF data in hexadecimal digits.
 const RAW_PROFILE: &[u8] = b"Raw profile type exif";
 
 /// A text chunk: its keyword and its text.
 struct Text<'a> {
     keyword: &'a [u8],
     text: Cow<'a, [u8]>,
-    /// False if it is not in the encoding of its chunk.
+    /// False if the text is not in the encoding that its chunk requires.
     readable: bool,
 }
 
-/// The EXIF data and the XMP. Of several chunks of a kind, the last one counts. Pillow reads those behind the data too, up
-/// to the second frame of an animation.
+/// Returns the EXIF data and the XMP. If several chunks have the same kind, the last one counts.
+///
+/// Pillow also reads chunks after the data, up to the second frame of an animation.
 pub(in crate::decode) fn metadata<'a>(
     file: &'a [u8],
     claim: &mut Claim<'_>,
@@ -86,7 +88,7 @@ pub(in crate::decode) fn metadata<'a>(
     })
 }
 
-/// Reads a text chunk. `None` if it has another keyword, or if its text is damaged or exceeds `budget`.
+/// Reads a text chunk. Returns `None` if it has another keyword, or if its text is damaged or exceeds `budget`.
 fn text<'a>(
     kind: &[u8; 4],
     content: &'a [u8],
@@ -109,7 +111,7 @@ fn text<'a>(
             let &[compressed, method, ref rest @ ..] = rest else {
                 return Ok(None);
             };
-            // Language and translated keyword.
+            // Skip the language and the translated keyword.
             let names = split(rest).and_then(|(language, rest)| Some((language.len() + 1, split(rest)?)));
             match names {
                 Some((start, (name, text))) if compressed == 0 || method == 0 => {
@@ -126,25 +128,26 @@ fn text<'a>(
     };
     Ok(text.map(|text| Text {
         keyword,
-        // The texts of the other kinds are in Latin-1.
+        // The other kinds of text chunks are in Latin-1.
         readable: kind != b"iTXt" || std::str::from_utf8(names).is_ok() && std::str::from_utf8(&text).is_ok(),
         text,
     }))
 }
 
-/// What precedes the first zero byte, and what follows it.
+/// Splits the bytes before and after the first zero byte.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = bytes.iter().position(|&byte| byte == 0)?;
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-/// Decompresses a text as far as its data goes. `None` if it is damaged or too long. Its bytes are taken from `budget`.
+/// Decompresses a text as far as its data goes, and subtracts its length from `budget`. Returns `None` if it is damaged
+/// or too long.
 fn decompressed(data: &[u8], claim: &mut Claim<'_>, budget: &mut u64) -> Result<Option<Vec<u8>>, Failure> {
     let longest = (data.len() as u64)
         .saturating_mul(MAX_EXPANSION)
         .min(MAX_TEXT_BYTES)
         .min(*budget);
-    // The text, those before it, and EXIF data made of digits.
+    // Memory for the text, earlier texts, and EXIF data decoded from digits.
     claim.reserve(4 * longest)?;
     let mut text = Vec::with_capacity(longest as usize + 1);
     let read = ZlibDecoder::new(data).take(longest + 1).read_to_end(&mut text);
@@ -158,7 +161,8 @@ fn decompressed(data: &[u8], claim: &mut Claim<'_>, budget: &mut u64) -> Result<
     Ok((length <= longest).then_some(text))
 }
 
-/// The bytes of a raw profile: an empty line, its name, its length, and lines of hexadecimal digits. Empty if it is damaged.
+/// Decodes a raw profile: an empty line, its name, its length, and lines of hexadecimal digits. Returns nothing if it
+/// is damaged.
 fn from_digits(profile: &[u8], claim: &mut Claim<'_>) -> Result<Vec<u8>, Failure> {
     claim.reserve((profile.len() as u64).max(MAX_TEXT_BYTES) * 4)?;
     let lines = profile

@@ -1,20 +1,23 @@
-//! A TIFF's first directory, read ahead of the decoder: what the samples mean, and how much memory its values take.
+//! Reads the first directory of a TIFF before the `tiff` crate does: the meaning of the samples, and the memory that
+//! its values need.
 //!
-//! The `tiff` crate refuses palettes and inverts greys in its own way. So in a copy of the file, the photometric tag of
-//! such a page is rewritten to "black is zero": the crate then hands out the plain samples, and the meaning is applied
-//! to them afterwards. It also allocates as many values as an entry promises, before it reads them.
+//! The `tiff` crate rejects palettes and inverts greys differently from Pillow. A copy of such a file therefore has its
+//! photometric tag changed to "black is zero". The crate then returns the plain samples, which are interpreted
+//! afterwards.
+//!
+//! The crate also allocates as many values as an entry states before it reads them.
 
 use std::borrow::Cow;
 
 use crate::decode::Failure;
 use crate::decode::ifd::{Entry, Reader};
 
-/// The meanings that the decoder is not to know about.
+/// Meanings of samples that are hidden from the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Photometric {
-    /// Greys, 0 is white.
+    /// Greys, where 0 is white.
     WhiteIsZero,
-    /// Indices of the colour map.
+    /// Indices into the colour map.
     Palette,
     /// Anything else.
     Other,
@@ -29,29 +32,30 @@ const TILE_OFFSETS: u16 = 324;
 const TILE_LENGTHS: u16 = 325;
 const BLACK_IS_ZERO: u8 = 1;
 
-/// The tags that the decoder and we read, in the order of TIFF 6.0: sizes, sample formats, strips and tiles, colour map,
-/// tables of JPEGs, subsampling, order of bits. Any of them may promise many values.
+/// Tags that the decoder and this crate read, in the order of TIFF 6.0. Any of them may state a large number of values.
+///
+/// They are sizes, sample formats, strips and tiles, colour map, JPEG tables, subsampling and bit order.
 const READ: [u16; 22] = [
     256, 257, 258, 259, 262, 266, 273, 274, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347,
     530,
 ];
 
-/// What is read ahead.
+/// Result of reading ahead.
 #[derive(Debug)]
 pub(super) struct Directory<'a> {
     pub(super) photometric: Photometric,
-    /// The file, with that meaning replaced by "black is zero" where it is not `Other`, and with compressed bytes in the usual
-    /// order of bits.
+    /// The file with the bits of compressed bytes in the usual order. The meaning is "black is zero", unless it is
+    /// `Other`.
     pub(super) file: Cow<'a, [u8]>,
     /// Positions of the strips or tiles, if they are not compressed.
     pub(super) raw: Option<Vec<usize>>,
-    /// True if the lowest bit of each byte of raw strips or tiles comes first.
+    /// True if the lowest bit of each byte of uncompressed strips or tiles comes first.
     pub(super) lowest_bit_first: bool,
-    /// The number of values of the longest list.
+    /// Number of values of the longest list.
     pub(super) longest: u64,
 }
 
-/// Entries of the first directory.
+/// Entries of the first directory that matter here.
 #[derive(Default)]
 struct Facts {
     compression: u16,
@@ -63,7 +67,7 @@ struct Facts {
     longest: u64,
 }
 
-/// Bytes that reading ahead takes, beside the file.
+/// Returns the number of bytes that reading ahead needs, without the file.
 pub(super) fn memory(bytes: &[u8]) -> Result<u64, Failure> {
     let facts = Facts::read(&Reader::new(bytes))?;
     // Offsets and lengths.
@@ -73,7 +77,7 @@ pub(super) fn memory(bytes: &[u8]) -> Result<u64, Failure> {
         .saturating_add(bytes.len() as u64))
 }
 
-/// Reads the first page's directory.
+/// Reads the directory of the first page.
 pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     const RAW: u16 = 1;
     const JPEG: u16 = 7;
@@ -88,7 +92,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
             )));
         }
     };
-    // A file without the tag means "white is zero" to Pillow, but the decoder insists on it.
+    // Pillow treats a file without the tag as "white is zero", but the decoder requires the tag.
     let photometric = match facts.photometric.map_or(Some(0), |at| reader.short(at)) {
         Some(0) => Photometric::WhiteIsZero,
         Some(3) => Photometric::Palette,
@@ -102,7 +106,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     };
     let offsets = list(&facts.offsets);
     let mut file = Cow::Borrowed(bytes);
-    // libtiff, which Pillow leaves compressed pages to, insists on all entries.
+    // Pillow reads compressed pages with libtiff, which requires all entries.
     if facts.compression != RAW && !reader.has_whole_entries() {
         return Err(Failure::truncated(
             "the TIFF is truncated: values of its directory are missing",
@@ -112,7 +116,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     if lacks_tags || !reader.has_whole_directory() {
         file = Cow::Owned(with_whole_directory(bytes, &reader, &facts, &offsets));
     }
-    // The decoder may read another directory.
+    // The decoder reads the directory of the copy, which may differ.
     let patched = Facts::read(&Reader::new(&file))?;
     if let (Photometric::WhiteIsZero | Photometric::Palette, Some(at)) = (photometric, patched.photometric) {
         let value = if bytes.starts_with(b"M") {
@@ -120,10 +124,10 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
         } else {
             [BLACK_IS_ZERO, 0]
         };
-        // In bounds, since the value was just read from there.
+        // In bounds, because the value was just read from there.
         file.to_mut()[at..at + 2].copy_from_slice(&value);
     }
-    // A JPEG's bytes are never in another order.
+    // JPEG bytes are never in another bit order.
     if lowest_bit_first && facts.compression != RAW && facts.compression != JPEG {
         reverse_bits(file.to_mut(), offsets.iter().copied().zip(list(&facts.lengths)));
     }
@@ -136,7 +140,10 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     })
 }
 
-/// Copies the file and appends a directory that is whole, says what the samples mean, and has the lengths of strips or tiles. Where the file lacks these, they reach to its end, as in libtiff: decoders stop when they have all rows.
+/// Copies the file and appends a complete directory that states the meaning of the samples and the lengths of strips or
+/// tiles.
+///
+/// Missing lengths reach to the end of the file, as in libtiff: decoders stop when they have all rows.
 fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offsets: &[usize]) -> Vec<u8> {
     const SHORT: usize = 3;
     const LONG: usize = 4;
@@ -157,7 +164,7 @@ fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offset
             entries.push((entry.tag, reader.entry(&entry).to_vec()));
         }
     }
-    // The lengths, and entries of at most 20 bytes.
+    // Room for the lengths, and for entries of at most 20 bytes.
     let appended = LONG * offsets.len() + 20 * (entries.len() + 3);
     let mut file = Vec::with_capacity(bytes.len() + appended);
     file.extend_from_slice(bytes);
@@ -208,7 +215,7 @@ fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offset
     file
 }
 
-/// Reverses the bits of the bytes in these ranges, given by offset and length, each byte once.
+/// Reverses the bits of the bytes in the given ranges (offset and length), each byte once.
 fn reverse_bits(file: &mut [u8], ranges: impl Iterator<Item = (usize, usize)>) {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_unstable();
@@ -229,7 +236,7 @@ impl Facts {
             fill_order: 1,
             ..Self::default()
         };
-        // Entries that are cut off are not looked at. The decoder says which one is missing.
+        // Entries that are cut off are ignored here. The decoder reports which one is missing.
         if !reader.has_directory() {
             return Err(CUT);
         }

@@ -1,4 +1,5 @@
-//! Why a page cannot be decoded, in words: the messages of the `tiff` crate have the Debug form of its types.
+//! Converts errors of the `tiff` crate to readable messages. The crate's own messages contain the `Debug` form of its
+//! types.
 
 use ::tiff::tags::{CompressionMethod, Tag};
 use ::tiff::{ColorType, TiffError, TiffFormatError, TiffUnsupportedError};
@@ -6,7 +7,7 @@ use ::tiff::{ColorType, TiffError, TiffFormatError, TiffUnsupportedError};
 use crate::decode::Failure;
 use crate::error::ImageErrorKind;
 
-/// Names pixels of this kind.
+/// Describes a kind of pixels.
 pub(super) fn name(color: ColorType) -> String {
     let bits = color.bit_depth();
     let kind = match color {
@@ -25,7 +26,7 @@ pub(super) fn name(color: ColorType) -> String {
     format!("{kind} with {bits} bits per sample")
 }
 
-/// The decoder's error as a failure.
+/// Converts an error of the decoder to a failure.
 pub(super) fn reason(error: &TiffError) -> Failure {
     match error {
         TiffError::UnsupportedError(error) => Failure::unsupported(unsupported(error)),
@@ -93,7 +94,7 @@ fn damage(error: &TiffFormatError) -> String {
     }
 }
 
-/// A tag's number, with the names of those that a page must have.
+/// Returns the number of a tag, with its name if a page requires the tag.
 fn number(tag: Tag) -> String {
     let name = match tag {
         Tag::ImageWidth => "ImageWidth",

@@ -1,4 +1,5 @@
-//! JPEGs in the strips or tiles of a TIFF, decoded as JPEG files are. What their components mean, the TIFF says.
+//! Decodes JPEGs in the strips or tiles of a TIFF with the decoder of JPEG files. The TIFF says what their components
+//! mean.
 
 use std::cell::Cell;
 
@@ -11,27 +12,27 @@ use super::{Layout, Source};
 use crate::decode::jpeg::{Coding, FREE_VISITS, Jpeg};
 use crate::decode::{Cancellation, Failure};
 
-/// Times that the strips or tiles together may have the file's bytes.
+/// Maximum ratio of the bytes of all strips or tiles to the bytes of the file.
 const MAX_PASSES: u64 = 4;
 
-/// Bytes that the strips or tiles of any file may have together: tables of 1 KiB for each of 262,144 tiles.
+/// Number of bytes that the strips or tiles of any file may have together: tables of 1 KiB for each of 262,144 tiles.
 const FREE_BYTES: u64 = 1 << 28;
 
 pub(super) struct Jpegs<'a> {
     file: &'a [u8],
     offsets: Vec<usize>,
     lengths: Vec<usize>,
-    /// Quantisation and Huffman tables of all of them.
+    /// Quantisation and Huffman tables shared by all strips or tiles.
     tables: Option<Vec<u8>>,
     coding: Coding,
-    /// Visits of blocks that are left to all of them.
+    /// Remaining block visits of all strips or tiles.
     free_visits: Cell<u64>,
-    /// Components of each, some of which the TIFF may not count as the pixels' channels.
+    /// Number of components of each JPEG. The TIFF may count fewer channels.
     components: usize,
 }
 
 impl<'a> Jpegs<'a> {
-    /// `None` if the page is compressed in another way.
+    /// Reads the JPEG tags of a page. Returns `None` if the page is compressed otherwise.
     pub(super) fn find(
         decoder: &mut Source<'_>,
         file: &'a [u8],
@@ -43,7 +44,7 @@ impl<'a> Jpegs<'a> {
             return Ok(None);
         }
         let coding = match color {
-            // Pillow converts those in yet another way.
+            // Pillow converts planar YCbCr in yet another way.
             ColorType::YCbCr(_) if planar => {
                 return Err(Failure::unsupported("a TIFF with JPEGs of planar YCbCr"));
             }
@@ -67,7 +68,7 @@ impl<'a> Jpegs<'a> {
             usize::from(color.num_samples())
         };
         if components < channels || coding == Coding::YCbCr && components > channels {
-            return Err("damaged TIFF: it has another number of samples than its colours".into());
+            return Err("damaged TIFF: its number of samples does not match its colours".into());
         }
         let mut list = |strips, tiles| {
             let strips = decoder.find_tag_unsigned_vec::<usize>(strips);
@@ -98,7 +99,7 @@ impl<'a> Jpegs<'a> {
         }))
     }
 
-    /// Bytes that the most expensive one takes.
+    /// Returns the number of bytes that the most expensive strip or tile needs.
     pub(super) fn memory(&self, layout: &Layout, cancellation: Cancellation<'_>) -> Result<u64, Failure> {
         self.check_bytes(layout.chunks())?;
         let mut largest = 0;
@@ -109,7 +110,8 @@ impl<'a> Jpegs<'a> {
         Ok(largest)
     }
 
-    /// The samples of a strip or tile, of its whole width: RGB where the TIFF's are YCbCr, else as they are stored.
+    /// Decodes the samples of a strip or tile in its whole width. YCbCr is converted to RGB; other samples stay as
+    /// stored.
     pub(super) fn decode(
         &self,
         index: usize,
@@ -126,8 +128,8 @@ impl<'a> Jpegs<'a> {
         Ok(samples)
     }
 
-    /// Refuses strips or tiles that share so many bytes of the file, or tables, that reading them takes much longer than reading
-    /// the file.
+    /// Returns an error if strips or tiles share bytes of the file, or tables, so that reading them takes much longer
+    /// than reading the file.
     fn check_bytes(&self, chunks: u64) -> Result<(), Failure> {
         let file = self.file.len();
         let lengths = self.lengths.iter().map(|&length| length.min(file) as u64);

@@ -1,5 +1,6 @@
-//! Strips and tiles that are not compressed. Pillow reads them itself, by their offsets and sizes alone. Lengths in the directory
-//! may be wrong or reach beyond the file, and rows outside of the image may be missing.
+//! Reads uncompressed strips and tiles as Pillow does, by their offsets and sizes only.
+//!
+//! Lengths in the directory may be wrong or reach beyond the file, and rows outside of the image may be missing.
 
 use ::tiff::ColorType;
 use ::tiff::decoder::DecodingResult;
@@ -19,7 +20,7 @@ pub(super) struct Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    /// `offsets` are the positions of the strips or tiles.
+    /// Creates a reader. `offsets` are the positions of the strips or tiles.
     pub(super) fn new(
         decoder: &mut Source<'_>,
         file: &'a [u8],
@@ -43,7 +44,8 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The samples of the part of a strip or tile that is `width` × `height` pixels large. Rows are of whole bytes.
+    /// Returns the samples of the part of a strip or tile that is `width` × `height` pixels large. Rows are whole
+    /// bytes.
     pub(super) fn samples(
         &self,
         index: usize,

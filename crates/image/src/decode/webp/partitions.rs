@@ -1,13 +1,14 @@
-//! Whether the parts of a lossy frame are as long as it says: the decoder allocates as much before it reads them, up to 16 MiB.
+//! Checks that the parts of a lossy frame are as long as stated. The decoder allocates the stated length before
+//! reading, up to 16 MiB.
 //!
-//! Their number is at the end of the frame's header, which is coded arithmetically, as all after the first bytes (RFC 6386,
-//! sections 7, 9.2 to 9.5 and 19.2).
+//! The number of parts is at the end of the frame's header. The header is coded arithmetically after its first bytes
+//! (RFC 6386, sections 7, 9.2 to 9.5 and 19.2).
 
-/// The frame's tag, start code, width and height.
+/// Number of bytes of the frame's tag, start code, width and height.
 const HEADER: usize = 10;
 
-/// Whether all partitions are within this content of a `VP8 ` chunk.
-pub(super) fn fit(frame: &[u8]) -> bool {
+/// Returns true if all partitions fit into this content of a `VP8 ` chunk.
+pub(super) fn are_complete(frame: &[u8]) -> bool {
     fitting(frame).is_some()
 }
 
@@ -15,7 +16,7 @@ fn fitting(frame: &[u8]) -> Option<()> {
     let tag = frame.get(..3)?;
     let first = (u24(tag) >> 5) as usize;
     let (first, rest) = frame.get(HEADER..)?.split_at_checked(first)?;
-    // The last one has what is left.
+    // The last partition has no stated size; it is the rest.
     let sized = count(first) - 1;
     let (sizes, mut rest) = rest.split_at_checked(3 * sized)?;
     for size in sizes.chunks_exact(3) {
@@ -31,7 +32,7 @@ fn u24(bytes: &[u8]) -> u32 {
         .fold(0, |value, &byte| value << 8 | u32::from(byte))
 }
 
-/// The number of partitions beside the first one, which has the header.
+/// Returns the number of partitions after the first one, which contains the header.
 fn count(first: &[u8]) -> usize {
     let mut header = Header::new(first);
     // Colour space and clamping.
@@ -48,7 +49,7 @@ fn count(first: &[u8]) -> usize {
             (0..3).for_each(|_| header.optional(8));
         }
     }
-    // The loop filter's type, level and sharpness, and adjustments for references and modes.
+    // Type, level and sharpness of the loop filter, and adjustments for references and modes.
     header.literal(1 + 6 + 3);
     if header.flag() && header.flag() {
         (0..8).for_each(|_| header.optional(6 + 1));
@@ -56,12 +57,12 @@ fn count(first: &[u8]) -> usize {
     1 << header.literal(2)
 }
 
-/// Decodes bits of which either value is as likely.
+/// Arithmetic decoder of bits with equal probabilities.
 struct Header<'a> {
     bytes: std::slice::Iter<'a, u8>,
     value: u32,
     range: u32,
-    /// Bits that were shifted out since the last byte.
+    /// Number of bits shifted out since the last byte.
     shifted: u32,
 }
 
@@ -78,7 +79,7 @@ impl<'a> Header<'a> {
         header
     }
 
-    /// 0 behind the end.
+    /// Returns the next byte, or 0 after the end.
     fn byte(&mut self) -> u32 {
         self.bytes.next().map_or(0, |&byte| byte.into())
     }
@@ -108,7 +109,7 @@ impl<'a> Header<'a> {
         (0..bits).fold(0, |value, _| value << 1 | u32::from(self.flag()))
     }
 
-    /// Passes a flag, and as many bits if it is set.
+    /// Skips a flag, and `bits` bits if the flag is set.
     fn optional(&mut self, bits: u32) {
         if self.flag() {
             self.literal(bits);

@@ -1,65 +1,70 @@
-//! How much memory the prefix codes of a lossless frame take: up to 65,536 groups of five, whatever the frame's size.
+//! Computes the memory that the prefix codes of a lossless frame need: up to 65,536 groups of five codes, whatever the
+//! frame's size.
 //!
-//! The decoder builds all of them before it decodes a pixel, and a code can take a thousand times as many bytes as it has in the
-//! file. They follow the transforms, the colour cache and the entropy image, whose largest pixel says how many groups there are
-//! (RFC 9649, section 3). So all of this is read ahead, up to the frame's own pixels. Pixels of the images before them are not
-//! kept: where they end depends on their symbols alone, and copies are no larger than what they are copied from.
+//! The decoder builds all codes before it decodes a pixel. A code can take a thousand times as many bytes as it has in
+//! the file. The codes follow the transforms, the colour cache and the entropy image, whose largest pixel gives the
+//! number of groups (RFC 9649, section 3).
+//!
+//! This module therefore parses the frame up to its own pixels. It discards the pixels of the images before them. Only
+//! the symbols determine where these images end, and copies are no larger than their source.
 
 use std::slice;
 
 use crate::decode::{Cancellation, Failure};
 
-/// Alphabets of a group's codes: green with lengths, red, blue, alpha and distances. The first one grows by the colour cache.
+/// Alphabet sizes of a group's codes: green with lengths, red, blue, alpha and distances. The colour cache enlarges the
+/// first one.
 const ALPHABETS: [usize; 5] = [GREEN, 256, 256, 256, 40];
 
-/// First symbol of green that is an index into the colour cache.
+/// First symbol of the green code that is an index into the colour cache.
 const GREEN: usize = 256 + 24;
 
-/// The largest colour cache has 2^11 colours.
+/// Maximum number of bits of a colour cache's size, which is 2^11 colours.
 const MAX_CACHE_BITS: u32 = 11;
 
 const LONGEST: usize = 15;
 
 const CODE_LENGTH_ORDER: [usize; 19] = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// What the decoder (image-webp 0.2) allocates.
+/// Allocations of the decoder (image-webp 0.2).
 mod allocated {
     use super::LONGEST;
 
-    /// What it takes whatever the frame: lengths of codes, buffers.
+    /// Bytes that every frame needs: code lengths, buffers.
     pub(super) const SCRATCH: u64 = 16 << 10;
 
-    /// Codes up to this length are entries of a table.
+    /// Maximum length of codes that are entries of a table.
     const TABLE_BITS: usize = 10;
 
-    /// Bytes that an allocator takes beside the block.
+    /// Overhead of an allocator per block, in bytes.
     const BLOCK: u64 = 24;
 
-    /// Five codes without their blocks.
+    /// Bytes of five codes without their blocks.
     const GROUP: u64 = 5 * 56;
 
-    /// A list that is doubled, which is where the old one is beside the new one.
+    /// Returns the bytes of the list of groups. Doubling the list keeps the old one until it is copied.
     pub(super) fn groups(count: u32) -> u64 {
         3 * u64::from(count).max(2) * GROUP
     }
 
-    /// A table of 4-byte entries, and two nodes of 16 bytes for each longer code.
+    /// Returns the bytes of a code: a table of 4-byte entries, and two nodes of 16 bytes for each longer code.
     pub(super) fn code(counts: &[u16; LONGEST + 1]) -> u64 {
         let longest = counts.iter().rposition(|&count| count > 0).unwrap_or(0);
         let beyond: u64 = counts[TABLE_BITS + 1..].iter().copied().map(u64::from).sum();
         (4 << longest.min(TABLE_BITS)) + 2 * 16 * beyond + 2 * BLOCK
     }
 
-    /// A code that is stated as two symbols: a table of two entries, and three nodes.
+    /// Bytes of a code that is stated as two symbols: a table of two entries, and three nodes.
     pub(super) const PAIR: u64 = 2 * 4 + 3 * 16 + 2 * BLOCK;
 
-    /// 4 bytes for each colour.
+    /// Returns the bytes of a colour cache: 4 bytes per colour.
     pub(super) fn color_cache(bits: u32) -> u64 {
         (4 << bits) + BLOCK
     }
 }
 
-/// Returns how many bytes a lossless frame's prefix codes and colour caches take in the decoder. `None` if they are damaged.
+/// Returns the number of bytes of a lossless frame's prefix codes and colour caches in the decoder, or `None` if they
+/// are damaged.
 pub(super) fn memory(
     frame: &[u8],
     (width, height): (u32, u32),
@@ -67,25 +72,25 @@ pub(super) fn memory(
 ) -> Result<Option<u64>, Failure> {
     let mut reader = Reader::new(frame, cancellation);
     let read = reader.frame(width, height);
-    // Its bits end where it is cancelled.
+    // The reader's bits also end if decoding is cancelled.
     cancellation.check()?;
     Ok(read.map(|()| reader.memory))
 }
 
 /// A prefix code.
 enum Code {
-    /// The only symbol takes no bits.
+    /// Code with a single symbol, which takes no bits.
     Single(u16),
     Canonical {
-        /// The number of codes of each length.
+        /// Number of codes of each length.
         counts: [u16; LONGEST + 1],
-        /// In the order of their codes.
+        /// Symbols in the order of their codes.
         symbols: Vec<u16>,
     },
 }
 
 impl Code {
-    /// Makes a code from its symbols' lengths. `None` if they are not those of a complete code.
+    /// Builds a code from the lengths of its symbols' codes. Returns `None` if the code is not complete.
     fn new(lengths: &[u8]) -> Option<Self> {
         let mut counts = [0_u16; LONGEST + 1];
         for &length in lengths {
@@ -123,21 +128,21 @@ impl Code {
     }
 }
 
-/// Reads what precedes a frame's own pixels. Its functions return `None` where the frame is damaged.
+/// Parses what precedes a frame's own pixels. Its functions return `None` if the frame is damaged.
 struct Reader<'a> {
     bytes: slice::Iter<'a, u8>,
-    /// Bits that were taken from `bytes`, the next one lowest.
+    /// Bits taken from `bytes`, the next one lowest.
     bits: u64,
     count: u32,
     cancellation: Cancellation<'a>,
-    /// Groups of codes for the frame's own pixels.
+    /// Number of code groups for the frame's own pixels.
     groups: u32,
-    /// Bytes that the decoder allocates for what was read.
+    /// Number of bytes that the decoder allocates for what was parsed.
     memory: u64,
 }
 
 impl<'a> Reader<'a> {
-    /// Bytes between two questions whether decoding is cancelled.
+    /// Number of bytes between two checks for cancellation.
     const INTERVAL: usize = 4 << 10;
 
     fn new(frame: &'a [u8], cancellation: Cancellation<'a>) -> Self {
@@ -170,10 +175,10 @@ impl<'a> Reader<'a> {
         Some(self.take(1)? == 1)
     }
 
-    /// Reads a frame up to its own pixels.
+    /// Parses a frame up to its own pixels.
     fn frame(&mut self, mut width: u32, height: u32) -> Option<()> {
         let signature = self.take(8)?;
-        // The size, which is known, and whether it has alpha.
+        // Skip the size, which is known, and the alpha flag.
         self.take(14 + 14 + 1)?;
         let version = self.take(3)?;
         if (signature, version) != (0x2F, 0) {
@@ -190,9 +195,9 @@ impl<'a> Reader<'a> {
                 0 | 1 => {
                     self.block_image(width, height)?;
                 }
-                // Green is subtracted.
+                // Subtract green: no data.
                 2 => {}
-                // The palette, of which a pixel may have several indices.
+                // The palette. A pixel may pack several indices.
                 _ => {
                     let colors = self.take(8)? + 1;
                     self.image(colors)?;
@@ -217,19 +222,19 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Reads an image that has a pixel for each block. Returns the largest number that is red and green.
+    /// Parses an image with a pixel for each block. Returns the largest number in red and green.
     fn block_image(&mut self, width: u32, height: u32) -> Option<u32> {
         let side = 1 << (self.take(3)? + 2);
         self.image(width.div_ceil(side) * height.div_ceil(side))
     }
 
-    /// Reads an image of one group of codes. Returns the largest number that is red and green.
+    /// Parses an image with one group of codes. Returns the largest number in red and green.
     fn image(&mut self, pixels: u32) -> Option<u32> {
         let cache = self.color_cache()?;
         self.memory += allocated::groups(1);
         let [green, red, blue, alpha, distance] = self.group(cache)?;
         let number = |red: u16, green: u16| u32::from(red as u8) << 8 | u32::from(green);
-        // All pixels are the same, and take no bits.
+        // All pixels are equal and take no bits.
         match (green.single(), red.single(), blue.single(), alpha.single()) {
             (Some(green), Some(red), Some(_), Some(_)) if green < 256 => return Some(number(red, green)),
             (Some(cached), ..) if usize::from(cached) >= GREEN => return Some(0),
@@ -245,7 +250,7 @@ impl<'a> Reader<'a> {
                     self.symbol(&alpha)?;
                     1
                 }
-                // A copy, whose distance is left to the decoder to check.
+                // A copy. The decoder checks its distance.
                 256..280 => {
                     let length = self.prefixed(symbol - 256)?;
                     let distance = self.symbol(&distance)?;
@@ -261,7 +266,7 @@ impl<'a> Reader<'a> {
         Some(largest)
     }
 
-    /// Reads the number of a length or distance, whose symbol says how many bits follow.
+    /// Reads the number of a length or distance. The symbol says how many bits follow.
     fn prefixed(&mut self, symbol: u16) -> Option<u32> {
         let symbol = u32::from(symbol);
         if symbol < 4 {
@@ -362,7 +367,7 @@ impl<'a> Reader<'a> {
             Code::Single(symbol) => return Some(*symbol),
             Code::Canonical { counts, symbols } => (counts, symbols),
         };
-        // The bits so far, beyond the shorter codes; and the number of those.
+        // The bits so far, less the shorter codes, and the number of shorter codes.
         let (mut beyond, mut shorter) = (0, 0);
         for &count in &counts[1..] {
             beyond = beyond << 1 | self.take(1)? as usize;
@@ -394,12 +399,12 @@ mod tests {
         fs::read(root.join("../../tests/data/image/samples").join(name)).unwrap()
     }
 
-    /// The file of the first frame alone.
+    /// Returns a file that contains only the first frame.
     fn simple(name: &str) -> Vec<u8> {
         Picture::find(&sample(name)).unwrap().frame.file()
     }
 
-    /// Reads a simple file up to its pixels.
+    /// Parses a simple file up to its pixels.
     fn read(file: &[u8]) -> (Option<()>, Reader<'_>) {
         let (_, content) = Chunks(&file[12..]).next().unwrap();
         let size = Picture::find(file).unwrap().frame.size;
@@ -407,7 +412,7 @@ mod tests {
         (reader.frame(size.0, size.1), reader)
     }
 
-    /// As another reader, which decodes the pixels of all images, found them.
+    /// Expected values are from another reader, which decodes the pixels of all images.
     #[test]
     fn groups_are_counted_up_to_the_pixels() {
         for (name, groups, position) in [
@@ -427,7 +432,7 @@ mod tests {
         }
     }
 
-    /// Nothing that the decoder shows is refused.
+    /// Every frame that the decoder decodes can be parsed.
     #[test]
     fn what_the_decoder_reads_is_read() {
         let (mut decoded, mut refused) = (0, 0);
@@ -438,7 +443,7 @@ mod tests {
             "rgba-lossless.webp",
         ] {
             let file = simple(name);
-            // Behind the chunk's size and the picture's.
+            // Damage begins after the sizes of the chunk and the picture.
             for bit in (25 * 8..400 * 8).step_by(11) {
                 let mut file = file.clone();
                 file[bit / 8] ^= 1 << (bit % 8);
@@ -463,7 +468,7 @@ mod tests {
     fn reading_ahead_ends_once_it_is_cancelled() {
         let file = simple("groups-lossless.webp");
         let (_, content) = Chunks(&file[12..]).next().unwrap();
-        // As long as the interval, so that the first byte is where it asks.
+        // Pad to the interval, so that the reader checks for cancellation at the first byte.
         let mut content = content.to_vec();
         content.resize(Reader::INTERVAL, 0);
         let read = |cancellation| Reader::new(&content, cancellation).frame(32, 32);

@@ -1,4 +1,4 @@
-//! The image processor classes of transformers 5.23, with the defaults of their keys.
+//! Image processor classes of transformers 5.23, with the defaults of their keys.
 
 use super::super::geometry::Resize;
 use crate::Filter;
@@ -9,7 +9,7 @@ const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 const CLIP_MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
 
-/// A processor class: the defaults of its keys, and its own steps.
+/// A processor class: defaults of its keys, and its special steps.
 pub(super) struct Class {
     pub(super) variant: Variant,
     pub(super) filter: Filter,
@@ -23,19 +23,20 @@ pub(super) struct Class {
     pub(super) crop_size: Option<usize>,
 }
 
-/// Steps and keys that a class has beyond the common ones.
+/// Steps and keys that a class has in addition to the common ones.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Variant {
     /// Resize, crop, rescale, normalise and pad.
     Common,
-    /// Common, and `use_square_size`.
+    /// Common steps, and `use_square_size`.
     Clip,
-    /// Common, without padding.
+    /// Common steps without padding.
     Beit,
-    /// A resize below 384 pixels makes images larger by `1 / crop_pct`, then crops them. No padding.
+    /// A resize to less than 384 pixels makes images larger by `1 / crop_pct`, then crops them. No padding.
     ConvNext { crop_pct: f64 },
-    /// Rescales before it resizes, in f32; no padding. Here it resizes bytes, as Pillow does, which differs by a level of
-    /// 255 at most.
+    /// Rescales in f32 before it resizes; no padding.
+    ///
+    /// This crate resizes bytes, as Pillow does, which differs by at most one level of 255.
     Dinov3,
     /// Resizes to whole patches. No crop, no padding, no `size`.
     Siglip2 {
@@ -123,7 +124,7 @@ pub(super) const fn square(side: usize) -> Resize {
 }
 
 impl Class {
-    /// The class of this name. Older files call it a feature extractor, and some append the backend.
+    /// Returns the class with this name. Older files call it a feature extractor, and some append the backend.
     pub(super) fn by_name(name: &str) -> Option<&'static Self> {
         let name = name.trim_end_matches("Fast").trim_end_matches("Pil");
         let name = name
@@ -143,7 +144,7 @@ impl Class {
         })
     }
 
-    /// The class that transformers takes for a model of this type.
+    /// Returns the class that transformers uses for a model type.
     pub(super) fn by_model_type(model_type: &str) -> Option<&'static Self> {
         Some(match model_type {
             "vit" | "vit_mae" | "vit_msn" | "ijepa" => &VIT,

@@ -1,4 +1,4 @@
-//! Each key of each class, beside what transformers does with it; and how a class is found.
+//! Compares each key of each class with transformers, and tests how a class is found.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::*;
 use crate::RgbImage;
 use crate::noise::noise;
 
-/// A class's cases in `tests/data/image/processors.json`, which `make_processors.py` writes.
+/// Cases of a class in `tests/data/image/processors.json`, which `make_processors.py` writes.
 #[derive(Deserialize)]
 struct Cases {
     class: String,
@@ -36,7 +36,7 @@ fn message(config: &Value) -> String {
         .to_owned()
 }
 
-/// The pixel values of `images` as transformers orders them.
+/// Returns the CRC of the pixel values of `images`, in transformers' order.
 fn crc32(rules: &Preprocess, images: &[RgbImage]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for image in images {
@@ -82,7 +82,7 @@ fn each_key_does_what_it_does_in_transformers() {
                     let text = error.to_string();
                     edit.keys().any(|key| text.contains(&format!("`{key}")))
                 }
-                // Not needed here, so not read; transformers looks at it all the same.
+                // A key that is not needed is not read here, but transformers still checks it.
                 (Ok(rules), Expected::Refused(by)) => {
                     by == "error" && crc32(&rules, &images) == unchanged && unread(&class, &edit)
                 }
@@ -99,7 +99,7 @@ fn each_key_does_what_it_does_in_transformers() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns true for keys that SigLIP 2's class checks and does not use.
+/// Returns true for keys that SigLIP 2's class checks but does not use.
 fn unread(class: &str, edit: &Map<String, Value>) -> bool {
     class == "Siglip2ImageProcessor" && (edit.contains_key("size") || edit.contains_key("do_center_crop"))
 }
@@ -179,7 +179,7 @@ fn nan_is_no_number() {
 #[test]
 fn the_class_is_the_files_or_that_of_config_json() {
     let filter = |config: Value, model| rules(&config, model).map(|rules| rules.resize().unwrap().1);
-    // ViT's class is bilinear, DeiT's bicubic.
+    // ViT's class is bilinear, DeiT's is bicubic.
     let older = json!({"feature_extractor_type": "DeiTFeatureExtractor"});
     assert_eq!(filter(older.clone(), Some("vit")).unwrap(), Filter::Bicubic);
     let both = json!({"image_processor_type": "ViTImageProcessor", "feature_extractor_type": "DeiTFeatureExtractor"});
@@ -188,7 +188,7 @@ fn the_class_is_the_files_or_that_of_config_json() {
     assert_eq!(filter(nulls, Some("vit")).unwrap(), Filter::Bilinear);
     let own_code = json!({"feature_extractor_type": "DeiTFeatureExtractor", "auto_map": {"AutoImageProcessor": "module.Class"}});
     assert_eq!(filter(own_code, Some("vit")).unwrap(), Filter::Bilinear);
-    // config.json's image_processor_type.
+    // `image_processor_type` of config.json.
     assert_eq!(
         filter(json!({}), Some("BeitImageProcessor")).unwrap(),
         Filter::Bicubic
