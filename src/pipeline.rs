@@ -41,7 +41,7 @@ use self::gather::{Gather, Stop};
 pub use self::remote::ItemParts;
 pub use self::source::Source;
 use crate::error::{Error, Result};
-use crate::exec::{RunFeed, Submission};
+use crate::exec::{InputData, Submission};
 use crate::image::{DecodeOptions, Limits};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
@@ -288,13 +288,13 @@ impl Pipeline {
         };
         let run = match pixels {
             Some(Pixels::Staged(staging)) => {
-                let feed = RunFeed::Staged(staging);
+                let feed = InputData::Staged(staging);
                 Some(self.session.submit(feed, count, how, wait_for_memory)?)
             }
             Some(Pixels::Decoded(decoded)) => {
                 let start = Instant::now();
                 let run = decoded.submit(memory, |decoded| {
-                    let feed = RunFeed::Images(decoded);
+                    let feed = InputData::Images(decoded);
                     self.session.submit(feed, count, how, wait_for_memory)
                 })?;
                 images.timing.add(Phase::Stage, start.elapsed());

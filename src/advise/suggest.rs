@@ -8,7 +8,7 @@ use super::hardware::Hardware;
 use super::predict::{Configuration, Planner, Prediction};
 use super::requirement::devices;
 use crate::error::Result;
-use crate::exec::HipExecutor;
+use crate::exec::{ExecutorOptions, HipExecutor};
 use crate::graph::Optimizations;
 use crate::graph::inspection::SelectedKernels;
 use crate::hip;
@@ -271,7 +271,7 @@ impl Subject<'_> {
             // The planner's graph is the CPU's.
             return Ok(None);
         }
-        let executor = HipExecutor::new(plan.graph(), gpu, self.configuration.dtype)?;
+        let executor = HipExecutor::new(plan.graph(), gpu, &ExecutorOptions::new(self.configuration.dtype))?;
         let kernels = executor.kernels(&plan)?;
         let by_rule = |kernels: &&SelectedKernels| kernels.origin.as_deref() == Some("rule");
         let untuned: Vec<&SelectedKernels> = kernels.iter().filter(by_rule).collect();

@@ -32,7 +32,7 @@ use self::device::BenchDevice;
 use self::power::Sustained;
 use self::runs::{Stop, device_runs, end_to_end_runs, step_runs};
 use crate::error::{Error, Result};
-use crate::exec::{Executor, GraphMode};
+use crate::exec::GraphMode;
 use crate::graph::Optimizations;
 use crate::hip;
 use crate::session::{Device, Session};
@@ -374,7 +374,7 @@ impl Bench {
             host_peak_bytes: hip::peak_rss(),
             ..Memory::default()
         };
-        if let Executor::Hip { executor, .. } = session.executor() {
+        if let Some(executor) = session.executor().hip() {
             let stats = executor.device().pool_stats();
             memory.peak_bytes = u64::try_from(*bytes).ok();
             memory.weights_bytes = Some(executor.weight_bytes() as u64);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{HipExecutor, constant_bytes};
+use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::inspection::{Inspection, parts, plot};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
@@ -146,7 +146,11 @@ impl Args {
                 sparse: self.sparse,
                 ..SelectOptions::default()
             };
-            let executor = HipExecutor::with_selection(plan.graph(), &gpu, self.dtype, select)?;
+            let options = ExecutorOptions {
+                select,
+                ..ExecutorOptions::new(self.dtype)
+            };
+            let executor = HipExecutor::new(plan.graph(), &gpu, &options)?;
             let kernels = executor.kernels(&plan)?;
             inspection = inspection
                 .with_kernels(kernels, executor.selection().note())

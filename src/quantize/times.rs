@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use super::auto::Unit;
 use super::stored_names;
 use crate::error::{Error, Result};
-use crate::exec::select::SelectOptions;
-use crate::exec::{CpuExecutor, Executor, HipExecutor};
+use crate::exec::{CpuExecutor, ExecutorOptions, HipExecutor};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Passes, optimize};
 use crate::hip::Device;
@@ -69,7 +68,7 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
         ..Passes::default()
     };
     let (graph, _) = optimize(model.graph.clone(), &passes)?;
-    let executor = Executor::hip(&graph, device, *dtype, None, SelectOptions::default())?;
+    let executor = HipExecutor::new(&graph, device, &ExecutorOptions::new(*dtype))?;
     let plan = Arc::new(Plan::new(Arc::new(graph), *batch, *dtype)?);
     let mut shortest: HashMap<usize, Duration> = HashMap::new();
     for _ in 0..RUNS {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Session;
 use super::run::{Collect, RunInput, RunOptions, Submitted};
 use crate::error::{Error, Result};
+use crate::exec::FinishOptions;
 use crate::graph::OutputKind;
 use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
 use crate::tensor::DType;
@@ -250,15 +251,17 @@ impl Collect for OnGpu {
     }
 
     fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
-        let Submitted { run, images, slot } = run;
-        let executor = &session.loaded.replicas.all()[slot.replica()];
+        let Submitted { run, images } = run;
         let Self { outputs, done, .. } = self;
         let mut keep = |index: usize, operand: Operand<'_>| {
             let output: &mut Whole = &mut outputs[index];
             Ok(output.memory.copy_part_from_peer(*done * output.each, operand)?)
         };
-        let results = executor.finish_on_device(run, timing, &mut keep)?;
-        session.check_finite(&session.outputs(results, images)?, *done)?;
+        let finished = run.finish(FinishOptions {
+            timing,
+            keep: Some(&mut keep),
+        })?;
+        session.check_finite(&session.outputs(finished.outputs, images)?, *done)?;
         *done += images;
         Ok(())
     }

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
-use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::{Images, PendingRun, RunFeed, Slabs, Staging, Submission};
+use crate::exec::{
+    FinishOptions, Images, InputData, Inputs, PendingRun, RunOutput, RunOutputs, Slabs, Staging, Submission,
+};
 use crate::graph::OutputKind;
 use crate::hip::{self, ForeignMemory};
 use crate::image::RgbImage;
@@ -19,9 +21,6 @@ use crate::ops::Op;
 use crate::outputs::{AttentionLayer, Outputs};
 use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
-
-/// The results of a plan: each output as a matrix.
-type Results = Vec<(OutputKind, Array2<f32>)>;
 
 /// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
 #[derive(Clone, Debug)]
@@ -173,17 +172,17 @@ impl Session {
     ) -> Result<()> {
         if self.resize() == ResizeOn::Device {
             return self.run_batches(results, images.len(), timing, |range, _| {
-                Ok(RunFeed::Images(Images::new(&images[range])))
+                Ok(InputData::Images(Images::new(&images[range])))
             });
         }
         let (rule, each) = (self.preprocess(), self.image_elements());
         self.check_input(Input::Pixels(&[]))?;
         self.run_batches(results, images.len(), timing, |range, timing| {
             let start = Instant::now();
-            let executor = self.loaded.replicas.next_to_stage();
-            let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
+            let mut staging = self.stage(range.len(), self.batch().min(images.len()))?;
+            let threads = staging.threads().clone();
             let slots: &mut [u8] = &mut staging;
-            executor.install(|| {
+            threads.install(|| {
                 let slots = slots.par_chunks_exact_mut(each);
                 let resized = images[range].par_iter().zip(slots);
                 resized.try_for_each(|(image, slot)| rule.apply_into(image, slot))
@@ -191,7 +190,7 @@ impl Session {
             if let Some(timing) = timing {
                 timing.add(Phase::Resize, start.elapsed());
             }
-            Ok(RunFeed::Staged(staging))
+            Ok(InputData::Staged(staging))
         })
     }
 
@@ -204,15 +203,15 @@ impl Session {
         self.check_input(input)?;
         let each = self.image_elements();
         self.run_batches(results, input.len() / each, timing, |range, _| {
-            Ok(RunFeed::Input(input.slice(range.start * each..range.end * each)))
+            Ok(input.slice(range.start * each..range.end * each).into())
         })
     }
 
     /// The GPU that [`RunInput::Device`] has to be on: the only one, or the first of a pipeline. `None` with several replicas, tensor
     /// parallelism, or no GPU.
     pub fn input_gpu(&self) -> Option<&hip::Device> {
-        let whole = self.loaded.replicas.len() == 1 && self.degrees().tensor == 1;
-        self.loaded.replicas.first().gpu().filter(|_| whole)
+        let whole = self.replicas() == 1 && self.degrees().tensor == 1;
+        self.loaded.executor.gpu().filter(|_| whole)
     }
 
     fn run_device(
@@ -233,7 +232,7 @@ impl Session {
         self.check_elements(dtype, memory.bytes() / dtype.size())?;
         let each = self.image_elements() * dtype.size();
         self.run_batches(results, memory.bytes() / each, timing, |range, _| {
-            Ok(RunFeed::Device(
+            Ok(InputData::Device(
                 memory.part(range.start * each..range.end * each)?,
             ))
         })
@@ -269,7 +268,7 @@ impl Session {
         results: &mut C,
         images: usize,
         mut timing: Option<&mut Timing>,
-        mut feed: impl FnMut(Range<usize>, Option<&mut Timing>) -> Result<RunFeed<'a>>,
+        mut feed: impl FnMut(Range<usize>, Option<&mut Timing>) -> Result<InputData<'a>>,
     ) -> Result<()> {
         let begin = Instant::now();
         let how = Submission {
@@ -279,7 +278,7 @@ impl Session {
         };
         results.begin(self, images)?;
         let mut in_flight = VecDeque::new();
-        let replicas = self.loaded.replicas.len();
+        let replicas = self.replicas();
         let mut most_in_flight = self.batches_in_flight();
         let mut finish = |run, timing: Option<&mut Timing>| results.finish(self, run, timing);
         for start in (0..images).step_by(self.batch()) {
@@ -325,12 +324,15 @@ impl Session {
     pub(crate) fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
-        let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
+        let empty = outputs.map(|&(kind, value)| RunOutput {
+            kind,
+            values: Array2::zeros((0, columns(value))),
+        });
         self.outputs(empty.collect(), 0)
     }
 
     /// A plan's results, for `images` images.
-    pub(super) fn outputs(&self, results: Results, images: usize) -> Result<Outputs> {
+    pub(super) fn outputs(&self, results: RunOutputs, images: usize) -> Result<Outputs> {
         let info = self.info();
         let mut outputs = Outputs {
             labels: self.labels().clone(),
@@ -349,7 +351,7 @@ impl Session {
                 .into_shape_with_order(shape)
                 .map_err(|e| Error::argument("outputs", e))
         };
-        for (kind, matrix) in results {
+        for RunOutput { kind, values: matrix } in results {
             match kind {
                 OutputKind::AttentionStatistics(_) => {
                     let layer = self.attention_layer(kind, images, matrix)?;
@@ -393,15 +395,15 @@ impl Session {
         })
     }
 
-    /// Memory for `images` images of the model's size, in a buffer for `capacity`.
+    /// Returns memory for `images` images of the model's size, in a buffer for `capacity` images.
     pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
-        let executor = self.loaded.replicas.next_to_stage();
-        executor.stage(images, capacity, self.image_elements())
+        let each = self.image_elements();
+        self.loaded.executor.stage(images * each, capacity * each)
     }
 
-    /// Pinned memory for decoded images, if a GPU resizes them.
+    /// Returns pinned memory for decoded images, if a GPU resizes them.
     pub(crate) fn slabs(&self) -> Option<Arc<Slabs>> {
-        self.loaded.replicas.next_to_stage().slabs()
+        self.loaded.executor.slabs()
     }
 
     /// The bytes of an image's pixels at the model's size.
@@ -413,57 +415,46 @@ impl Session {
     /// error.
     pub(crate) fn submit(
         &self,
-        feed: RunFeed<'_>,
+        input: InputData<'_>,
         images: usize,
-        how: Submission,
+        submission: Submission,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let replicas = &self.loaded.replicas;
-        let plan = self.plan(images)?;
-        let (slot, executor, reservation) = loop {
-            let slot = replicas.choose(images, feed.staging())?;
-            let executor = &replicas.all()[slot.replica()];
-            match executor.reserve(plan.clone()) {
-                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => {
-                    drop(slot);
-                    wait_for_memory(error)?;
-                }
-                reservation => break (slot, executor, reservation?),
+        let executor = &self.loaded.executor;
+        let plan = executor.plan(images)?;
+        let reservation = loop {
+            match executor.clone().reserve(&plan, input.staging()) {
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
+                reservation => break reservation?,
             }
         };
-        let run = executor.submit(reservation, feed, how)?;
-        slot.submitted(&run);
-        Ok(Submitted { run, images, slot })
+        let run = reservation.submit(Inputs::of_plan(&plan, input), submission)?;
+        self.loaded.images.fetch_add(images as u64, Ordering::Relaxed);
+        Ok(Submitted { run, images })
     }
 
-    /// As [`finish`](Self::finish); returns also the memory that the run was fed from.
+    /// Waits for a submitted run. Returns also the memory that its input was staged in.
     pub(super) fn finish_with_memory(
         &self,
         submitted: Submitted,
         timing: Option<&mut Timing>,
     ) -> Result<(Outputs, Option<Staging>)> {
-        let Submitted { run, images, slot } = submitted;
-        let executor = &self.loaded.replicas.all()[slot.replica()];
-        let (results, mut memory) = executor.finish_with_staging(run, timing)?;
-        Ok((self.outputs(results, images)?, memory.pop()))
+        let Submitted { run, images } = submitted;
+        let finished = run.finish(FinishOptions { timing, keep: None })?;
+        Ok((self.outputs(finished.outputs, images)?, finished.staging))
     }
 
     /// Waits for a submitted run.
     pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let Submitted { run, images, slot } = submitted;
-        let replicas = &self.loaded.replicas;
-        let executor = &replicas.all()[slot.replica()];
-        let (results, memory) = executor.finish_with_staging(run, timing)?;
-        replicas.keep(memory);
-        self.outputs(results, images)
+        let (outputs, _) = self.finish_with_memory(submitted, timing)?;
+        Ok(outputs)
     }
 }
 
 /// A submitted run.
 pub(crate) struct Submitted {
-    pub(super) run: PendingRun,
+    pub(super) run: Box<dyn PendingRun>,
     pub(super) images: usize,
-    pub(super) slot: Slot,
 }
 
 /// Where the results of a run's batches go, which come in their order.

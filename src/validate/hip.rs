@@ -13,8 +13,8 @@ use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
 use super::rounded_rows;
 use crate::error::{Error, Result};
-use crate::exec::HipExecutor;
 use crate::exec::select::{Candidate, SelectOptions, Sparse, Store};
+use crate::exec::{ExecutorOptions, HipExecutor};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
 use crate::image::{Resampling, Window};
@@ -167,7 +167,11 @@ impl Hip {
             measured: case.sparse_weight().is_none(),
             ..SelectOptions::default()
         };
-        let mut executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;
+        let options = ExecutorOptions {
+            select,
+            ..ExecutorOptions::new(dtype)
+        };
+        let mut executor = HipExecutor::new(&graph, &self.device, &options)?;
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {

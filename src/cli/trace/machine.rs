@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::bench::DeviceInfo;
-use hipvit::exec::Executor;
 use hipvit::explain::Trace;
 use hipvit::table::{Column, Table, paragraph};
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
@@ -93,7 +92,7 @@ struct Line {
 impl Machine {
     /// Follows the pixel of a trace, if the session runs on an emulated GPU and the pixel reaches the model's input.
     pub fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
-        let (Executor::Hip { .. }, Some(input)) = (session.executor(), trace.input) else {
+        let (Some(_), Some(input)) = (session.executor().hip(), trace.input) else {
             return Ok(None);
         };
         let gpu = Session::builder().device(session.device()).open_device()?;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
@@ -39,6 +40,36 @@ pub(super) struct Anchor {
     pub(super) event: Event,
     /// When the device reached it, since the recording's begin: the middle between submitting the event and having waited for it.
     pub(super) at: Duration,
+}
+
+/// The [`Anchor`] of the current recording.
+#[derive(Default)]
+pub(super) struct AnchorCell(Mutex<Option<Anchor>>);
+
+impl AnchorCell {
+    /// Returns the anchor, which is measured on `stream` once per recording. `None` without a recording.
+    pub(super) fn get(&self, stream: &Stream) -> Result<Option<Anchor>> {
+        /// The first wait may take long; the shortest is the most precise.
+        const TRIES: usize = 5;
+        let Some((recording, origin)) = timeline::recording() else {
+            return Ok(None);
+        };
+        let mut anchor = self.0.lock();
+        if anchor.as_ref().is_none_or(|anchor| anchor.recording != recording) {
+            let mut best: Option<(Duration, Duration, Event)> = None;
+            for _ in 0..TRIES {
+                let before = origin.elapsed();
+                let event = stream.record()?;
+                event.synchronize()?;
+                let took = origin.elapsed() - before;
+                if best.as_ref().is_none_or(|&(least, ..)| took < least) {
+                    best = Some((took, before + took / 2, event));
+                }
+            }
+            *anchor = best.map(|(_, at, event)| Anchor { recording, event, at });
+        }
+        Ok(anchor.clone())
+    }
 }
 
 /// Events between a run's stages.
@@ -164,7 +195,7 @@ impl Clock {
             }
         }
         if let Some(computed) = steps.last() {
-            let results = super::results(plan);
+            let results = super::results::results(plan);
             let bytes: usize = results.map(|(.., id)| plan.buffer(id).bytes).sum();
             let args = json!({ "bytes": bytes, "kind": "DtoH" });
             let copy = slice(Activity::CopyOut, "results: DtoH copy", args);

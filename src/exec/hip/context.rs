@@ -3,21 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rayon::ThreadPool;
 
-use super::Uploaded;
 use super::graphs::Captured;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
-use super::run::boundary;
-use super::staging::Pieces;
-use super::tensor::RankStream;
+use super::rank::RankStream;
+use super::results::boundary;
+use super::staging::{Pieces, Uploaded};
 use crate::error::Result;
-use crate::exec::Images;
+use crate::exec::slabs::Images;
+use crate::exec::staging::PinnedPool;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
+use crate::hip::{Device, DeviceBuffer, Replay, Stream};
 
 /// How many plans a context remembers; there is one per batch size.
 const MAX_PLANS: usize = 16;
@@ -172,32 +173,23 @@ fn boundary_bytes(plan: &Plan) -> Option<usize> {
     boundary(plan).map(|id| plan.buffer(id).bytes)
 }
 
-/// Pinned buffers that are not in use.
+/// Contexts that no run is using.
 #[derive(Debug, Default)]
-pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
+pub(super) struct Contexts(Mutex<Vec<ExecutionContext>>);
 
-impl PinnedPool {
-    /// `bytes` bytes of arbitrary contents.
-    pub(super) fn take(&mut self, bytes: usize, device: &Device) -> Result<PinnedBuffer<u8>> {
-        match self.reuse(bytes)? {
-            Some(buffer) => Ok(buffer),
-            None => Ok(device.pinned(bytes)?),
-        }
+impl Contexts {
+    pub(super) fn take(&self) -> Option<ExecutionContext> {
+        self.0.lock().pop()
     }
 
-    /// As [`PinnedPool::take`]; `None` if all buffers are too small, one of which goes: a larger one replaces it.
-    pub(super) fn reuse(&mut self, bytes: usize) -> Result<Option<PinnedBuffer<u8>>> {
-        let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
-        let Some(index) = fits.min_by_key(|&index| self.0[index].capacity()) else {
-            self.0.pop();
-            return Ok(None);
-        };
-        let mut buffer = self.0.swap_remove(index);
-        buffer.set_len(bytes)?;
-        Ok(Some(buffer))
+    pub(super) fn keep(&self, context: ExecutionContext) {
+        self.0.lock().push(context);
     }
 
-    pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {
-        self.0.push(buffer);
+    /// Frees the contexts and their memory.
+    pub(super) fn clear(&self) {
+        // The lock is released before the driver frees the memory.
+        let idle = std::mem::take(&mut *self.0.lock());
+        drop(idle);
     }
 }

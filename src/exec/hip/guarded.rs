@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use super::HipExecutor;
+use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::regions::Regions;
@@ -19,7 +19,7 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// As for [`Executor::run`](crate::exec::Executor::run).
+    /// A step cannot be submitted, or the device fails.
     pub(crate) fn run_guarded(
         &self,
         plan: &Plan,

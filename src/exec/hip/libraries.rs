@@ -1,19 +1,20 @@
 //! The libraries on one stream, and the calls that they or the crate's kernels compute as [selected](crate::exec::select).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use super::calls::CallClock;
+use super::call_clock::CallClock;
 use super::direct::DirectRank;
 use super::hipsparselt::Hipsparselt;
 use super::lower::{AllReduceCall, Call, LinearCall, SparseForm, Unfused, attention_is_unfused};
 use super::miopen::Miopen;
+use super::rank::RankStream;
 use super::regions::Regions;
-use super::report::name;
-use super::tensor::RankStream;
 use crate::error::{Error, Result};
 use crate::exec::select::{
-    Candidate, HIPBLASLT, HIPSPARSELT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
+    Candidate, HIPBLASLT, HIPSPARSELT, Key, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions,
+    Selection,
 };
 use crate::graph::plan::Plan;
 use crate::hip::{
@@ -128,14 +129,14 @@ impl Libraries {
                     copy.bytes,
                     copy.rows,
                 )?;
-                self.called("DtoD copy of rows", || {
+                self.record_call("DtoD copy of rows", || {
                     format!("{} rows of {} bytes", copy.rows, copy.bytes)
                 })
             }
             Call::AllReduce(call) => match self.direct(&call, selection) {
                 Some(direct) => {
                     direct.submit(&call, None, &self.stream, &regions.0)?;
-                    self.called("all-reduce over peer memory", || {
+                    self.record_call("all-reduce over peer memory", || {
                         format!("{} bytes", call.bytes())
                     })
                 }
@@ -145,7 +146,7 @@ impl Libraries {
                 if self.resolve(&call, selection).0 == Candidate::Miopen {
                     self.miopen.submit(&call, kernels, regions)?;
                     let problem = call.problem();
-                    return self.called("MIOpen", || problem.map(|p| p.to_string()).unwrap_or_default());
+                    return self.record_call("MIOpen", || problem.map(|p| p.to_string()).unwrap_or_default());
                 }
                 let own = call.own().map_err(|e| Error::argument("call", e))?;
                 own.into_iter()
@@ -177,7 +178,7 @@ impl Libraries {
             return Ok(false);
         };
         direct.submit(call, Some(norm), &self.stream, &regions.0)?;
-        self.called("all-reduce over peer memory, norm", || {
+        self.record_call("all-reduce over peer memory, norm", || {
             format!("{} bytes", call.bytes())
         })?;
         Ok(true)
@@ -191,7 +192,7 @@ impl Libraries {
         };
         let part = |address: u64| Ok::<_, Error>(regions.from(address)?.part(0..call.bytes())?);
         comm.all_reduce(call.dtype, Reduction::Sum, part(call.from)?, part(call.to)?)?;
-        self.called("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
+        self.record_call("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
         let follows = call.follows().map_err(|e| Error::argument("all-reduce", e))?;
         self.finish(follows, kernels, regions)
     }
@@ -229,7 +230,7 @@ impl Libraries {
             none => none.insert(Blas::new(&self.stream)?),
         };
         blas.gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?;
-        self.called("rocBLAS GEMM", || gemm_shape(gemm))
+        self.record_call("rocBLAS GEMM", || gemm_shape(gemm))
     }
 
     /// Submits a linear layer; `images` is the number of images that its rows are of.
@@ -267,7 +268,7 @@ impl Libraries {
                 } else {
                     "hipSPARSELt GEMM"
                 };
-                self.called(name, || shape.to_string())?;
+                self.record_call(name, || shape.to_string())?;
                 self.finish(kernel, kernels, regions)
             }
             // Sums of bytes are exact.
@@ -528,7 +529,7 @@ impl Libraries {
         } else {
             "hipBLASLt GEMM"
         };
-        self.called(name, || shape.to_string())?;
+        self.record_call(name, || shape.to_string())?;
         self.finish(kernel, kernels, regions)
     }
 
@@ -549,14 +550,14 @@ impl Libraries {
         match &mut self.calls {
             Some(clock) => {
                 let launch = kernel.geometry(kernels).ok();
-                clock.tick(&self.stream, name(&kernel), None, launch)
+                clock.tick(&self.stream, kernel_name(&kernel), None, launch)
             }
             None => Ok(()),
         }
     }
 
     /// Notes a library's call that has just been submitted, if calls are timed.
-    fn called(&mut self, name: &str, shape: impl FnOnce() -> String) -> Result<()> {
+    fn record_call(&mut self, name: &str, shape: impl FnOnce() -> String) -> Result<()> {
         match &mut self.calls {
             Some(clock) => clock.tick(&self.stream, name.to_owned(), Some(shape()), None),
             None => Ok(()),
@@ -587,6 +588,25 @@ fn gemm_shape(gemm: &Gemm) -> String {
         1 => format!("{m}×{n}×{k} {inputs}"),
         _ => format!("{batch} of {m}×{n}×{k} {inputs}"),
     }
+}
+
+/// Returns the key of measurements on the stream's device, without MIOpen and hipSPARSELt, and the reason if hipBLASLt is unavailable.
+pub(super) fn selection_key(stream: &Stream) -> (Key, Option<String>) {
+    let properties = stream.device().properties();
+    let key = Key {
+        device: properties.name.clone(),
+        arch: properties.arch().to_owned(),
+        libraries: String::new(),
+    };
+    match Libraries::hipblaslt_version(stream) {
+        Ok(version) => (key.with(HIPBLASLT, Some(version)), None),
+        Err(reason) => (key, Some(reason)),
+    }
+}
+
+/// Returns the name of the kernel's entry.
+pub(super) fn kernel_name(kernel: &KernelCall) -> String {
+    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }
 
 impl fmt::Debug for Libraries {

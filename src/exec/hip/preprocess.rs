@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rayon::ThreadPool;
 
-use super::Uploaded;
-use super::staging::Pieces;
+use super::staging::{Pieces, Uploaded};
 use crate::error::{Error, Result};
 use crate::exec::cpu::thread_pool;
 use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
@@ -242,7 +241,7 @@ impl HipPreprocess {
                 None => uploaded.push_back(copy),
             }
         }
-        pieces.upload(uploads, &parts, (stream.device(), threads), uploaded)?;
+        pieces.upload(uploads, &parts, stream.device(), threads, uploaded)?;
         let memory = memory.reading();
         let mut group = Vec::with_capacity(images.len());
         for ((index, place, prepared), at) in images.iter().zip(at) {

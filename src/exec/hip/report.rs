@@ -1,15 +1,14 @@
 //! Which kernels a plan's steps become on this device, for `hipvit inspect`.
 
-use std::borrow::Cow;
-
-use super::libraries::Libraries;
+use super::executor::HipExecutor;
+use super::libraries::{Libraries, kernel_name};
 use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
-use super::{HipExecutor, KernelCall};
 use crate::error::{Error, Result};
 use crate::exec::select::{Candidate, Origin};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::Launch;
+use crate::kernels::KernelCall;
 
 impl HipExecutor {
     /// What computes each step of `plan`: steps that are the same but for their place in the model are counted.
@@ -147,7 +146,7 @@ impl HipExecutor {
     /// A kernel of the crate's own. One that cannot be launched has no geometry; the launch says why.
     fn own(&self, kernel: KernelCall) -> Called {
         Called {
-            name: name(&kernel),
+            name: kernel_name(&kernel),
             geometry: kernel.geometry(&self.kernels).ok(),
         }
     }
@@ -165,9 +164,4 @@ impl Called {
         let name = name.into();
         Self { name, geometry: None }
     }
-}
-
-/// The name of the kernel's entry.
-pub(super) fn name(kernel: &KernelCall) -> String {
-    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }

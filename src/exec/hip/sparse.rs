@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::constants::append;
 use super::hipsparselt::Hipsparselt;
+use super::libraries::selection_key;
 use super::lower::SparseForm;
 use crate::error::Result;
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Sparse, SparseKernel, Store};
@@ -46,7 +47,7 @@ impl SparseWeights {
         let store = match (select.measured && !select.reproducible, tuned) {
             (true, Some(tuned)) => tuned.clone(),
             (true, None) => {
-                let (key, _) = super::key(&stream);
+                let (key, _) = selection_key(&stream);
                 Store::current(&key.with(HIPSPARSELT, Hipsparselt::version(&stream)))
             }
             (false, _) => Store::default(),

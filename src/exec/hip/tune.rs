@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
+use super::constants::append;
+use super::executor::HipExecutor;
 use super::hipsparselt::Hipsparselt;
 use super::libraries::Libraries;
 use super::lower::{
     AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall, SparseForm,
 };
 use super::regions::Regions;
-use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
 use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
-use crate::kernels::{PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
+use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
 /// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
 const WEIGHT_BYTES: usize = 192 << 20;
@@ -148,7 +149,7 @@ impl HipExecutor {
         let sparse = if self.constants.sparse().is_empty() {
             None
         } else {
-            Hipsparselt::version(&self.copier)
+            Hipsparselt::version(&self.memory.copier)
         };
         let key = key.with(MIOPEN, Dnn::version(&self.device).ok());
         Store::new(key.with(HIPSPARSELT, sparse))
@@ -173,7 +174,7 @@ impl HipExecutor {
         let selection = self.selection.measuring(store.clone());
         let mut bench = Bench::new(call, problem, libraries, selection, &self.kernels)?;
         let count = candidates.len();
-        // A candidate that does not run is none.
+        // Skip candidates that fail to run.
         let mut first = Vec::new();
         for candidate in candidates {
             if let Ok(timer) = Timer::new(&mut bench, candidate) {
@@ -445,7 +446,7 @@ fn compressed_weights(
         .chunks(2)
         .flat_map(|two| [two[0], two[1], 0.0, 0.0])
         .collect();
-    super::append(&mut dense, &fours, inputs);
+    append(&mut dense, &fours, inputs);
     let dense = stream.upload(&dense)?;
     let bytes = size.next_multiple_of(ALIGNMENT);
     let mut weights = stream.zeroed(bytes * number)?;
@@ -475,7 +476,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
         dtype => dtype,
     };
     let mut block = Vec::with_capacity(BLOCK);
-    super::append(&mut block, &random(BLOCK / dtype.size(), scale), dtype);
+    append(&mut block, &random(BLOCK / dtype.size(), scale), dtype);
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;
     pinned.copy_from_slice(&block);
     for at in (0..buffer.bytes()).step_by(BLOCK) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::exec::select::{Candidate, PackedLayer, Problem, SelectOptions, WholeModel};
-use hipvit::exec::{Executor, HipExecutor};
+use hipvit::exec::{Executor, ExecutorOptions, HipExecutor, Placement};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, interpret, optimize};
@@ -40,11 +40,8 @@ fn pixels(graph: &Graph, batch: usize) -> Vec<u8> {
         .collect()
 }
 
-fn on_gpu(executor: &Executor) -> &HipExecutor {
-    match executor {
-        Executor::Hip { executor, .. } => executor,
-        _ => panic!("not on one GPU"),
-    }
+fn on_gpu(executor: &Arc<dyn Executor>) -> &HipExecutor {
+    executor.hip().expect("an executor of one GPU")
 }
 
 /// The steps that are computed with packed weights: by the crate's kernel, and by hipSPARSELt.
@@ -93,7 +90,12 @@ fn packed_weights_give_the_logits_of_the_reference() {
                         sparse,
                         ..SelectOptions::default()
                     };
-                    Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap()
+                    let options = ExecutorOptions {
+                        threads: Some(1),
+                        select,
+                        ..ExecutorOptions::new(dtype)
+                    };
+                    Placement::gpu(&gpu).executor(&graph, &options).unwrap()
                 });
                 let [steps, by_library] = packed(&on_gpu(&own).kernels(&plan).unwrap());
                 assert_eq!(by_library, 0);
@@ -118,8 +120,8 @@ fn packed_weights_give_the_logits_of_the_reference() {
                     let executor = if run < 3 { &own } else { &on };
                     let outputs = executor.run(&plan, input, None).unwrap();
                     assert_eq!(outputs.len(), expected.len());
-                    for ((_, got), (_, expected)) in outputs.iter().zip(&expected) {
-                        let (error, same) = compare(got, expected, epsilon(dtype));
+                    for (got, (_, expected)) in outputs.iter().zip(&expected) {
+                        let (error, same) = compare(&got.values, expected, epsilon(dtype));
                         let bound = model_tolerance(dtype, graph.nodes().len());
                         println!("{dtype:<4} {name} of {batch}, {steps} steps: {error:.1e} of {bound:.1e}");
                         assert!(
@@ -150,7 +152,11 @@ fn packed_weights_are_a_candidate() {
                 sparse,
                 ..SelectOptions::default()
             };
-            let executor = HipExecutor::with_selection(plan.graph(), &gpu, dtype, select).unwrap();
+            let options = ExecutorOptions {
+                select,
+                ..ExecutorOptions::new(dtype)
+            };
+            let executor = HipExecutor::new(plan.graph(), &gpu, &options).unwrap();
             let is_sparse = |problem: &Problem| matches!(problem, Problem::Linear(shape) if shape.sparse);
             let problems = executor.problems(&plan).unwrap();
             let sparse = problems.iter().filter(|(problem, _)| is_sparse(problem)).count();

@@ -3,11 +3,12 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::link::{Links, Message};
-use super::spin::{SOON, spin};
+use super::spin::{SPIN_BUDGET, spin};
+use crate::exec::hip::rank::Agree;
 
 /// Ranks that do the same only if all can.
 #[derive(Debug)]
-pub(in crate::exec) struct Agreement {
+pub(super) struct Agreement {
     ranks: usize,
     /// Rank 0's process counts for all.
     links: Links,
@@ -44,31 +45,6 @@ impl Agreement {
         }
     }
 
-    /// Waits until all ranks have called it as often: whether all gave `true`. `false` once a rank has failed.
-    pub(in crate::exec) fn agree(&self, mine: bool) -> bool {
-        let mut votes = self.votes.lock();
-        if votes.ended {
-            return false;
-        }
-        let round = votes.round;
-        match &self.links {
-            Links::Leader(leader) => MutexGuard::unlocked(&mut votes, || leader.send(&Message::Vote(mine))),
-            _ => self.count(&mut votes, mine),
-        }
-        if votes.round == round {
-            // The others are about as far.
-            let look = || {
-                let votes = self.votes.lock();
-                (votes.round != round || votes.ended).then_some(())
-            };
-            MutexGuard::unlocked(&mut votes, || spin(SOON, look));
-        }
-        while votes.round == round && !votes.ended {
-            self.changed.wait(&mut votes);
-        }
-        votes.round != round && votes.last
-    }
-
     /// A rank of another process has said this.
     pub(super) fn vote(&self, mine: bool) {
         self.count(&mut self.votes.lock(), mine);
@@ -100,6 +76,32 @@ impl Agreement {
     pub(super) fn end(&self) {
         self.votes.lock().ended = true;
         self.changed.notify_all();
+    }
+}
+
+impl Agree for Agreement {
+    fn agree(&self, mine: bool) -> bool {
+        let mut votes = self.votes.lock();
+        if votes.ended {
+            return false;
+        }
+        let round = votes.round;
+        match &self.links {
+            Links::Leader(leader) => MutexGuard::unlocked(&mut votes, || leader.send(&Message::Vote(mine))),
+            _ => self.count(&mut votes, mine),
+        }
+        if votes.round == round {
+            // The others are about as far.
+            let look = || {
+                let votes = self.votes.lock();
+                (votes.round != round || votes.ended).then_some(())
+            };
+            MutexGuard::unlocked(&mut votes, || spin(SPIN_BUDGET, look));
+        }
+        while votes.round == round && !votes.ended {
+            self.changed.wait(&mut votes);
+        }
+        votes.round != round && votes.last
     }
 }
 

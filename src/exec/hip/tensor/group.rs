@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
 use super::link::{Links, Message};
-use super::{Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::{DirectGroup, NoDirect};
+use crate::exec::hip::rank::{Rank, RankStream};
 use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::hip::{self, Comm, CommOptions, Device, UniqueId};
 use crate::tensor::DType;

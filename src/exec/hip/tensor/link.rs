@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::group::Failure;
 use crate::error::{Error, Result};
-use crate::exec::hip::Submission;
+use crate::exec::executor::Submission;
 use crate::hip::{self, Connection, Connections};
 
 /// How often a process says that it is there.

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use rayon::ThreadPool;
-
 use super::group::Group;
 use super::link::{Links, Message, NoMemory};
 use super::processes::Follower;
 use super::spin::receive;
-use super::{Results, Run, StageKind};
+use super::{Results, Run};
 use crate::error::{Error, Result};
+use crate::exec::executor::{Executor, FinishOptions, Finished, PendingRun};
 use crate::exec::hip::direct::DirectRank;
-use crate::exec::hip::pipeline::PipelineRun;
+use crate::exec::hip::executor::HipExecutor;
+use crate::exec::hip::pipeline::PipelineExecutor;
 use crate::exec::hip::reserve::is_out_of_memory;
-use crate::exec::hip::{Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Stage};
-use crate::exec::select::SelectOptions;
+use crate::exec::input::{InputData, Inputs};
+use crate::exec::plans::Plans;
 use crate::graph;
-use crate::graph::plan::Plan;
+use crate::timing::Timing;
 
 /// How often the first rank, while one more run may be in flight, looks whether the oldest has ended.
 const LOOK: Duration = Duration::from_micros(50);
@@ -37,7 +37,7 @@ pub(super) enum Action {
 
 /// A run of a rank's.
 enum Part {
-    Submitted(PipelineRun),
+    Submitted(Box<dyn PendingRun>),
     /// Without the memory for it, for this reason.
     Refused(Error),
 }
@@ -45,8 +45,7 @@ enum Part {
 /// A rank's thread.
 pub(super) struct Worker {
     pub(super) rank: usize,
-    pub(super) executor: Arc<PipelineExecutor>,
-    threads: ThreadPool,
+    pub(super) executor: Arc<dyn Executor>,
     group: Arc<Group>,
     /// What it has submitted and not waited for; of a run that failed, nothing.
     in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
@@ -65,30 +64,31 @@ pub(super) enum Other {
 }
 
 impl Worker {
-    /// For a rank whose shares of all stages have these executors.
+    /// Makes the worker of a rank from its shares of all stages. `plans` are those of the whole model.
     pub(super) fn new(
         rank: usize,
-        shares: Vec<(graph::Stage, HipExecutor)>,
+        mut shares: Vec<(graph::Stage, HipExecutor)>,
         group: &Arc<Group>,
-        (graphs, select): (GraphMode, SelectOptions),
-        threads: ThreadPool,
+        plans: &Arc<Plans>,
     ) -> Result<Self> {
-        let part = |(stage, (part, mut executor)): (usize, (graph::Stage, HipExecutor))| {
+        for (stage, (_, executor)) in shares.iter_mut().enumerate() {
             executor.set_rank(group.rank(stage, rank));
-            executor.set_graphs(graphs);
-            executor.set_selection(select);
-            (part, executor)
+        }
+        // In a pipeline, each rank hands its activations on to the same rank of the next stage.
+        let executor: Arc<dyn Executor> = match (shares.len(), shares.pop()) {
+            (1, Some((_, only))) => Arc::new(only),
+            (_, last) => {
+                shares.extend(last);
+                Arc::new(PipelineExecutor::of_stages(plans.clone(), shares)?)
+            }
         };
-        let shares = shares.into_iter().enumerate().map(part).collect();
-        let executor = PipelineExecutor::of_stages(shares)?;
         Ok(Self {
             rank,
             most: match group.stages.len() {
                 1 => 1,
-                _ => executor.in_flight(),
+                _ => executor.info().in_flight,
             },
-            executor: Arc::new(executor),
-            threads,
+            executor,
             group: group.clone(),
             in_flight: VecDeque::new(),
             postponed: None,
@@ -125,10 +125,10 @@ impl Worker {
         }
     }
 
-    /// That the thread cannot be bound near its first GPU costs speed at most.
+    /// Binds the thread near its first GPU. A failure to bind costs speed at most.
     fn bind(&self) {
-        if let Ok(first) = self.executor.first() {
-            let _ = first.device().bind_thread();
+        if let Some(first) = self.executor.info().devices.first() {
+            let _ = first.bind_thread();
         }
     }
 
@@ -226,50 +226,30 @@ impl Worker {
     fn submit(&mut self, run: &Run) -> Result<Part> {
         let input = run.input.lock().clone();
         let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
-        let reserved = match self.executor.reserve(run.batch) {
-            Ok(reserved) => reserved,
+        let plan = self.executor.plan(run.batch)?;
+        let reservation = match self.executor.clone().reserve(&plan, None) {
+            Ok(reservation) => reservation,
             Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
             Err(error) => return Err(error),
         };
-        let running = self
-            .executor
-            .submit(reserved, Feed::Pageable(&input), &self.threads, run.how)?;
-        Ok(Part::Submitted(running))
+        let inputs = Inputs::of_plan(&plan, InputData::Bytes(&input));
+        Ok(Part::Submitted(reservation.submit(inputs, run.how)?))
     }
 
-    /// Waits for a run. An error within is the run's, and not the rank's.
+    /// Waits for a run. The inner error is the run's, the outer one the rank's.
     fn finish(&mut self, run: &Run, part: Part) -> Result<Result<Results>> {
-        let running = match part {
-            Part::Submitted(running) => running,
+        let submitted = match part {
+            Part::Submitted(submitted) => submitted,
             Part::Refused(error) => return Ok(Err(error)),
         };
-        let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
-        let mut stages = Vec::new();
-        let mut steps = vec![0; plans.len()];
-        let mut observe = |stage: usize, part: Stage<'_>, time| {
-            let kind = match part {
-                Stage::Upload | Stage::Resize => StageKind::Upload,
-                Stage::Step(_) => {
-                    steps[stage] += 1;
-                    StageKind::Step(steps[stage] - 1)
-                }
-                Stage::Replay => StageKind::Replay,
-                Stage::Download => StageKind::Download,
-            };
-            stages.push((stage, kind, time));
+        let mut timing = Timing::default();
+        let options = FinishOptions {
+            timing: run.how.timed.then_some(&mut timing),
+            keep: None,
         };
-        let Finished { outputs, memory } = if run.how.timed {
-            self.executor.finish(running, Some(&mut observe))
-        } else {
-            self.executor.finish(running, None)
-        }?;
-        self.executor.first()?.keep(memory);
+        let Finished { outputs, .. } = submitted.finish(options)?;
         self.check()?;
-        Ok(Ok(Results {
-            outputs,
-            plans,
-            stages,
-        }))
+        Ok(Ok(Results { outputs, timing }))
     }
 
     /// Fails if a sum of a run was wrong on one of the rank's GPUs, or if another rank has failed.
@@ -290,8 +270,8 @@ fn has_ended(part: Option<&Part>) -> bool {
     let Some(Part::Submitted(running)) = part else {
         return true;
     };
-    // Waiting for it says what has failed.
-    running.end().is_none_or(|end| end.is_done().unwrap_or(true))
+    // `finish` reports what has failed.
+    running.is_done().unwrap_or(true)
 }
 
 /// What a panic says.
