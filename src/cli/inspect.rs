@@ -58,7 +58,7 @@ pub struct Args {
     /// Show the kernels that compute each step on the GPU instead of the page
     #[arg(long)]
     kernels: bool,
-    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, own, off; see classify
+    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, builtin, off; see classify
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,
     /// Print everything as one JSON object

@@ -22,6 +22,7 @@
 
 mod call_clock;
 mod calls;
+mod candidate;
 mod check;
 mod clock;
 mod constants;
@@ -31,11 +32,9 @@ mod executor;
 mod feed;
 mod graphs;
 mod guarded;
-mod hipsparselt;
 mod libraries;
 mod lower;
 mod memory;
-mod miopen;
 mod order;
 mod pipeline;
 mod preprocess;

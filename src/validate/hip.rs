@@ -13,7 +13,7 @@ use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
 use super::rounded_rows;
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, SelectOptions, Sparse, Store};
+use crate::exec::select::{Choice, SelectOptions, Sparse, Store};
 use crate::exec::{ExecutorOptions, HipExecutor};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
@@ -160,7 +160,7 @@ impl Hip {
         let select = SelectOptions {
             sparse: match case.sparse_weight().map(|weight| weight.role) {
                 Some(Role::CompressedWeight) => Sparse::On,
-                Some(_) => Sparse::Own,
+                Some(_) => Sparse::Builtin,
                 None => Sparse::Off,
             },
             // What was measured would choose among them.
@@ -185,7 +185,7 @@ impl Hip {
             // The other candidate, where there is one: sums of bytes are exact, so that it has the same bits.
             let mut store = Store::default();
             for (problem, _) in executor.problems(&plan)? {
-                store.insert(problem, Candidate::Int8, 0.0);
+                store.insert(problem, Choice::Int8, 0.0);
             }
             executor.set_tuned(store);
             let other = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |_, _| Ok(()))?;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::candidate::Hipsparselt;
 use super::clock::AnchorCell;
 use super::constants::{Constants, HostConstants};
 use super::context::Contexts;
 use super::graphs::GraphReplays;
-use super::hipsparselt::Hipsparselt;
 use super::libraries::selection_key;
 use super::lower::{attention_units, rounding_units, unit};
 use super::memory::HostMemory;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::candidate::Hipsparselt;
 use super::constants::append;
-use super::hipsparselt::Hipsparselt;
 use super::libraries::selection_key;
 use super::lower::SparseForm;
 use crate::error::Result;
@@ -63,7 +63,7 @@ impl SparseWeights {
             Some(SparseForm::Compressed { bytes })
         };
         let form = |extents| match (store.sparse(extents, dtype), select.sparse) {
-            (_, Sparse::Own) | (Some(SparseKernel::Own), _) => SparseForm::Packed,
+            (_, Sparse::Builtin) | (Some(SparseKernel::Builtin), _) => SparseForm::Packed,
             (Some(SparseKernel::Hipsparselt), Sparse::Auto) => {
                 compressed(extents).unwrap_or(SparseForm::Dense)
             }

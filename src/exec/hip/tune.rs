@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use super::candidate::Hipsparselt;
 use super::constants::append;
 use super::executor::HipExecutor;
-use super::hipsparselt::Hipsparselt;
 use super::libraries::Libraries;
 use super::lower::{
     AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall, SparseForm,
 };
 use super::regions::Regions;
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
+use crate::exec::select::{Choice, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
@@ -23,7 +23,7 @@ const WEIGHT_BYTES: usize = 192 << 20;
 const MEASURED: Duration = Duration::from_millis(2);
 const CAPTURED: Duration = Duration::from_micros(150);
 const MAX_LAUNCHES: usize = 64;
-/// Candidates that are measured again, interleaved, and how often.
+/// Choices that are measured again, interleaved, and how often.
 const FINALISTS: usize = 6;
 const ROUNDS: usize = 7;
 
@@ -37,11 +37,11 @@ pub struct Tuned {
     /// How many candidates there were.
     pub candidates: usize,
     /// What the rule chooses.
-    pub rule: Candidate,
+    pub rule: Choice,
     /// Its time, in microseconds.
     pub rule_us: f64,
     /// The fastest.
-    pub best: Candidate,
+    pub best: Choice,
     /// Its time, in microseconds.
     pub best_us: f64,
     /// Where the fastest is for packed 2:4 sparse weights, the fastest for dense ones.
@@ -53,7 +53,7 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Dense {
     /// The candidate.
-    pub best: Candidate,
+    pub best: Choice,
     /// Its time, in microseconds.
     pub best_us: f64,
 }
@@ -167,7 +167,7 @@ impl HipExecutor {
         };
         let rule = self.selection.rule(&problem);
         let mut libraries = Libraries::new(&self.device.stream()?, None);
-        let candidates = libraries.candidates(call, self.selection.options());
+        let candidates = libraries.choices(call, self.selection.options());
         if candidates == [rule] {
             return Ok(None);
         }
@@ -247,11 +247,11 @@ struct SparseLaunches {
 }
 
 impl SparseLaunches {
-    fn is_for(&self, candidate: Candidate) -> bool {
+    fn is_for(&self, candidate: Choice) -> bool {
         match self.form {
             SparseForm::Dense => false,
-            SparseForm::Packed => candidate == Candidate::Sparse,
-            SparseForm::Compressed { .. } => matches!(candidate, Candidate::Hipsparselt { .. }),
+            SparseForm::Packed => candidate == Choice::Sparse,
+            SparseForm::Compressed { .. } => matches!(candidate, Choice::Hipsparselt { .. }),
         }
     }
 }
@@ -489,7 +489,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
 /// Several launches of one candidate.
 struct Launches<'a, 'b> {
     bench: &'b mut Bench<'a>,
-    candidate: Candidate,
+    candidate: Choice,
     count: usize,
 }
 
@@ -528,7 +528,7 @@ impl Work for Launches<'_, '_> {
 
 /// The times of a candidate.
 struct Timer {
-    candidate: Candidate,
+    candidate: Choice,
     count: usize,
     replay: Option<Replay>,
     /// Microseconds of a launch.
@@ -539,10 +539,10 @@ impl Timer {
     /// # Errors
     ///
     /// The candidate does not run.
-    fn new(bench: &mut Bench<'_>, candidate: Candidate) -> Result<Self> {
+    fn new(bench: &mut Bench<'_>, candidate: Choice) -> Result<Self> {
         // Another would take its place.
         for call in bench.launches.iter().flatten().take(2) {
-            let prepared = bench.libraries.check(candidate, call, false);
+            let prepared = bench.libraries.prepare(candidate, call, false);
             prepared.map_err(|reason| Error::argument("candidate", reason))?;
         }
         let mut timer = Self {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Candidate, Problem, Store};
+use super::{Choice, Problem, Store};
 
 /// How often the whole model is measured with packed weights and with dense ones, each twice.
 const TURNS: usize = 7;
@@ -78,9 +78,9 @@ pub struct PackedLayer {
     /// The layer.
     pub problem: Problem,
     /// What is the fastest for its packed weight, and in how many microseconds.
-    pub packed: (Candidate, f64),
+    pub packed: (Choice, f64),
     /// What is for its dense one.
-    pub dense: (Candidate, f64),
+    pub dense: (Choice, f64),
 }
 
 impl Store {
@@ -169,8 +169,8 @@ mod tests {
         assert!(whole.is_faster());
     }
 
-    const OWN: Candidate = Candidate::Sparse;
-    const DENSE: Candidate = Candidate::Rocblas;
+    const OWN: Choice = Choice::Sparse;
+    const DENSE: Choice = Choice::Rocblas;
 
     fn layer(m: usize, n: usize) -> PackedLayer {
         let problem = LinearShape {
@@ -210,7 +210,7 @@ mod tests {
             let expected = Some(if packed { OWN } else { DENSE });
             assert_eq!(kept, [expected, expected, Some(DENSE)]);
             let kernel = |n| store.sparse([n, 5], DType::BF16);
-            assert_eq!(kernel(8), packed.then_some(SparseKernel::Own));
+            assert_eq!(kernel(8), packed.then_some(SparseKernel::Builtin));
             assert_eq!(kernel(12), None);
             // In the file beside what was decided by it.
             let json: serde_json::Value = serde_json::from_str(&store.to_json()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hipvit::exec::select::{Candidate, Problem, SelectOptions};
+use hipvit::exec::select::{Choice, Problem, SelectOptions};
 use hipvit::exec::{Executor, ExecutorOptions, HipExecutor};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
@@ -67,7 +67,7 @@ fn miopen_computes_patch_embeddings_and_attention() {
         for (problem, steps) in problems {
             assert!(steps > 0);
             if !matches!(problem, Problem::Linear(_)) {
-                store.insert(problem, Candidate::Miopen, 1.0);
+                store.insert(problem, Choice::Miopen, 1.0);
             }
         }
         assert_eq!(store.len(), 2, "{name}");

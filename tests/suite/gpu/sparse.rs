@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hipvit::exec::select::{Candidate, PackedLayer, Problem, SelectOptions, WholeModel};
+use hipvit::exec::select::{Choice, PackedLayer, Problem, SelectOptions, WholeModel};
 use hipvit::exec::{Executor, ExecutorOptions, HipExecutor, Placement};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
@@ -85,7 +85,7 @@ fn packed_weights_give_the_logits_of_the_reference() {
                 let pixels = pixels(&graph, batch);
                 let input = Input::Pixels(&pixels);
                 let expected = interpret(&graph, batch, input).unwrap();
-                let [own, on, off] = [Sparse::Own, Sparse::On, Sparse::Off].map(|sparse| {
+                let [own, on, off] = [Sparse::Builtin, Sparse::On, Sparse::Off].map(|sparse| {
                     let select = SelectOptions {
                         sparse,
                         ..SelectOptions::default()
@@ -147,7 +147,7 @@ fn packed_weights_are_a_candidate() {
         let model = model::load(&path, &LoadOptions::default()).unwrap();
         let (graph, _) = optimize(model.graph, &builder.passes()).unwrap();
         let plan = Plan::new(Arc::new(graph), 2, dtype).unwrap();
-        for sparse in [Sparse::Auto, Sparse::On, Sparse::Own] {
+        for sparse in [Sparse::Auto, Sparse::On, Sparse::Builtin] {
             let select = SelectOptions {
                 sparse,
                 ..SelectOptions::default()
@@ -171,10 +171,7 @@ fn packed_weights_are_a_candidate() {
                     if is_sparse(&tuned.shape) {
                         measured += 1;
                         assert!(tuned.candidates >= 2 && tuned.best_us > 0.0 && tuned.rule_us > 0.0);
-                        assert!(matches!(
-                            tuned.rule,
-                            Candidate::Rocblas | Candidate::Hipblaslt { .. }
-                        ));
+                        assert!(matches!(tuned.rule, Choice::Rocblas | Choice::Hipblaslt { .. }));
                     }
                 })
                 .unwrap();
@@ -205,8 +202,8 @@ fn the_whole_model_is_timed_with_packed_weights_and_dense_ones() {
         let layer = |(problem, _)| PackedLayer {
             images: BATCH,
             problem,
-            packed: (Candidate::Sparse, 1.0),
-            dense: (Candidate::Rocblas, 2.0),
+            packed: (Choice::Sparse, 1.0),
+            dense: (Choice::Rocblas, 2.0),
         };
         let layers: Vec<PackedLayer> = problems
             .into_iter()
