@@ -243,7 +243,7 @@ impl Pipeline {
             let batch = match batch {
                 Ok(batch) => match batch.wait() {
                     Some(batch) => batch,
-                    // A thread that decodes has panicked, or nobody takes results.
+                    // A decode thread has panicked, or the results were dropped.
                     None => return,
                 },
                 Err(error) => Err(error),
@@ -422,7 +422,7 @@ impl Results {
         if let Some(waiting) = waiting {
             waiting.stop();
         }
-        // Whoever waits for either goes on, and finds that nobody takes the results.
+        // Wake both waiters, which then see that the receiver is gone.
         drop((submitted, permit));
         let ended = threads.map(JoinHandle::join);
         self.timing.add_wall(self.start.elapsed());
@@ -441,7 +441,7 @@ impl Iterator for Results {
             if self.batch.take().is_some() {
                 self.batches_in_flight.fetch_sub(1, Ordering::AcqRel);
                 if let Some(work) = &self.work {
-                    // Nobody takes it after the last batch.
+                    // The submitting thread has ended after the last batch.
                     let _ = work.permit.send(());
                 }
             }

@@ -1,5 +1,5 @@
-//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, an executor on each
-//! device, and a [`Plan`] for each batch size it has run. [`crate::pipeline`] feeds it from files.
+//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. A session owns an [executor](crate::exec::Executor) of the
+//! optimised graph. [`crate::pipeline`] feeds it from files.
 
 mod builder;
 mod device;
@@ -63,7 +63,7 @@ pub struct Session {
     loaded: Arc<Loaded>,
 }
 
-/// What clones of a session share.
+/// State that the clones of a session share.
 struct Loaded {
     name: String,
     origin: Origin,
@@ -87,7 +87,7 @@ struct Loaded {
     world: Option<World>,
 }
 
-/// Where a session's model came from.
+/// Source of a session's model.
 enum Origin {
     /// A directory, a file, or a name on the hub.
     Path(PathBuf),
@@ -118,7 +118,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`SessionBuilder::from_bytes`].
     pub fn from_bytes(
         config: impl AsRef<[u8]>,
         weights: impl AsRef<[u8]> + Send + Sync + 'static,

@@ -236,7 +236,7 @@ impl RunArgs {
     /// [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
         let session = self.model.load_with(match &self.across {
-            Some((world, timeout)) => builder.world(world.clone()).meeting_timeout(*timeout),
+            Some((world, timeout)) => builder.world(world.clone()).rendezvous_timeout(*timeout),
             None => builder,
         })?;
         if session.world().is_some_and(|world| world.rank() > 0) {

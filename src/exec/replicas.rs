@@ -249,7 +249,7 @@ impl PendingRun for ReplicaRun {
 ///
 /// # Errors
 ///
-/// As [`HipExecutor::new`].
+/// Those of [`HipExecutor::new`] on any of the GPUs.
 pub(super) fn on_each(
     graph: &Graph,
     devices: &[Device],

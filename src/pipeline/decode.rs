@@ -24,7 +24,7 @@ pub(super) struct Decoder {
     pub(super) session: Session,
     pub(super) options: DecodeOptions,
     pub(super) memory: Arc<DecodeMemory>,
-    /// Set when nobody takes results any more.
+    /// Set once the results are dropped.
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -138,9 +138,9 @@ pub(super) struct Items {
 
 /// The pixels of a batch.
 pub(super) enum Pixels {
-    /// Of the model's size.
+    /// Pixels of the model's size.
     Staged(Staging),
-    /// As decoded, for the GPU to resize.
+    /// Decoded images, for the GPU to resize.
     Decoded(DecodedImages),
 }
 
@@ -165,7 +165,7 @@ impl DecodedImages {
 }
 
 impl Decoder {
-    /// Has batch after batch decoded until the sources end or nobody receives any more.
+    /// Decodes batch after batch until the sources end or the receiver is gone.
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,

@@ -38,7 +38,7 @@ impl GpuTensor {
         }
     }
 
-    /// Of a tensor `[images, tokens, D]` the tokens from `from` to `to`.
+    /// Returns the tokens from `from` to `to` of a tensor `[images, tokens, D]`.
     fn tokens(mut self, from: usize, to: usize) -> Self {
         self.offset += from * self.strides[1] * self.dtype.size();
         self.shape[1] = to - from;
@@ -160,13 +160,15 @@ impl Session {
         self.input_gpu().filter(|_| self.degrees().pipeline == 1)
     }
 
-    /// As [`run_with`](Self::run_with), with the results left on the session's only GPU, for other libraries' work there. When this returns they
-    /// are written. Tokens and hidden layers are not copied to the host; logits and embeddings are, to be checked. They are in the
-    /// session's dtype.
+    /// Runs the model as [`run_with`](Self::run_with) does, and leaves the results on the session's only GPU for other libraries.
+    ///
+    /// The results are written when this returns, in the session's dtype. Logits and embeddings are also copied to the host, to be
+    /// checked; tokens and hidden layers are not.
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps statistics of attention.
+    /// Those of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
+    /// statistics of attention.
     pub fn run_on_gpu<'a>(
         &self,
         input: impl Into<RunInput<'a>>,
@@ -184,7 +186,7 @@ impl Session {
             outputs: Vec::new(),
             done: 0,
         };
-        self.run_to(&mut results, input.into(), options)?;
+        self.run_to(&mut results, &input.into(), options)?;
         results.stream.synchronize()?;
         let mut others: Vec<(OutputKind, GpuTensor)> =
             results.outputs.into_iter().map(Whole::tensor).collect();

@@ -12,8 +12,10 @@ use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
 use crate::timeline::{self, Activity};
 
 impl HipExecutor {
-    /// Replaces what a finished replay left by what the steps leave, if it is `suspect` or due to be checked, if it left a result
-    /// unwritten, or if another was wrong meanwhile. The input is where it was. Whether it was wrong.
+    /// Checks a finished replay, and replaces its results by those of the steps. Returns true if the replay was wrong.
+    ///
+    /// A replay is checked if it is `suspect` or due, if it left a result unwritten, or if another replay was wrong meanwhile. The
+    /// input is still in the context's memory.
     pub(super) fn check(&self, waited: &mut Waited, suspect: bool) -> Result<bool> {
         let Submitted::Replay(run) = waited.submitted else {
             return Ok(false);
@@ -37,7 +39,7 @@ impl HipExecutor {
         }
         let _span = timeline::span(Activity::CheckReplay);
         if std::mem::take(on_device) {
-            // What stays on the device is compared too.
+            // Results that stay on the device are compared too.
             results.drain(..).for_each(|bytes| context.results.keep(bytes));
             *results = self.read_results(context, plan)?;
         }
@@ -77,7 +79,7 @@ impl HipExecutor {
         Ok(true)
     }
 
-    /// Computes a finished run step by step on another input: what the stage before hands on, now that it is right.
+    /// Computes a finished run again, step by step, on the corrected activations of the previous stage.
     pub(super) fn repeat(&self, waited: &mut Waited, input: Operand<'_>) -> Result<()> {
         let context = &mut waited.context;
         context.memory.input.copy_part_from_peer(0, input)?;
@@ -89,20 +91,20 @@ impl HipExecutor {
         Ok(())
     }
 
-    /// Runs the steps, and waits for their results.
+    /// Runs the steps and waits for their results.
     fn recompute(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
         let stream = context.stream.clone();
         Steps::new(self, plan, context).enqueue(&stream)?;
         self.read_results(context, plan)
     }
 
-    /// All results of the steps that were submitted.
+    /// Returns all results of the submitted steps.
     fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
         let downloads = self.download(context, plan, false)?.into_iter();
         Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
     }
 
-    /// What a run left for the next stage of the model, if there is one.
+    /// Returns the activations that a run left for the next stage, if there is one.
     fn handed_on(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<Vec<u8>>> {
         let Some(id) = boundary(plan) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Device times of a run's stages, from events that are recorded only for a timed run.
+//! Device times of a run's stages, by events that are recorded only for a timed run.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,15 +12,14 @@ use crate::graph::plan::{Plan, Step};
 use crate::hip::{Event, Stream};
 use crate::timeline::{self, Activity, Slice, Track};
 
-/// Called with each stage of a run and the time that it took on the device, when the run is over.
+/// Called with each stage of a finished run, and its time on the device.
 pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 
 /// A part of a run on a device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stage<'a> {
-    /// The copy of the input to the device. From pageable memory it includes the copies to pinned memory, behind which it
-    /// is pipelined.
+    /// The copy of the input to the device, including the copies from pageable to pinned memory, with which it overlaps.
     Upload,
     /// The copies of decoded images to the device, and their resizing there.
     Resize,
@@ -38,7 +37,7 @@ pub(super) struct Anchor {
     /// The recording's number.
     pub(super) recording: u64,
     pub(super) event: Event,
-    /// When the device reached it, since the recording's begin: the middle between submitting the event and having waited for it.
+    /// Time since the begin of the recording at which the device reached the event, halfway between submitting it and its end.
     pub(super) at: Duration,
 }
 
@@ -75,10 +74,10 @@ impl AnchorCell {
 /// Events between a run's stages.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// On the stream that copies the input: before and after.
+    /// Before and after the input's copy, on its stream.
     input: Vec<Event>,
-    /// On the stream that computes: before the first step, and after each; or before and after the replay; then after the
-    /// results' copy.
+    /// On the computing stream: before the first step and after each step, or before and after the replay. Then after the copy of the
+    /// results.
     steps: Vec<Event>,
 }
 
@@ -94,7 +93,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Reports the time of each stage; `input` is the stage that provided the input.
+    /// Reports the time of each stage. `input` is the stage that provided the input.
     pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
         if let [begin, end] = &self.input[..] {
             observer(input, end.since(begin)?);

@@ -67,7 +67,7 @@ impl HipExecutor {
         Self::with_constants(graph, &constants, device, host, options)
     }
 
-    /// As [`new`](Self::new), for a share of a model. No weight stays packed.
+    /// Makes the executor of a share of a model, of which no weight stays packed.
     pub(super) fn of_share(
         graph: &Graph,
         device: &Device,
@@ -78,7 +78,7 @@ impl HipExecutor {
         Self::with_constants(graph, &constants, device, host, options)
     }
 
-    /// As [`new`](Self::new), with constants in the dtype that executors on several devices share.
+    /// Makes an executor from constants in its dtype, which executors on several devices share.
     pub(in crate::exec) fn with_constants(
         graph: &Graph,
         constants: &HostConstants,

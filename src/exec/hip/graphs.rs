@@ -10,9 +10,9 @@ use crate::tensor::DType;
 /// How the steps of a run were submitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Submitted {
-    /// One by one, or as the replay that a capture is checked by.
+    /// One by one. The run that captures a graph counts as such.
     Steps,
-    /// As this replay of a captured graph, counted from 1.
+    /// Replay of a captured graph, by the number of the replay from 1.
     Replay(u64),
 }
 
@@ -94,11 +94,10 @@ impl GraphReplays {
     }
 }
 
-/// From this one on, replays of a graph are checked at equal distances.
+/// Distance between checked replays of a graph, after the first checks.
 const CHECK_EVERY: u64 = 256;
 
-/// What results are overwritten with before a replay: no number of f16, bf16 or f32, and not the one that GPUs make of
-/// invalid operations.
+/// Byte that results are overwritten with before a replay: a NaN in f16, bf16 and f32 that GPUs do not compute.
 pub(super) const UNWRITTEN: u8 = 0xff;
 
 /// A captured graph whose first replay was right.
@@ -106,7 +105,7 @@ pub(super) const UNWRITTEN: u8 = 0xff;
 pub(super) struct Captured {
     replay: Replay,
     runs: u64,
-    /// The last of the runs that was compared with the steps.
+    /// Number of the last replay that was compared with the steps.
     checked: u64,
 }
 
@@ -119,7 +118,7 @@ impl Captured {
         }
     }
 
-    /// Submits a replay; its number, from 1.
+    /// Submits a replay. Returns its number, from 1.
     pub(super) fn run(&mut self) -> hip::Result<u64> {
         self.replay.run()?;
         self.runs += 1;
@@ -131,14 +130,15 @@ impl Captured {
         self.checked = run;
     }
 
-    /// How many replays before number `run` nothing was compared with.
+    /// Returns the number of replays before `run` since the last that was compared.
     pub(super) fn unchecked_before(&self, run: u64) -> u64 {
         (run - self.checked).saturating_sub(1)
     }
 }
 
-/// Whether replay number `run` of a graph, from 1, is compared with the steps: soon at first, since what is wrong from the
-/// beginning is found early then, and seldom later, at a cost of 1 in [`CHECK_EVERY`].
+/// Returns true if replay number `run` of a graph, from 1, is compared with the steps.
+///
+/// The first checks are dense, to find early what is wrong from the beginning. Later 1 in [`CHECK_EVERY`] replays is checked.
 pub(super) fn is_due(run: u64) -> bool {
     if run < CHECK_EVERY {
         run > 1 && run.is_power_of_two() && run.trailing_zeros().is_multiple_of(2)
@@ -147,7 +147,7 @@ pub(super) fn is_due(run: u64) -> bool {
     }
 }
 
-/// Whether a value of the results is what they were overwritten with.
+/// Returns true if a value of the results is what they were overwritten with.
 pub(super) fn is_unwritten(bytes: &[u8], dtype: DType) -> bool {
     let mut values = bytes.chunks_exact(dtype.size());
     values.any(|value| value.iter().all(|&byte| byte == UNWRITTEN))

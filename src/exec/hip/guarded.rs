@@ -49,7 +49,10 @@ impl HipExecutor {
                 scratch.writing(),
             ]);
             for step in steps {
-                self.submit_step(plan, step, &regions, &mut libraries)?;
+                let calls = self.calls(plan, step, &regions)?;
+                libraries
+                    .submit(calls, plan.batch(), &self.selection, &self.kernels, &regions)
+                    .map_err(|error| self.with_device_name(&plan.node(step).name, error))?;
             }
             Ok::<_, Error>(())
         };

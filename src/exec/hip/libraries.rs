@@ -85,54 +85,50 @@ impl Libraries {
         }
     }
 
-    /// Submits a call of a plan for `images` images, by the selected choice. If its library turns out not to compute the call, this
+    /// Submits calls of a plan for `images` images, each by the selected choice. If its library turns out not to compute a call, this
     /// is [recorded](Selection::reject), and the call is computed by the rule's choice that always works.
     pub(super) fn submit(
         &mut self,
-        call: Call,
+        calls: Vec<Call>,
         images: usize,
         selection: &Selection,
         kernels: &Kernels,
         regions: &Regions<'_>,
     ) -> Result<()> {
-        let reproducible = selection.options().reproducible;
-        if let Call::AllReduce(call) = &call
-            && let Some(direct) = direct(&self.direct, call, reproducible)
-        {
-            direct.submit(call, None, &self.stream, &regions.0)?;
-            return self.record_call("all-reduce over peer memory", || {
-                format!("{} bytes", call.bytes())
-            });
-        }
-        let choice = call.problem().map(|_| self.resolve(&call, selection).0);
         let stream = self.stream.clone();
-        let mut clock = self.calls.take();
-        let mut to = Submitter {
-            stream: &stream,
-            kernels,
-            regions,
-            clock: &mut clock,
-            images,
-            reproducible,
-        };
-        let submitted = match (choice, &call) {
-            (Some(choice), call) => self.candidate(choice).submit(choice, call, &mut to),
-            (None, call) => self.submit_only(call, &mut to).map(|()| Vec::new()),
-        };
-        self.calls = clock;
-        for next in submitted? {
-            self.submit(next, images, selection, kernels, regions)?;
+        let reproducible = selection.options().reproducible;
+        for call in calls {
+            let choice = call.problem().map(|_| self.resolve(&call, selection).0);
+            let mut clock = self.calls.take();
+            let mut to = Submitter {
+                stream: &stream,
+                kernels,
+                regions,
+                clock: &mut clock,
+                images,
+                reproducible,
+            };
+            let next = match (choice, &call) {
+                (Some(choice), call) => self.candidate(choice).submit(choice, call, &mut to),
+                (None, Call::Kernel(kernel)) => {
+                    let mut selected = kernels.select(*kernel, reproducible);
+                    let launched = selected.try_for_each(|kernel| to.launch(kernel));
+                    launched.map(|()| Vec::new())
+                }
+                (None, call) => self.submit_to_library(call, &mut to).map(|()| Vec::new()),
+            };
+            self.calls = clock;
+            let next = next?;
+            if !next.is_empty() {
+                self.submit(next, images, selection, kernels, regions)?;
+            }
         }
         Ok(())
     }
 
-    /// Submits a call for which there is no choice.
-    fn submit_only(&mut self, call: &Call, to: &mut Submitter<'_>) -> Result<()> {
+    /// Submits a library's call for which there is no choice.
+    fn submit_to_library(&mut self, call: &Call, to: &mut Submitter<'_>) -> Result<()> {
         match call {
-            Call::Kernel(kernel) => {
-                let mut selected = to.kernels.select(*kernel, to.reproducible);
-                selected.try_for_each(|kernel| to.launch(kernel))
-            }
             Call::Gemm { gemm, a, b, c } => self.rocblas.gemms(gemm, [*a, *b, *c], to),
             Call::CopyRows(copy) => {
                 to.stream.copy_rows(
@@ -146,9 +142,7 @@ impl Libraries {
                 })
             }
             Call::AllReduce(call) => self.all_reduce(call, to),
-            Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
-                Err(Error::argument("call", "has no choice of what computes it"))
-            }
+            call => Err(Error::argument("call", format!("{call:?} is none of a library"))),
         }
     }
 
@@ -175,8 +169,14 @@ impl Libraries {
         Ok(true)
     }
 
-    /// Submits a sum of RCCL, then bias and residual.
+    /// Submits a sum over the ranks, then bias and residual.
     fn all_reduce(&mut self, call: &AllReduceCall, to: &mut Submitter<'_>) -> Result<()> {
+        if let Some(direct) = direct(&self.direct, call, to.reproducible) {
+            direct.submit(call, None, to.stream, &to.regions.0)?;
+            return to.record_call("all-reduce over peer memory", || {
+                format!("{} bytes", call.bytes())
+            });
+        }
         let Some(comm) = &self.comm else {
             let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
             return Err(Error::argument("all-reduce", reason));

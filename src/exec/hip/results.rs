@@ -3,14 +3,14 @@
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId};
 
-/// What the next stage of the model reads, if there is one.
+/// Returns the buffer that the next stage of the model reads, if there is one.
 pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
     let mut outputs = plan.outputs().iter().rev();
     let (_, _, id) = outputs.find(|(kind, ..)| *kind == OutputKind::Boundary)?;
     Some(*id)
 }
 
-/// The results that go to the host: all, or those that a replay overwrites.
+/// Returns the results that are copied to the host. If results stay on the device, these are the ones that show a replay's failure.
 pub(super) fn downloaded(
     plan: &Plan,
     on_device: bool,
@@ -18,15 +18,16 @@ pub(super) fn downloaded(
     results(plan).filter(move |&(kind, ..)| !on_device || is_overwritten(kind))
 }
 
-/// All but what the next stage reads.
+/// Returns the outputs without the activations for the next stage.
 pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
     let outputs = plan.outputs().iter().copied();
     outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)
 }
 
-/// Whether outputs are overwritten before a replay: what a stage hands on too, as stale activations would give the results of an
-/// earlier run, and overwritten ones give NaN. The others share their memory with what steps leave in between, and it
-/// would take longer.
+/// Returns true if an output is overwritten before a replay.
+///
+/// Activations for the next stage are: stale ones would give the results of an earlier run, and overwritten ones give NaN. Other
+/// outputs share their memory with intermediate results, and take longer to overwrite.
 pub(super) fn is_overwritten(kind: OutputKind) -> bool {
     matches!(
         kind,

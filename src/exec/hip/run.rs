@@ -23,13 +23,13 @@ use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
-/// A run that was submitted. Dropping it waits for its copies.
+/// A submitted run. Dropping it waits for its copies.
 pub(super) struct Running {
     uploads: Uploads,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
-    /// What provided the input.
+    /// How the input came to the device.
     entry: Stage<'static>,
-    /// The run's end, for a thread that sleeps.
+    /// End of the run, for a thread that sleeps until then.
     end: Option<Event>,
     clock: Option<Clock>,
     anchor: Option<Anchor>,
@@ -49,7 +49,7 @@ impl Running {
         self.downloads.last().map(|last| last.event().clone())
     }
 
-    /// What the next stage of the model reads, if there is one.
+    /// Returns the activations that the next stage reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
         match &self.context.memory.handed_on {
             Some(copy) => {
@@ -62,10 +62,10 @@ impl Running {
     }
 }
 
-/// A run that the device has done with, and whose results are still bytes.
+/// A run that the device has finished, with its results as bytes.
 pub(super) struct Waited {
     uploads: Uploads,
-    /// Those that [`downloaded`] lists.
+    /// The results that [`downloaded`] lists.
     pub(super) results: Vec<PinnedBuffer<u8>>,
     pub(super) on_device: bool,
     entry: Stage<'static>,
@@ -76,12 +76,12 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// What the next stage of the model read, if there is one.
+    /// Returns the activations that the next stage read, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
         handed_on(&self.plan, &self.context)
     }
 
-    /// Whether logits or embeddings have a NaN.
+    /// Returns true if logits or embeddings contain a NaN.
     pub(super) fn have_nan(&self) -> bool {
         let mut results = downloaded(&self.plan, self.on_device).zip(&self.results);
         results.any(|((kind, _, id), bytes)| {
@@ -153,7 +153,7 @@ impl HipExecutor {
         })
     }
 
-    /// Waits for a run.
+    /// Waits until the device has finished a run.
     pub(super) fn wait(&self, running: Running) -> Result<Waited> {
         let Running {
             uploads,

@@ -17,7 +17,7 @@ use crate::ops::Op;
 use crate::timeline::{self, Activity};
 
 impl HipExecutor {
-    /// Submits all steps, one by one or as a replay.
+    /// Submits all steps, one by one or as the replay of a captured graph.
     pub(super) fn compute(
         &self,
         context: &mut ExecutionContext,
@@ -25,7 +25,7 @@ impl HipExecutor {
         clock: &mut Option<Clock>,
     ) -> Result<Submitted> {
         let stream = context.stream.clone();
-        // A plan that runs once is not worth a capture.
+        // A plan that runs only once is not worth a capture.
         let again = context.has_seen(plan);
         if let Some(clock) = clock {
             clock.tick(&stream)?;
@@ -50,7 +50,7 @@ impl HipExecutor {
         Ok(Submitted::Steps)
     }
 
-    /// Submits a replay, if the steps were captured: its number.
+    /// Submits a replay if the steps were captured. Returns its number.
     fn replay(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<u64>> {
         if context.captured(plan).is_none() {
             return Ok(None);
@@ -97,8 +97,8 @@ impl HipExecutor {
         ])
     }
 
-    /// The calls that compute a step.
-    fn calls(&self, plan: &Plan, step: &Step, regions: &Regions<'_>) -> Result<Vec<Call>> {
+    /// Returns the calls that compute a step.
+    pub(super) fn calls(&self, plan: &Plan, step: &Step, regions: &Regions<'_>) -> Result<Vec<Call>> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
         let addresses = Addresses {
             input,
@@ -140,28 +140,8 @@ impl HipExecutor {
             .map_err(|error| self.with_device_name(&plan.node(sum).name, error))
     }
 
-    pub(super) fn submit_step(
-        &self,
-        plan: &Plan,
-        step: &Step,
-        regions: &Regions<'_>,
-        libraries: &mut Libraries,
-    ) -> Result<()> {
-        let node = &plan.node(step).name;
-        let calls = self.calls(plan, step, regions)?;
-        if let Some(clock) = &mut libraries.calls {
-            clock.set_node(step.node);
-        }
-        for call in calls {
-            libraries
-                .submit(call, plan.batch(), &self.selection, &self.kernels, regions)
-                .map_err(|error| self.with_device_name(node, error))?;
-        }
-        Ok(())
-    }
-
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
-    fn with_device_name(&self, node: &str, error: Error) -> Error {
+    pub(super) fn with_device_name(&self, node: &str, error: Error) -> Error {
         match error {
             // The error names the rank; which sum it was is irrelevant.
             Error::Hip(hip::Error::Communicator { .. }) => error,
@@ -213,7 +193,14 @@ impl Work for Steps<'_> {
                 steps.next();
                 tick()?;
             } else {
-                executor.submit_step(plan, step, &regions, self.libraries)?;
+                let calls = executor.calls(plan, step, &regions)?;
+                if let Some(clock) = &mut self.libraries.calls {
+                    clock.set_node(step.node);
+                }
+                let (selection, kernels) = (&executor.selection, &executor.kernels);
+                self.libraries
+                    .submit(calls, plan.batch(), selection, kernels, &regions)
+                    .map_err(|error| executor.with_device_name(&plan.node(step).name, error))?;
             }
             tick()?;
         }

@@ -1,15 +1,16 @@
 //! Tensor parallelism: a model's [shards](crate::graph::shard()), each on a GPU of its own; or on a GPU for each of the
 //! [stages](crate::graph::stages()) of a pipeline, which then is a group of GPUs.
 //!
-//! Each rank has a thread, which submits the rank's steps and waits for them, since the ranks wait for each other in every
-//! all-reduce. It runs the rank's shares of all stages as a [pipeline of its own](PipelineExecutor): what a stage leaves, every rank has,
-//! and hands on to the same rank of the next stage, so that each link carries one copy and nobody waits for a broadcast.
+//! Each rank has a thread, which submits the rank's steps and waits for them, as the ranks wait for each other in every
+//! all-reduce. A rank of a single stage is a [`HipExecutor`]; otherwise it is a [`PipelineExecutor`](super::pipeline::PipelineExecutor)
+//! over its shares of all stages. Every rank has the activations of its stage, and hands them on to the same rank of the next stage, so
+//! that each link carries one copy and no rank waits for a broadcast.
 //!
-//! All threads do the same in the same order, which the first one decides: it takes a run if one more may be in flight, and else waits for
-//! the oldest. Of a model that is not a pipeline one run is in flight at a time: latency is what tensor parallelism is for. A rank that
-//! fails stops the others, and every run from then on is an error that names it.
+//! All threads do the same in the same order, which the first thread decides: it submits a run if one more may be in flight, and otherwise
+//! waits for the oldest run. Without a pipeline one run is in flight at a time, as tensor parallelism is for latency. A rank that
+//! fails stops the others, and every later run is an error that names the rank.
 //!
-//! Ranks may also be [processes], each with one rank, which do the same in the same order as rank 0's process tells them.
+//! Ranks may also be [processes], each with one rank, which act as rank 0's process tells them.
 
 mod agreement;
 mod group;
@@ -66,14 +67,14 @@ pub struct TensorExecutor {
     /// The executor of each rank's shares: of one GPU, or of a pipeline.
     ranks: Vec<Arc<dyn Executor>>,
     threads: Vec<JoinHandle<()>>,
-    /// To the first rank, whose order all follow.
+    /// Sends runs to the first rank, which decides the order.
     runs: Option<Sender<Arc<Run>>>,
     group: Arc<Group>,
-    /// With the processes of other ranks, if there are some.
+    /// Set if other processes have ranks.
     connected: Option<Connected>,
 }
 
-/// A run, which every rank does its part of.
+/// A run that all ranks take part in.
 struct Run {
     batch: usize,
     input: Mutex<Option<Arc<Vec<u8>>>>,
@@ -84,9 +85,9 @@ struct Run {
 
 #[derive(Default)]
 struct State {
-    /// How many ranks are done.
+    /// Number of ranks that are done.
     done: usize,
-    /// Why it was not begun.
+    /// Reason why the run was not begun.
     refused: Option<Error>,
     results: Results,
 }
@@ -389,15 +390,15 @@ impl Run {
         }
     }
 
-    /// Keeps what the first rank tells of it.
+    /// Keeps the results of the first rank.
     fn keep(&self, results: Results) {
         self.state.lock().results = results;
     }
 
-    /// A rank is done with it, or had no memory for it.
+    /// Notes that a rank is done with the run, or refused it for lack of memory.
     fn done(&self, refused: Option<Error>) {
         let mut state = self.state.lock();
-        // That of a GPU without memory says more than the others'.
+        // The error of the GPU without memory says more than those of the other ranks.
         if let Some(error) = refused
             && (state.refused.is_none() || matches!(error, Error::Hip(_)))
         {

@@ -16,15 +16,17 @@ use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
-/// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
+/// Bytes of the weights that launches use in turn: more than any cache, as each layer of a model has a weight of its own.
 const WEIGHT_BYTES: usize = 192 << 20;
-/// The device's time of one measurement, and the longest kernel that is measured in a captured graph: at larger ones the host
-/// is ahead of the device.
+/// Device time of one measurement.
 const MEASURED: Duration = Duration::from_millis(2);
+/// Time of the longest kernel that is measured in a captured graph. For longer kernels the host is ahead of the device.
 const CAPTURED: Duration = Duration::from_micros(150);
+/// Maximum number of launches of one measurement.
 const MAX_LAUNCHES: usize = 64;
 /// Choices that are measured again, interleaved, and how often.
 const FINALISTS: usize = 6;
+/// Number of times that finalists are measured, interleaved.
 const ROUNDS: usize = 7;
 
 /// What was measured for one problem.
@@ -72,7 +74,7 @@ impl Tuned {
 }
 
 impl HipExecutor {
-    /// What a plan computes that there can be several candidates for, and in how many steps.
+    /// Returns the problems of a plan for which there is a choice, and the number of steps of each.
     ///
     /// # Errors
     ///
@@ -83,7 +85,7 @@ impl HipExecutor {
         Ok(calls.into_iter().filter_map(problem).collect())
     }
 
-    /// A call for each problem. Linear layers come first: one is part of the patch embedding.
+    /// Returns a call for each problem. Linear layers come first, as one is part of the patch embedding.
     fn problem_calls(&self, plan: &Plan) -> Result<Vec<(Call, usize)>> {
         let mut all: Vec<(Call, usize)> = Vec::new();
         let mut add = |call: Call| match all
@@ -223,7 +225,7 @@ impl HipExecutor {
     }
 }
 
-/// A problem with operands in memory of their own.
+/// A problem, with operands in their own memory.
 struct Bench<'a> {
     stream: Stream,
     libraries: Libraries,
@@ -235,7 +237,7 @@ struct Bench<'a> {
     weights: DeviceBuffer<u8>,
     /// The calls that compute the problem, with each copy of the weight.
     launches: Vec<Vec<Call>>,
-    /// The same with weights that are 2:4 sparse, if the problem's is, for what skips their zeros.
+    /// The calls with 2:4 sparse weights, for choices that skip their zeros. Empty for a dense problem.
     sparse: Vec<SparseLaunches>,
 }
 
@@ -426,7 +428,7 @@ fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32)
     Ok(weights)
 }
 
-/// The same weight `number` times, as hipSPARSELt compresses it; `None` if it cannot be used or has no such weight.
+/// Returns `number` copies of a weight that hipSPARSELt has compressed. `None` if the library is unavailable or refuses the weight.
 fn compressed_weights(
     stream: &Stream,
     call: &LinearCall,
@@ -515,8 +517,8 @@ impl Work for Launches<'_, '_> {
         selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());
         let regions = Regions([memory, weights, weights, weights]);
-        for call in launches.iter().cycle().take(self.count).flatten() {
-            libraries.submit(*call, 1, selection, kernels, &regions)?;
+        for calls in launches.iter().cycle().take(self.count) {
+            libraries.submit(calls.clone(), 1, selection, kernels, &regions)?;
         }
         Ok(())
     }

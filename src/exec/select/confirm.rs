@@ -30,7 +30,7 @@ impl WholeModel {
     ///
     /// # Errors
     ///
-    /// That of `time`.
+    /// The error of `time`.
     pub fn measure<E>(images: usize, mut time: impl FnMut(bool) -> Result<f64, E>) -> Result<Self, E> {
         let mut turns = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
@@ -41,7 +41,7 @@ impl WholeModel {
         Ok(Self::of(images, &turns))
     }
 
-    /// Of each turn the times with packed weights and with dense ones.
+    /// Summarises the turns, each a time with packed weights and one with dense weights.
     ///
     /// The noise is twice the median absolute deviation of the differences: of seven turns with normal errors, almost three standard
     /// errors of their median.
@@ -92,8 +92,9 @@ impl Store {
         }
     }
 
-    /// Those of `layers` whose weights stay packed by what is recorded here: a weight does if one kernel for packed ones is the fastest
-    /// with each number of rows.
+    /// Returns the layers whose weights stay packed by these measurements.
+    ///
+    /// A weight stays packed if one kernel for packed weights is the fastest with each number of rows.
     pub fn packed(&self, layers: &[PackedLayer]) -> Vec<PackedLayer> {
         let stays = |layer: &&PackedLayer| {
             matches!(layer.problem, Problem::Linear(shape)

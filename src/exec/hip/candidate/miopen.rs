@@ -18,14 +18,14 @@ pub(in crate::exec::hip) struct Miopen {
     solutions: HashMap<Wanted, Result<Solution, String>>,
 }
 
-/// What a solution depends on: in attention, also the bits of the scale.
+/// Key of a solution. For attention it includes the bits of the scale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Wanted {
     problem: Problem,
     scale: u32,
 }
 
-/// With all the memory that it needs.
+/// A solution, with its memory.
 enum Solution {
     Convolution(Convolution),
     Attention {
@@ -189,14 +189,14 @@ fn relayout(call: &AttentionCall, from: [usize; 4], to: [usize; 4]) -> Relayout 
     }
 }
 
-/// Elements from one image, head, token and channel to the next where the heads of a token lie side by side.
+/// Elements from one image, head, token and channel to the next where the heads of a token are contiguous.
 fn strided(call: &AttentionCall, of: Strided) -> [usize; 4] {
     // There is none from a single image, and MIOpen takes no 0.
     let image = of.image.max(of.tokens * of.token);
     [image, call.spec.head_dim, of.token, 1]
 }
 
-/// The same where the tokens of a head do.
+/// Elements from one image, head, token and channel to the next where the tokens of a head are contiguous.
 fn dense(call: &AttentionCall) -> [usize; 4] {
     let shape = call.shape();
     let head = shape.tokens * shape.head_dim;

@@ -1,4 +1,4 @@
-//! Ranks that do the same only if all can.
+//! Votes of the ranks on actions that all take, or none.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -6,7 +6,7 @@ use super::link::{Links, Message};
 use super::spin::{SPIN_BUDGET, spin};
 use crate::exec::hip::rank::Agree;
 
-/// Ranks that do the same only if all can.
+/// Votes of the ranks, in rounds.
 #[derive(Debug)]
 pub(super) struct Agreement {
     ranks: usize,
@@ -18,14 +18,14 @@ pub(super) struct Agreement {
 
 #[derive(Debug)]
 struct Votes {
-    /// How many have said something in this round.
+    /// Number of votes in this round.
     count: usize,
-    /// Whether all of them said yes.
+    /// True if all votes of this round are yes.
     all: bool,
     round: u64,
-    /// What the last round came to.
+    /// Result of the last round.
     last: bool,
-    /// A rank has failed: nobody waits any more.
+    /// Set once a rank has failed, after which no vote waits.
     ended: bool,
 }
 
@@ -45,12 +45,12 @@ impl Agreement {
         }
     }
 
-    /// A rank of another process has said this.
+    /// Counts the vote of a rank of another process.
     pub(super) fn vote(&self, mine: bool) {
         self.count(&mut self.votes.lock(), mine);
     }
 
-    /// Counts what a rank has said; the last one of a round decides it.
+    /// Counts a vote. The last vote of a round decides it.
     fn count(&self, votes: &mut MutexGuard<'_, Votes>, mine: bool) {
         votes.count += 1;
         votes.all &= mine;
@@ -62,7 +62,7 @@ impl Agreement {
         }
     }
 
-    /// Rank 0's process has counted.
+    /// Takes the result that rank 0's process has counted.
     pub(super) fn decide(&self, all: bool) {
         self.conclude(&mut self.votes.lock(), all);
     }

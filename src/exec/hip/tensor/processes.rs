@@ -42,8 +42,9 @@ struct Given {
 }
 
 impl Processes {
-    /// Of those that have met, this one's GPU has the name `gpu`; `own` is what it has to tell, or why it cannot go on. What each has
-    /// told, by rank.
+    /// Exchanges a message between the processes that have met. Returns the messages by rank.
+    ///
+    /// `gpu` is the name of this process's GPU. `own` is its message, or the reason why it cannot go on.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl TensorExecutor {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), at all ranks; [`Error::Rank`] if another process has failed.
+    /// Those of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
     pub(in crate::exec) fn across(
         graph: &Graph,
         device: &Device,
@@ -306,8 +307,7 @@ impl TensorExecutor {
             .as_ref()
             .and_then(|connected| connected.over.as_ref());
         let Some(over) = over else {
-            let reason =
-                "there is nobody to follow: it is for ranks other than 0 of a session of several processes";
+            let reason = "there is no other process to follow: call it at ranks other than 0 of a session of several processes";
             return Err(Error::argument("session", reason));
         };
         let over = over.lock();

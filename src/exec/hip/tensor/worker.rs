@@ -23,22 +23,22 @@ use crate::exec::plans::Plans;
 use crate::graph;
 use crate::timing::Timing;
 
-/// How often the first rank, while one more run may be in flight, looks whether the oldest has ended.
-const LOOK: Duration = Duration::from_micros(50);
+/// Interval between polls of the oldest run by the first rank, while one more run may be in flight.
+const RUN_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// What all ranks do next.
+/// Next action of all ranks.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// They submit a run.
+    /// Submit a run.
     Submit(Arc<Run>),
-    /// They wait for the oldest of those that are in flight.
+    /// Wait for the oldest run in flight.
     Finish,
 }
 
-/// A run of a rank's.
+/// A rank's part of a run.
 enum Part {
     Submitted(Box<dyn PendingRun>),
-    /// Without the memory for it, for this reason.
+    /// The rank has no memory for the run.
     Refused(Error),
 }
 
@@ -47,11 +47,11 @@ pub(super) struct Worker {
     pub(super) rank: usize,
     pub(super) executor: Arc<dyn Executor>,
     group: Arc<Group>,
-    /// What it has submitted and not waited for; of a run that failed, nothing.
+    /// Submitted runs. `None` for a run that failed.
     in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
-    /// How many runs are in flight at most.
+    /// Maximum number of runs in flight.
     most: usize,
-    /// A run for which there was no memory beside those in flight.
+    /// A run for which there was no memory while others were in flight.
     postponed: Option<Arc<Run>>,
 }
 
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// What comes next; `None` once nothing is in flight and no more runs will come.
+    /// Returns the next action. `None` once nothing is in flight and no more runs will come.
     fn next(&mut self, runs: &Receiver<Arc<Run>>) -> Option<Action> {
         let Some((_, oldest)) = self.in_flight.front() else {
             let run = self.postponed.take().or_else(|| receive(runs));
@@ -142,7 +142,7 @@ impl Worker {
             if let Some(run) = self.postponed.take() {
                 return Some(Action::Submit(run));
             }
-            match runs.recv_timeout(LOOK) {
+            match runs.recv_timeout(RUN_POLL_INTERVAL) {
                 Ok(run) => return Some(Action::Submit(run)),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if has_ended(oldest.as_ref()) => break,
@@ -198,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
+    /// After a failure that may be another rank's, looks for the cause on the rank's own GPUs.
     fn look_for_cause(&self) {
         for (stage, streams) in self.group.stages.iter().enumerate() {
             if let Err(error) = streams.of(self.rank).comm.stream().synchronize() {
@@ -207,7 +207,7 @@ impl Worker {
         }
     }
 
-    /// Does this, if all ranks work. Its failure is the rank's.
+    /// Does `work`, unless a rank has failed. A failure or a panic is the rank's failure.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
         self.group.working().ok()?;
         let failure = match catch_unwind(AssertUnwindSafe(|| work(self))) {
@@ -265,7 +265,7 @@ impl Worker {
     }
 }
 
-/// Whether there is nothing more to wait for.
+/// Returns true if waiting for the run would not block.
 fn has_ended(part: Option<&Part>) -> bool {
     let Some(Part::Submitted(running)) = part else {
         return true;
@@ -274,7 +274,7 @@ fn has_ended(part: Option<&Part>) -> bool {
     running.is_done().unwrap_or(true)
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
