@@ -65,13 +65,7 @@ pub struct Session {
 
 /// State that the clones of a session share.
 struct Loaded {
-    name: String,
-    origin: Origin,
-    load: LoadOptions,
-    info: Info,
-    preprocess: Preprocess,
-    labels: Labels,
-    scores: Scores,
+    model: LoadedModel,
     executor: Arc<dyn Executor>,
     /// Images submitted so far.
     images: AtomicU64,
@@ -81,10 +75,21 @@ struct Loaded {
     no_gpu: Option<Error>,
     strict: bool,
     select: SelectOptions,
-    text: Option<TextTower>,
     non_finite: Vec<NonFinite>,
     plan_cache: Option<PlanCache>,
     world: Option<World>,
+}
+
+/// A session's model, without its graph.
+struct LoadedModel {
+    name: String,
+    origin: Origin,
+    load: LoadOptions,
+    info: Info,
+    preprocess: Preprocess,
+    labels: Labels,
+    scores: Scores,
+    text: Option<TextTower>,
 }
 
 /// Source of a session's model.
@@ -143,16 +148,16 @@ impl Session {
 
     /// The model's name: on the hub, else that of its directory.
     pub fn name(&self) -> &str {
-        &self.loaded.name
+        &self.loaded.model.name
     }
 
     /// The model as it was before all passes, with its weights, loaded again with another kind of input.
     pub(crate) fn reload(&self, input: InputKind) -> Result<Model> {
         let options = LoadOptions {
             input,
-            ..self.loaded.load.clone()
+            ..self.loaded.model.load.clone()
         };
-        match &self.loaded.origin {
+        match &self.loaded.model.origin {
             Origin::Path(path) => model::load(path, &options),
             Origin::Embedded => model::tinyvit32(&options),
             Origin::Bytes => {
@@ -164,22 +169,22 @@ impl Session {
 
     /// The model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
-        &self.loaded.info
+        &self.loaded.model.info
     }
 
     /// The rule by which an image becomes the model's input.
     pub fn preprocess(&self) -> &Preprocess {
-        &self.loaded.preprocess
+        &self.loaded.model.preprocess
     }
 
     /// The names of the classes; empty if the model has no classification head.
     pub fn labels(&self) -> &Labels {
-        &self.loaded.labels
+        &self.loaded.model.labels
     }
 
     /// How logits become probabilities.
     pub fn scores(&self) -> Scores {
-        self.loaded.scores
+        self.loaded.model.scores
     }
 
     /// The device in use, never [`Device::Auto`]; the first of several.

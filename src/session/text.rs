@@ -41,7 +41,7 @@ impl Session {
     ///
     /// [`Error::Argument`] if the model has none.
     pub(crate) fn text_tower(&self) -> Result<&TextTower> {
-        self.loaded.text.as_ref().ok_or_else(|| {
+        self.loaded.model.text.as_ref().ok_or_else(|| {
             let reason = format!(
                 "{} has no text tower; a CLIP or SigLIP model with both towers has one, such as openai/clip-vit-base-patch32 \
                  or google/siglip-base-patch16-224",

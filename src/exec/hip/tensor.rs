@@ -13,9 +13,11 @@
 //! Ranks may also be [processes], each with one rank, which act as rank 0's process tells them.
 
 mod agreement;
+mod failure;
 mod group;
 mod link;
 mod processes;
+mod run;
 mod spin;
 mod worker;
 
@@ -24,12 +26,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use self::group::{Group, Streams};
 use self::link::Links;
 use self::processes::Connected;
 pub use self::processes::Processes;
+use self::run::{Results, Run};
 use self::spin::spin;
 use self::worker::{Other, Worker};
 use super::executor::HipExecutor;
@@ -39,7 +42,6 @@ use crate::exec::executor::{
 };
 use crate::exec::input::{InputData, Inputs};
 use crate::exec::options::ExecutorOptions;
-use crate::exec::output::RunOutputs;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::staging::{Given, Staging};
@@ -48,7 +50,6 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, shard_stages, stages};
 use crate::hip::Device;
 use crate::tensor::Input;
-use crate::timing::Timing;
 
 /// Interval between polls of the communicators for errors.
 const ERROR_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,31 +73,6 @@ pub struct TensorExecutor {
     group: Arc<Group>,
     /// Set if other processes have ranks.
     connected: Option<Connected>,
-}
-
-/// A run that all ranks take part in.
-struct Run {
-    batch: usize,
-    input: Mutex<Option<Arc<Vec<u8>>>>,
-    how: Submission,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// Number of ranks that are done.
-    done: usize,
-    /// Reason why the run was not begun.
-    refused: Option<Error>,
-    results: Results,
-}
-
-/// Results of the first rank.
-#[derive(Default)]
-struct Results {
-    outputs: RunOutputs,
-    timing: Timing,
 }
 
 /// A run that was given to all ranks.
@@ -376,36 +352,6 @@ impl Drop for TensorExecutor {
             let _ = thread.join();
         }
         self.stop_followers();
-    }
-}
-
-impl Run {
-    fn new(batch: usize, input: Arc<Vec<u8>>, how: Submission) -> Self {
-        Self {
-            batch,
-            input: Mutex::new(Some(input)),
-            how,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Keeps the results of the first rank.
-    fn keep(&self, results: Results) {
-        self.state.lock().results = results;
-    }
-
-    /// Notes that a rank is done with the run, or refused it for lack of memory.
-    fn done(&self, refused: Option<Error>) {
-        let mut state = self.state.lock();
-        // The error of the GPU without memory says more than those of the other ranks.
-        if let Some(error) = refused
-            && (state.refused.is_none() || matches!(error, Error::Hip(_)))
-        {
-            state.refused = Some(error);
-        }
-        state.done += 1;
-        self.changed.notify_all();
     }
 }
 

@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
 use crate::session::parallelism::Degrees;
-use crate::session::{Device, Loaded, Origin, ResizeOn, Session, plan_cache};
+use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session, plan_cache};
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
@@ -209,13 +209,16 @@ impl SessionBuilder {
             return Err(Error::tensor(path, &first.name, first.reason()));
         }
         Ok(Session::new(Loaded {
-            name,
-            origin,
-            load: self.load.clone(),
-            info,
-            preprocess,
-            labels,
-            scores,
+            model: LoadedModel {
+                name,
+                origin,
+                load: self.load.clone(),
+                info,
+                preprocess,
+                labels,
+                scores,
+                text,
+            },
             executor,
             images: AtomicU64::new(0),
             degrees,
@@ -224,7 +227,6 @@ impl SessionBuilder {
             no_gpu,
             strict: self.strict,
             select: self.select,
-            text,
             non_finite,
             plan_cache,
             world: self.processes().cloned(),

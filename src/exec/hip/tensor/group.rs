@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
+use super::failure::Failure;
 use super::link::{Links, Message};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::{DirectGroup, NoDirect};
@@ -37,16 +37,6 @@ pub(super) struct Group {
     failure: Mutex<Option<Failure>>,
     /// Set once a caller was told the failure. It is not replaced by its cause any more.
     told: AtomicBool,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failure {
-    rank: usize,
-    ranks: usize,
-    device: String,
-    reason: String,
-    /// True if RCCL reports the failure, which may be the consequence of another rank's.
-    pub(super) follows: bool,
 }
 
 fn options(select: SelectOptions) -> CommOptions {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::group::Failure;
+use super::failure::Failure;
 use crate::error::{Error, Result};
 use crate::exec::executor::Submission;
 use crate::hip::{self, Connection, Connections};

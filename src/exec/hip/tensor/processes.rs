@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::group::{Group, Streams};
 use super::link::{Heartbeat, Incoming, Input, Link, Links, Message};
+use super::run::Run;
 use super::worker::{Action, Other, Worker};
-use super::{ERROR_POLL_INTERVAL, RANK_POLL_INTERVAL, Run, TensorExecutor};
+use super::{ERROR_POLL_INTERVAL, RANK_POLL_INTERVAL, TensorExecutor};
 use crate::error::{Error, Result};
 use crate::exec::hip::executor::HipExecutor;
 use crate::exec::options::ExecutorOptions;
