@@ -39,7 +39,7 @@ use self::gather::{Gather, Stop};
 pub use self::remote::ItemParts;
 pub use self::source::Source;
 use crate::error::{Error, Result};
-use crate::exec::{RunFeed, Submission};
+use crate::exec::{InputData, Submission};
 use crate::image::{DecodeOptions, Limits};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
@@ -240,7 +240,7 @@ impl Pipeline {
             let batch = match batch {
                 Ok(batch) => match batch.wait() {
                     Some(batch) => batch,
-                    // A thread that decodes has panicked, or nobody takes results.
+                    // A decode thread has panicked, or the results were dropped.
                     None => return,
                 },
                 Err(error) => Err(error),
@@ -285,13 +285,13 @@ impl Pipeline {
         };
         let run = match pixels {
             Some(Pixels::Staged(staging)) => {
-                let feed = RunFeed::Staged(staging);
+                let feed = InputData::Staged(staging);
                 Some(self.session.submit(feed, count, how, wait_for_memory)?)
             }
             Some(Pixels::Decoded(decoded)) => {
                 let start = Instant::now();
                 let run = decoded.submit(memory, |decoded| {
-                    let feed = RunFeed::Images(decoded);
+                    let feed = InputData::Images(decoded);
                     self.session.submit(feed, count, how, wait_for_memory)
                 })?;
                 images.timing.add(Phase::Stage, start.elapsed());
@@ -419,7 +419,7 @@ impl Results {
         if let Some(waiting) = waiting {
             waiting.stop();
         }
-        // Whoever waits for either goes on, and finds that nobody takes the results.
+        // Wake both waiters, which then see that the receiver is gone.
         drop((submitted, permit));
         let ended = threads.map(JoinHandle::join);
         self.timing.add_wall(self.start.elapsed());
@@ -438,7 +438,7 @@ impl Iterator for Results {
             if self.batch.take().is_some() {
                 self.batches_in_flight.fetch_sub(1, Ordering::AcqRel);
                 if let Some(work) = &self.work {
-                    // Nobody takes it after the last batch.
+                    // The submitting thread has ended after the last batch.
                     let _ = work.permit.send(());
                 }
             }

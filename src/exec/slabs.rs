@@ -1,8 +1,8 @@
-//! Pinned memory for decoded images: the threads that decode put them there while they are in their caches, and a GPU copies
-//! from it. Threads of its own for these copies would take from those that decode, and wake for each.
+//! Pinned memory for decoded images. A decode thread copies an image there while the image is in its caches, and a GPU copies from
+//! there. Separate threads for these copies would take time from the decode threads, and would have to be woken for each image.
 //!
-//! The memory is slabs that hold several images, so that a batch is few copies. Pinning takes long, so slabs are made one at
-//! a time and are used again; an image for which there is none stays in pageable memory.
+//! A slab holds several images, so that a batch needs few copies. Pinning is slow, so slabs are made one at a time and are reused.
+//! An image for which there is no slab stays in pageable memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::error::{Error, Result};
 use crate::hip::{Device, Pending, PinnedBuffer, PinnedPart};
 use crate::image::RgbImage;
 
-/// Bytes of a slab. A larger image is in none.
+/// Bytes of a slab. A larger image stays in pageable memory.
 const SLAB: usize = 8 << 20;
 
 /// Maximum number of slabs of a GPU, a GiB: a few batches of 256 photographs.
 const MAX_SLABS: usize = 128;
 
-/// Images begin at multiples of it, as the kernels' vectors do.
+/// Alignment of images in a slab, that of the kernels' vector loads.
 pub(super) const ALIGNMENT: usize = 16;
 
-/// The slabs of a GPU.
+/// Slabs of pinned memory of a GPU.
 #[derive(Debug)]
 pub struct Slabs {
     device: Device,
     state: Mutex<State>,
-    /// Held while one is made.
+    /// Held while a slab is made.
     growing: Mutex<()>,
-    /// Each slab has a clone.
+    /// Each slab has a clone, so that the count is the number of slabs.
     alive: Arc<()>,
 }
 
@@ -49,7 +49,7 @@ struct Copied {
 
 /// Pinned memory for several images.
 #[derive(Debug)]
-pub(crate) struct Slab {
+pub(super) struct Slab {
     pub(super) memory: PinnedBuffer<u8>,
     alive: Arc<()>,
 }
@@ -64,11 +64,11 @@ impl Slabs {
         }
     }
 
-    /// A slab, unless all are in use and there may be no more, or another thread is making one.
+    /// Returns an unused or a new slab. `None` if there may be no more, or another thread is making one.
     fn take(&self) -> Option<Slab> {
         {
             let mut state = self.state.lock();
-            // One that cannot be asked has failed, which whoever waits for the run hears of.
+            // A failed query means that the run failed; `finish` reports it.
             while let Some(oldest) = state.copied.front()
                 && oldest.copy.is_done().unwrap_or(true)
             {
@@ -91,7 +91,7 @@ impl Slabs {
         if Arc::strong_count(&self.alive) > MAX_SLABS {
             return None;
         }
-        // Where no more can be pinned, pageable memory does.
+        // Without more pinned memory, images stay in pageable memory.
         let memory = self.device.pinned(SLAB).ok()?;
         Some(Slab {
             memory,
@@ -103,20 +103,20 @@ impl Slabs {
         self.state.lock().unused.push(slab);
     }
 
-    /// Takes a slab back that is in a copy.
+    /// Takes back a slab that is in a copy.
     pub(super) fn keep_copied(&self, copy: Pending<Vec<PinnedBuffer<u8>>>, alive: Arc<()>) {
         self.state.lock().copied.push_back(Copied { copy, alive });
     }
 }
 
 impl Slab {
-    /// The memory, and what is given back with it.
+    /// Returns the memory, and the clone of [`Slabs::alive`].
     pub(super) fn into_parts(self) -> (PinnedBuffer<u8>, Arc<()>) {
         (self.memory, self.alive)
     }
 }
 
-/// The slabs of a batch, which threads fill.
+/// The slabs of a batch, which decode threads fill.
 #[derive(Debug)]
 pub struct BatchSlabs {
     slabs: Arc<Slabs>,
@@ -126,28 +126,29 @@ pub struct BatchSlabs {
 #[derive(Debug, Default)]
 struct BatchState {
     begun: Vec<Arc<()>>,
-    /// What is left of the one that was begun last.
+    /// Free part of the last slab.
     open: Option<SlabPart>,
 }
 
 /// A part of a slab.
 #[derive(Debug)]
-pub(crate) struct SlabPart {
-    /// Among the batch's.
+pub struct SlabPart {
+    /// Index of the slab in the batch.
     slab: usize,
     memory: PinnedPart<u8>,
 }
 
 impl BatchSlabs {
-    pub(crate) fn new(slabs: Arc<Slabs>) -> Self {
+    /// Returns a batch without slabs yet.
+    pub fn new(slabs: Arc<Slabs>) -> Self {
         Self {
             slabs,
             state: Mutex::default(),
         }
     }
 
-    /// Copies an image's pixels into a slab, unless there is none for them.
-    pub(crate) fn put(&self, pixels: &[u8]) -> Option<SlabPart> {
+    /// Copies an image's pixels into a slab. `None` if no slab has room.
+    pub fn put(&self, pixels: &[u8]) -> Option<SlabPart> {
         let mut part = self.part(pixels.len())?;
         part.memory.copy_from_slice(pixels);
         Some(part)
@@ -177,12 +178,12 @@ impl BatchSlabs {
         state.cut(bytes, aligned)
     }
 
-    /// The batch, once nobody fills its slabs.
+    /// Returns the images of the batch, to be submitted.
     ///
     /// # Errors
     ///
-    /// A part of one is in use.
-    pub(crate) fn finish<'a>(&self, images: &'a mut [StagedImage]) -> Result<Images<'a>> {
+    /// A thread still fills a slab, or an image was submitted before.
+    pub fn finish<'a>(&self, images: &'a mut [StagedImage]) -> Result<Images<'a>> {
         let BatchState { begun, open } = std::mem::take(&mut *self.state.lock());
         drop(open);
         let mut parts: Vec<Vec<PinnedPart<u8>>> = begun.iter().map(|_| Vec::new()).collect();
@@ -217,7 +218,7 @@ impl BatchSlabs {
 }
 
 impl BatchState {
-    /// The first `bytes` bytes of what is left of the open slab; `aligned` are taken.
+    /// Cuts `bytes` bytes from the open slab, and takes `aligned` bytes from it.
     fn cut(&mut self, bytes: usize, aligned: usize) -> Option<SlabPart> {
         let open = self.open.as_mut()?;
         if open.memory.len() < aligned {
@@ -235,14 +236,17 @@ impl BatchState {
 #[derive(Debug)]
 pub struct StagedImage {
     /// Width and height.
-    pub(crate) size: [usize; 2],
-    pub(crate) pixels: StagedPixels,
+    pub size: [usize; 2],
+    /// RGB bytes.
+    pub pixels: StagedPixels,
 }
 
+/// Pixels of a decoded image.
 #[derive(Debug)]
 pub enum StagedPixels {
+    /// In pageable memory.
     Pageable(Vec<u8>),
-    /// Until it is submitted.
+    /// In a slab, until the image is submitted.
     Slab(Option<SlabPart>),
 }
 
@@ -251,7 +255,7 @@ pub enum StagedPixels {
 pub struct Images<'a> {
     pub(super) images: Vec<PlacedImage<'a>>,
     pub(super) slabs: Vec<Slab>,
-    /// Where the slabs come from.
+    /// The GPU's slabs, to which these go back.
     pub(super) home: Option<Arc<Slabs>>,
 }
 
@@ -278,8 +282,8 @@ impl Place<'_> {
 }
 
 impl<'a> Images<'a> {
-    /// Images in pageable memory.
-    pub(crate) fn new(images: &[&'a RgbImage]) -> Self {
+    /// Wraps images in pageable memory.
+    pub fn new(images: &[&'a RgbImage]) -> Self {
         let place = |image: &&'a RgbImage| PlacedImage {
             size: [image.width, image.height],
             place: Place::Pageable(&image.data),

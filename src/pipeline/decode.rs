@@ -24,7 +24,7 @@ pub(super) struct Decoder {
     pub(super) session: Session,
     pub(super) options: DecodeOptions,
     pub(super) memory: Arc<DecodeMemory>,
-    /// Set when nobody takes results any more.
+    /// Set once the results are dropped.
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -138,9 +138,9 @@ pub(super) struct Items {
 
 /// The pixels of a batch.
 pub(super) enum Pixels {
-    /// Of the model's size.
+    /// Pixels of the model's size.
     Staged(Staging),
-    /// As decoded, for the GPU to resize.
+    /// Decoded images, for the GPU to resize.
     Decoded(DecodedImages),
 }
 
@@ -165,7 +165,7 @@ impl DecodedImages {
 }
 
 impl Decoder {
-    /// Has batch after batch decoded until the sources end or nobody receives any more.
+    /// Decodes batch after batch until the sources end or the receiver is gone.
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,
@@ -394,7 +394,8 @@ fn collect(
     } else {
         let start = Instant::now();
         let _span = timeline::span(Activity::Stage);
-        let mut staging = Staging::join(parts)?;
+        let missing = || Error::argument("images", "none has memory");
+        let mut staging = Staging::join(parts)?.ok_or_else(missing)?;
         let each = staging.len() / batch.images.len();
         let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));
         // Images that are missing leave no gap.

@@ -105,7 +105,7 @@ impl Timed {
             };
             match arrived {
                 Ok(Arrived::Source(at, source)) => {
-                    // Of a delay beyond what the clock counts there is no deadline that could pass.
+                    // A delay beyond the range of the clock has no deadline.
                     deadline.get_or_insert_with(|| at.checked_add(self.max_delay));
                     batch.push(source);
                 }

@@ -93,7 +93,7 @@ impl Item {
         })
     }
 
-    /// The same, at another position among the sources.
+    /// Returns the item at another position among the sources.
     #[must_use]
     pub fn with_index(self, index: usize) -> Self {
         Self { index, ..self }
@@ -117,7 +117,7 @@ impl Values {
         }
     }
 
-    /// As the array of one image.
+    /// Returns the values as the array of one image.
     fn into_array<D: Dimension>(self) -> Result<Array<f32, D>> {
         let shape = [&[1], &self.shape[..]].concat();
         Array::from_shape_vec(shape.into_dimension(), self.values)
@@ -126,7 +126,7 @@ impl Values {
     }
 }
 
-/// As bytes, little-endian: a number of its own for each would take a byte more, and long to read.
+/// Writes the values as little-endian bytes: separate numbers would take a byte more each, and longer to read.
 fn to_bytes<S: Serializer>(values: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     serializer.serialize_bytes(&bytes)

@@ -77,7 +77,7 @@ impl Source {
         })
     }
 
-    /// As [`decode`](Self::decode), in memory that is used again.
+    /// Decodes the source into memory that is reused.
     pub(super) fn into_image(self, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
         match self {
             Self::File(path) => Ok(image::open_in(&path, options, buffers)?),
@@ -97,7 +97,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`Preprocess::apply`], but [`Error::Image`] with this source's name.
+    /// [`Error::Image`], with this source's name, for an image that [`Preprocess::apply`] does not accept.
     pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
         rule.apply(image).map_err(|error| unusable(self.name(), &error))
     }

@@ -32,7 +32,7 @@ use crate::tensor::DType;
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
     devices: DeviceSet,
-    /// Those of the set, where the caller has opened them.
+    /// The devices, if the caller has opened them.
     gpus: Vec<hip::Device>,
     parallelism: Parallelism,
     dtype: DType,
@@ -49,8 +49,8 @@ pub struct SessionBuilder {
     labels: Option<Labels>,
     plan_cache: Option<PathBuf>,
     world: Option<World>,
-    /// How long the processes wait for each other.
-    meeting: Duration,
+    /// Maximum time that the processes wait for each other.
+    rendezvous_timeout: Duration,
 }
 
 impl Default for SessionBuilder {
@@ -73,7 +73,7 @@ impl Default for SessionBuilder {
             labels: None,
             plan_cache: None,
             world: None,
-            meeting: Duration::from_secs(300),
+            rendezvous_timeout: Duration::from_secs(300),
         }
     }
 }
@@ -116,7 +116,7 @@ impl SessionBuilder {
         self.gpus([gpu])
     }
 
-    /// As [`devices`](Self::devices), with GPUs that are already open, all of one provider.
+    /// Runs the model on GPUs that are already open, all of one provider; see [`devices`](Self::devices).
     pub fn gpus(mut self, gpus: impl IntoIterator<Item = hip::Device>) -> Self {
         self.gpus = gpus.into_iter().collect();
         self
@@ -321,7 +321,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); the files are named as in a directory called `model`.
+    /// Those of [`load`](Self::load). They name the files as in a directory called `model`.
     pub fn from_bytes(
         &self,
         config: impl AsRef<[u8]>,

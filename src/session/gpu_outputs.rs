@@ -6,6 +6,7 @@ use super::Session;
 use super::run::{Collect, RunInput, RunOptions, Submitted};
 use crate::dtype::to_hip;
 use crate::error::{Error, Result};
+use crate::exec::FinishOptions;
 use crate::graph::OutputKind;
 use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
 use crate::tensor::DType;
@@ -38,7 +39,7 @@ impl GpuTensor {
         }
     }
 
-    /// Of a tensor `[images, tokens, D]` the tokens from `from` to `to`.
+    /// Returns the tokens from `from` to `to` of a tensor `[images, tokens, D]`.
     fn tokens(mut self, from: usize, to: usize) -> Self {
         self.offset += from * self.strides[1] * self.dtype.size();
         self.shape[1] = to - from;
@@ -160,13 +161,15 @@ impl Session {
         self.input_gpu().filter(|_| self.degrees().pipeline == 1)
     }
 
-    /// As [`run_with`](Self::run_with), with the results left on the session's only GPU, for other libraries' work there. When this returns they
-    /// are written. Tokens and hidden layers are not copied to the host; logits and embeddings are, to be checked. They are in the
-    /// session's dtype.
+    /// Runs the model as [`run_with`](Self::run_with) does, and leaves the results on the session's only GPU for other libraries.
+    ///
+    /// The results are written when this returns, in the session's dtype. Logits and embeddings are also copied to the host, to be
+    /// checked; tokens and hidden layers are not.
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps statistics of attention.
+    /// Those of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
+    /// statistics of attention.
     pub fn run_on_gpu<'a>(
         &self,
         input: impl Into<RunInput<'a>>,
@@ -184,7 +187,7 @@ impl Session {
             outputs: Vec::new(),
             done: 0,
         };
-        self.run_to(&mut results, input.into(), options)?;
+        self.run_to(&mut results, &input.into(), options)?;
         results.stream.synchronize()?;
         let mut others: Vec<(OutputKind, GpuTensor)> =
             results.outputs.into_iter().map(Whole::tensor).collect();
@@ -251,15 +254,17 @@ impl Collect for OnGpu {
     }
 
     fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
-        let Submitted { run, images, slot } = run;
-        let executor = &session.loaded.replicas.all()[slot.replica()];
+        let Submitted { run, images } = run;
         let Self { outputs, done, .. } = self;
         let mut keep = |index: usize, operand: Operand<'_>| {
             let output: &mut Whole = &mut outputs[index];
             Ok(output.memory.copy_part_from_peer(*done * output.each, operand)?)
         };
-        let results = executor.finish_on_device(run, timing, &mut keep)?;
-        session.check_finite(&session.outputs(results, images)?, *done)?;
+        let finished = run.finish(FinishOptions {
+            timing,
+            keep: Some(&mut keep),
+        })?;
+        session.check_finite(&session.outputs(finished.outputs, images)?, *done)?;
         *done += images;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{RunOptions, Session};
 use crate::error::{Error, Result};
-use crate::exec::{RunFeed, Staging, Submission};
+use crate::exec::{InputData, Staging, Submission};
 use crate::outputs::Outputs;
 use crate::tensor::Input;
 
@@ -57,9 +57,12 @@ impl Session {
             return Err(Error::argument("images", reason));
         }
         self.check_input(Input::Pixels(&[]))?;
-        let executor = self.loaded.replicas.next_to_stage();
+        let mut memory = self.stage(images, images)?;
+        // The memory is the caller's, who may keep it for long. It may be that of an earlier run.
+        memory.detach();
+        memory.fill(0);
         Ok(PinnedInput {
-            memory: Some(executor.stage_for_caller(images * self.image_bytes())?),
+            memory: Some(memory),
             images,
         })
     }
@@ -106,7 +109,7 @@ impl Session {
             sleeps: false,
             ..Submission::default()
         };
-        let run = self.submit(RunFeed::Staged(memory), input.images, how, Err)?;
+        let run = self.submit(InputData::Staged(memory), input.images, how, Err)?;
         let (outputs, memory) = self.finish_with_memory(run, timing.as_deref_mut())?;
         input.memory = memory;
         self.check_finite(&outputs, 0)?;

@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
-use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::{Images, PendingRun, RunFeed, Slabs, Staging, Submission};
+use crate::exec::{
+    FinishOptions, Images, InputData, Inputs, PendingRun, RunOutput, RunOutputs, Slabs, Staging, Submission,
+};
 use crate::graph::OutputKind;
 use crate::hip::{self, ForeignMemory};
 use crate::image::RgbImage;
@@ -19,9 +21,6 @@ use crate::ops::Op;
 use crate::outputs::{AttentionLayer, Outputs};
 use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
-
-/// The results of a plan: each output as a matrix.
-type Results = Vec<(OutputKind, Array2<f32>)>;
 
 /// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
 #[derive(Clone, Debug)]
@@ -94,14 +93,21 @@ impl Session {
         I: IntoIterator<Item: AsRef<RgbImage>>,
     {
         let images: Vec<I::Item> = images.into_iter().collect();
-        self.run_with(&images, RunOptions::new())
+        let input = RunInput::from(&images);
+        let mut all = None;
+        self.run_to(&mut all, &input, RunOptions::new())?;
+        match all {
+            Some(all) => Ok(all),
+            None => self.no_outputs(),
+        }
     }
 
-    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight on
-    /// each device, where it has memory for them: while one computes, the next is copied in.
+    /// Runs the model with options, on images or on other input.
     ///
-    /// A GPU's input is copied to page-locked memory first, by several threads and while the first of it is on its way to
-    /// the GPU; [`run_pinned`](Self::run_pinned) spares that copy.
+    /// Two batches are in flight on each device that has memory for them: while one computes, the next is copied in.
+    ///
+    /// Several threads copy a GPU's input to page-locked memory, while earlier parts are copied to the GPU.
+    /// [`run_pinned`](Self::run_pinned) avoids that copy.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -118,11 +124,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run); [`Error::Argument`] for pixels or values whose length is not that of whole images, or that are
-    /// not what the session was built for.
+    /// Those of [`run`](Self::run), and [`Error::Argument`] for pixels or values that are not whole images, or not what the session was
+    /// built for.
     pub fn run_with<'a>(&self, input: impl Into<RunInput<'a>>, options: RunOptions<'_>) -> Result<Outputs> {
         let mut all = None;
-        self.run_to(&mut all, input.into(), options)?;
+        self.run_to(&mut all, &input.into(), options)?;
         match all {
             Some(all) => Ok(all),
             None => self.no_outputs(),
@@ -137,105 +143,148 @@ impl Session {
         options: RunOptions<'_>,
     ) -> Result<Outputs> {
         let mut all = Unchecked(None);
-        self.run_to(&mut all, input.into(), options)?;
+        self.run_to(&mut all, &input.into(), options)?;
         match all.0 {
             Some(all) => Ok(all),
             None => self.no_outputs(),
         }
     }
 
-    pub(super) fn run_to(
+    /// Runs `input` in batches. While a batch computes, the next is staged and submitted, if the device has memory for both.
+    pub(super) fn run_to<C: Collect>(
         &self,
-        results: &mut impl Collect,
-        input: RunInput<'_>,
+        results: &mut C,
+        input: &RunInput<'_>,
         options: RunOptions<'_>,
     ) -> Result<()> {
-        match input {
-            RunInput::Images(images) => self.run_images(results, &images, options.timing),
-            RunInput::Pixels(pixels) => self.run_elements(results, Input::Pixels(pixels), options.timing),
-            RunInput::Values(values) => self.run_elements(results, Input::Values(values), options.timing),
-            RunInput::Device { memory, dtype } => {
-                let run = self.run_device(results, memory, dtype, options.timing);
-                // Also after an error, as copies may be under way: then nothing reads the memory.
-                let done = memory.stream().synchronize();
-                run?;
-                Ok(done?)
+        let mut timing = options.timing;
+        let begin = Instant::now();
+        let images = self.count_images(input)?;
+        let submission = Submission {
+            timed: timing.is_some(),
+            sleeps: false,
+            on_device: C::ON_DEVICE,
+        };
+        results.begin(self, images)?;
+        let mut in_flight = VecDeque::new();
+        let replicas = self.replicas();
+        let mut most_in_flight = self.batches_in_flight();
+        let mut finish = |run, timing: Option<&mut Timing>| results.finish(self, run, timing);
+        let mut run = || -> Result<()> {
+            for start in (0..images).step_by(self.batch()) {
+                let range = start..(start + self.batch()).min(images);
+                let count = range.len();
+                let batch = self.batch_input(input, range, timing.as_deref_mut())?;
+                while in_flight.len() >= most_in_flight
+                    && let Some(oldest) = in_flight.pop_front()
+                {
+                    finish(oldest, timing.as_deref_mut())?;
+                }
+                let run = self.submit(batch, count, submission, |error| {
+                    most_in_flight = replicas;
+                    match in_flight.pop_front() {
+                        Some(oldest) => finish(oldest, timing.as_deref_mut()),
+                        None => Err(error),
+                    }
+                })?;
+                in_flight.push_back(run);
             }
+            for run in in_flight.drain(..) {
+                finish(run, timing.as_deref_mut())?;
+            }
+            Ok(())
+        };
+        let run = run();
+        if let RunInput::Device { memory, .. } = input {
+            // Also after an error, as copies may read the memory until then.
+            let done = memory.stream().synchronize();
+            run?;
+            done?;
+        } else {
+            run?;
         }
+        if let Some(timing) = timing {
+            timing.add_wall(begin.elapsed());
+        }
+        Ok(())
     }
 
-    fn run_images(
-        &self,
-        results: &mut impl Collect,
-        images: &[&RgbImage],
-        timing: Option<&mut Timing>,
-    ) -> Result<()> {
-        if self.resize() == ResizeOn::Device {
-            return self.run_batches(results, images.len(), timing, |range, _| {
-                Ok(RunFeed::Images(Images::new(&images[range])))
-            });
-        }
-        let (rule, each) = (self.preprocess(), self.image_elements());
-        self.check_input(Input::Pixels(&[]))?;
-        self.run_batches(results, images.len(), timing, |range, timing| {
-            let start = Instant::now();
-            let executor = self.loaded.replicas.next_to_stage();
-            let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
-            let slots: &mut [u8] = &mut staging;
-            executor.install(|| {
-                let slots = slots.par_chunks_exact_mut(each);
-                let resized = images[range].par_iter().zip(slots);
-                resized.try_for_each(|(image, slot)| rule.apply_into(image, slot))
-            })?;
-            if let Some(timing) = timing {
-                timing.add(Phase::Resize, start.elapsed());
-            }
-            Ok(RunFeed::Staged(staging))
-        })
-    }
-
-    fn run_elements(
-        &self,
-        results: &mut impl Collect,
-        input: Input<'_>,
-        timing: Option<&mut Timing>,
-    ) -> Result<()> {
-        self.check_input(input)?;
+    /// Checks the input of a run. Returns its number of images.
+    fn count_images(&self, input: &RunInput<'_>) -> Result<usize> {
         let each = self.image_elements();
-        self.run_batches(results, input.len() / each, timing, |range, _| {
-            Ok(RunFeed::Input(input.slice(range.start * each..range.end * each)))
+        match input {
+            RunInput::Images(images) => {
+                if self.resize() == ResizeOn::Host {
+                    self.check_input(Input::Pixels(&[]))?;
+                }
+                Ok(images.len())
+            }
+            RunInput::Pixels(pixels) => {
+                self.check_input(Input::Pixels(pixels))?;
+                Ok(pixels.len() / each)
+            }
+            RunInput::Values(values) => {
+                self.check_input(Input::Values(values))?;
+                Ok(values.len() / each)
+            }
+            RunInput::Device { memory, dtype } => {
+                if self.input_gpu() != Some(memory.stream().device()) {
+                    let reason = format!(
+                        "is on {}, and the session on {}",
+                        memory.stream().device().name(),
+                        self.devices()
+                    );
+                    return Err(Error::argument("input", reason));
+                }
+                let elements = memory.bytes() / dtype.size();
+                self.check_elements(*dtype, elements)?;
+                Ok(elements / each)
+            }
+        }
+    }
+
+    /// Returns the images `range` of the input of a run. The host resizes them to the model's size, unless a GPU does.
+    fn batch_input<'a>(
+        &self,
+        input: &RunInput<'a>,
+        range: Range<usize>,
+        timing: Option<&mut Timing>,
+    ) -> Result<InputData<'a>> {
+        let each = self.image_elements();
+        let elements = range.start * each..range.end * each;
+        Ok(match input {
+            RunInput::Images(images) if self.resize() == ResizeOn::Device => {
+                InputData::Images(Images::new(&images[range]))
+            }
+            RunInput::Images(images) => {
+                let start = Instant::now();
+                let mut staging = self.stage(range.len(), self.batch().min(images.len()))?;
+                let threads = staging.threads().clone();
+                let slots: &mut [u8] = &mut staging;
+                threads.install(|| {
+                    let slots = slots.par_chunks_exact_mut(each);
+                    let resized = images[range].par_iter().zip(slots);
+                    resized.try_for_each(|(image, slot)| self.preprocess().apply_into(image, slot))
+                })?;
+                if let Some(timing) = timing {
+                    timing.add(Phase::Resize, start.elapsed());
+                }
+                InputData::Staged(staging)
+            }
+            RunInput::Pixels(pixels) => Input::Pixels(pixels).slice(elements).into(),
+            RunInput::Values(values) => Input::Values(values).slice(elements).into(),
+            RunInput::Device { memory, dtype } => {
+                let bytes = elements.start * dtype.size()..elements.end * dtype.size();
+                InputData::Device(memory.part(bytes)?)
+            }
         })
     }
 
     /// The GPU that [`RunInput::Device`] has to be on: the only one, or the first of a pipeline. `None` with several replicas, tensor
     /// parallelism, or no GPU.
     pub fn input_gpu(&self) -> Option<&hip::Device> {
-        let whole = self.loaded.replicas.len() == 1 && self.degrees().tensor == 1;
-        self.loaded.replicas.first().gpu().filter(|_| whole)
-    }
-
-    fn run_device(
-        &self,
-        results: &mut impl Collect,
-        memory: &ForeignMemory,
-        dtype: DType,
-        timing: Option<&mut Timing>,
-    ) -> Result<()> {
-        if self.input_gpu() != Some(memory.stream().device()) {
-            let reason = format!(
-                "is on {}, and the session on {}",
-                memory.stream().device().name(),
-                self.devices()
-            );
-            return Err(Error::argument("input", reason));
-        }
-        self.check_elements(dtype, memory.bytes() / dtype.size())?;
-        let each = self.image_elements() * dtype.size();
-        self.run_batches(results, memory.bytes() / each, timing, |range, _| {
-            Ok(RunFeed::Device(
-                memory.part(range.start * each..range.end * each)?,
-            ))
-        })
+        let whole = self.replicas() == 1 && self.degrees().tensor == 1;
+        self.loaded.executor.gpu().filter(|_| whole)
     }
 
     /// Whether `input` is whole images of the dtype that the session was built for.
@@ -261,53 +310,6 @@ impl Session {
         self.graph().value(self.graph().input()).shape.iter().product()
     }
 
-    /// Runs the images in batches; `feed` provides a range of them. While a batch computes, the next is staged and
-    /// submitted, where the device has memory for both.
-    fn run_batches<'a, C: Collect>(
-        &self,
-        results: &mut C,
-        images: usize,
-        mut timing: Option<&mut Timing>,
-        mut feed: impl FnMut(Range<usize>, Option<&mut Timing>) -> Result<RunFeed<'a>>,
-    ) -> Result<()> {
-        let begin = Instant::now();
-        let how = Submission {
-            timed: timing.is_some(),
-            sleeps: false,
-            on_device: C::ON_DEVICE,
-        };
-        results.begin(self, images)?;
-        let mut in_flight = VecDeque::new();
-        let replicas = self.loaded.replicas.len();
-        let mut most_in_flight = self.batches_in_flight();
-        let mut finish = |run, timing: Option<&mut Timing>| results.finish(self, run, timing);
-        for start in (0..images).step_by(self.batch()) {
-            let range = start..(start + self.batch()).min(images);
-            let count = range.len();
-            let feed = feed(range, timing.as_deref_mut())?;
-            while in_flight.len() >= most_in_flight
-                && let Some(oldest) = in_flight.pop_front()
-            {
-                finish(oldest, timing.as_deref_mut())?;
-            }
-            let run = self.submit(feed, count, how, |error| {
-                most_in_flight = replicas;
-                match in_flight.pop_front() {
-                    Some(oldest) => finish(oldest, timing.as_deref_mut()),
-                    None => Err(error),
-                }
-            })?;
-            in_flight.push_back(run);
-        }
-        for run in in_flight {
-            finish(run, timing.as_deref_mut())?;
-        }
-        if let Some(timing) = timing {
-            timing.add_wall(begin.elapsed());
-        }
-        Ok(())
-    }
-
     /// Refuses results that are not finite, of a strict session; `first` is the number of the first image.
     pub(super) fn check_finite(&self, outputs: &Outputs, first: usize) -> Result<()> {
         let mut images = outputs.iter().enumerate().filter(|_| self.is_strict());
@@ -324,12 +326,15 @@ impl Session {
     pub fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
-        let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
+        let empty = outputs.map(|&(kind, value)| RunOutput {
+            kind,
+            values: Array2::zeros((0, columns(value))),
+        });
         self.outputs(empty.collect(), 0)
     }
 
     /// A plan's results, for `images` images.
-    pub(super) fn outputs(&self, results: Results, images: usize) -> Result<Outputs> {
+    pub(super) fn outputs(&self, results: RunOutputs, images: usize) -> Result<Outputs> {
         let info = self.info();
         let mut outputs = Outputs {
             labels: self.labels().clone(),
@@ -348,7 +353,7 @@ impl Session {
                 .into_shape_with_order(shape)
                 .map_err(|e| Error::argument("outputs", e))
         };
-        for (kind, matrix) in results {
+        for RunOutput { kind, values: matrix } in results {
             match kind {
                 OutputKind::AttentionStatistics(_) => {
                     let layer = self.attention_layer(kind, images, matrix)?;
@@ -392,15 +397,15 @@ impl Session {
         })
     }
 
-    /// Memory for `images` images of the model's size, in a buffer for `capacity`.
+    /// Returns memory for `images` images of the model's size, in a buffer for `capacity` images.
     pub fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
-        let executor = self.loaded.replicas.next_to_stage();
-        executor.stage(images, capacity, self.image_elements())
+        let each = self.image_elements();
+        self.loaded.executor.stage(images * each, capacity * each)
     }
 
-    /// Pinned memory for decoded images, if a GPU resizes them.
+    /// Returns pinned memory for decoded images, if a GPU resizes them.
     pub(crate) fn slabs(&self) -> Option<Arc<Slabs>> {
-        self.loaded.replicas.next_to_stage().slabs()
+        self.loaded.executor.slabs()
     }
 
     /// The bytes of an image's pixels at the model's size.
@@ -412,57 +417,46 @@ impl Session {
     /// error.
     pub fn submit(
         &self,
-        feed: RunFeed<'_>,
+        input: InputData<'_>,
         images: usize,
-        how: Submission,
+        submission: Submission,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let replicas = &self.loaded.replicas;
-        let plan = self.plan(images)?;
-        let (slot, executor, reservation) = loop {
-            let slot = replicas.choose(images, feed.staging())?;
-            let executor = &replicas.all()[slot.replica()];
-            match executor.reserve(plan.clone()) {
-                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => {
-                    drop(slot);
-                    wait_for_memory(error)?;
-                }
-                reservation => break (slot, executor, reservation?),
+        let executor = &self.loaded.executor;
+        let plan = executor.plan(images)?;
+        let reservation = loop {
+            match executor.clone().reserve(&plan, input.staging()) {
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
+                reservation => break reservation?,
             }
         };
-        let run = executor.submit(reservation, feed, how)?;
-        slot.submitted(&run);
-        Ok(Submitted { run, images, slot })
+        let run = reservation.submit(Inputs::of_plan(&plan, input), submission)?;
+        self.loaded.images.fetch_add(images as u64, Ordering::Relaxed);
+        Ok(Submitted { run, images })
     }
 
-    /// As [`finish`](Self::finish); returns also the memory that the run was fed from.
+    /// Waits for a submitted run. Returns also the memory that its input was staged in.
     pub(super) fn finish_with_memory(
         &self,
         submitted: Submitted,
         timing: Option<&mut Timing>,
     ) -> Result<(Outputs, Option<Staging>)> {
-        let Submitted { run, images, slot } = submitted;
-        let executor = &self.loaded.replicas.all()[slot.replica()];
-        let (results, mut memory) = executor.finish_with_staging(run, timing)?;
-        Ok((self.outputs(results, images)?, memory.pop()))
+        let Submitted { run, images } = submitted;
+        let finished = run.finish(FinishOptions { timing, keep: None })?;
+        Ok((self.outputs(finished.outputs, images)?, finished.staging))
     }
 
     /// Waits for a submitted run.
     pub fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let Submitted { run, images, slot } = submitted;
-        let replicas = &self.loaded.replicas;
-        let executor = &replicas.all()[slot.replica()];
-        let (results, memory) = executor.finish_with_staging(run, timing)?;
-        replicas.keep(memory);
-        self.outputs(results, images)
+        let (outputs, _) = self.finish_with_memory(submitted, timing)?;
+        Ok(outputs)
     }
 }
 
 /// A submitted run.
 pub struct Submitted {
-    pub(super) run: PendingRun,
+    pub(super) run: Box<dyn PendingRun>,
     pub(super) images: usize,
-    pub(super) slot: Slot,
 }
 
 /// Where the results of a run's batches go, which come in their order.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::Session;
 use crate::error::{Error, Result};
-use crate::exec::{Executor, HipExecutor};
+use crate::exec::{Executor, ExecutorOptions, HipExecutor, Placement, RunOutput};
 use crate::graph::plan::Plan;
 use crate::graph::{self, Float8, Graph, OutputKind, Passes};
 use crate::hip;
@@ -40,7 +40,7 @@ impl Session {
     ///
     /// [`Error::Argument`] if the model has none.
     pub fn text_tower(&self) -> Result<&TextTower> {
-        self.loaded.text.as_ref().ok_or_else(|| {
+        self.loaded.model.text.as_ref().ok_or_else(|| {
             let reason = format!(
                 "{} has no text tower; a CLIP or SigLIP model with both towers has one, such as openai/clip-vit-base-patch32 \
                  or google/siglip-base-patch16-224",
@@ -102,7 +102,7 @@ impl Session {
 /// A text tower that is ready to run: its weights are in the memory of the session's device.
 pub struct TextEncoder {
     session: Session,
-    executor: Executor,
+    executor: Arc<dyn Executor>,
     /// The optimised graph for `tokens` tokens.
     graph: Arc<Graph>,
     tokens: usize,
@@ -138,13 +138,16 @@ impl TextEncoder {
         };
         let (graph, _) = graph::optimize(tower.graph.with_tokens(tokens)?, &passes)?;
         let threads = Some(session.threads());
-        let executor = match gpu {
-            None => Executor::cpu(&graph, dtype, threads)?,
-            Some(gpu) => Executor::hip(&graph, gpu, dtype, threads, session.loaded.select)?,
+        let options = ExecutorOptions {
+            threads,
+            select: session.loaded.select,
+            ..ExecutorOptions::new(dtype)
         };
+        let placement = gpu.map_or(Placement::Host, Placement::gpu);
+        let executor = placement.executor(&graph, &options)?;
         Ok(Self {
             session: session.clone(),
-            dtype: executor.activations(dtype),
+            dtype: executor.info().activations,
             executor,
             graph: Arc::new(graph),
             tokens,
@@ -168,7 +171,9 @@ impl TextEncoder {
             for ids in batch {
                 tower.embed(ids, tokens, &mut values)?;
             }
-            for (kind, output) in self.executor.run(&plan, Input::Values(&values), None)? {
+            for RunOutput { kind, values: output } in
+                self.executor.run(&plan, Input::Values(&values), None)?
+            {
                 match kind {
                     OutputKind::Embedding => rows.extend(output.iter()),
                     OutputKind::Tokens => {

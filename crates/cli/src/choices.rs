@@ -109,7 +109,7 @@ pub fn all_reduce() -> impl TypedValueParser<Value = AllReduceKind> {
 
 /// `auto`, `on`, `off`.
 pub fn sparse() -> impl TypedValueParser<Value = Sparse> {
-    PossibleValuesParser::new(["auto", "on", "own", "off"]).try_map(|text| Sparse::from_str(&text))
+    PossibleValuesParser::new(["auto", "on", "builtin", "off"]).try_map(|text| Sparse::from_str(&text))
 }
 
 /// `host`, `device`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{HipExecutor, constant_bytes};
+use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
 use hipvit::inspection::{Inspection, parts};
@@ -59,7 +59,7 @@ pub struct Args {
     /// Show the kernels that compute each step on the GPU instead of the page
     #[arg(long)]
     kernels: bool,
-    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, own, off; see classify
+    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, builtin, off; see classify
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,
     /// Print everything as one JSON object
@@ -147,7 +147,11 @@ impl Args {
                 sparse: self.sparse,
                 ..SelectOptions::default()
             };
-            let executor = HipExecutor::with_selection(plan.graph(), &gpu, self.dtype, select)?;
+            let options = ExecutorOptions {
+                select,
+                ..ExecutorOptions::new(self.dtype)
+            };
+            let executor = HipExecutor::new(plan.graph(), &gpu, &options)?;
             let kernels = executor.kernels(&plan)?;
             inspection = inspection
                 .with_kernels(kernels, executor.selection().note())

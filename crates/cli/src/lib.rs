@@ -139,7 +139,7 @@ pub struct ModelArgs {
     #[command(flatten)]
     parallel: ParallelArgs,
     /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
-    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), own (by the crate's kernel), off; not with several GPUs
+    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), builtin (by the crate's kernel), off; not with several GPUs
     /// for one model
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,
@@ -236,7 +236,7 @@ impl RunArgs {
     /// [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
         let session = self.model.load_with(match &self.across {
-            Some((world, timeout)) => builder.world(world.clone()).meeting_timeout(*timeout),
+            Some((world, timeout)) => builder.world(world.clone()).rendezvous_timeout(*timeout),
             None => builder,
         })?;
         if session.world().is_some_and(|world| world.rank() > 0) {

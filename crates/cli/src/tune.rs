@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hipvit::Sparse;
+use hipvit::exec::Tuned;
 use hipvit::exec::select::{PackedLayer, Store, WholeModel};
-use hipvit::exec::{Executor, Tuned};
 
 use super::{ModelArgs, Outcome, output, record};
 
@@ -42,7 +42,7 @@ impl Args {
                 "device: one GPU is measured at a time; GPUs of the same name share the result: name one by --device hip:N"
             );
         }
-        let Executor::Hip { executor: gpu, .. } = session.executor() else {
+        let Some(gpu) = session.executor().hip() else {
             bail!(
                 "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"
             );

@@ -9,8 +9,7 @@ use super::stored_names;
 use hipvit::cpu::int8::{self, Int8Weight};
 use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
-use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{CpuExecutor, Executor, HipExecutor};
+use hipvit::exec::{CpuExecutor, ExecutorOptions, HipExecutor};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, Passes, optimize};
 use hipvit::hip::Device;
@@ -63,7 +62,7 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Resul
         ..Passes::default()
     };
     let (graph, _) = optimize(model.graph.clone(), &passes)?;
-    let executor = Executor::hip(&graph, device, *dtype, None, SelectOptions::default())?;
+    let executor = HipExecutor::new(&graph, device, &ExecutorOptions::new(*dtype))?;
     let plan = Arc::new(Plan::new(Arc::new(graph), *batch, *dtype)?);
     let mut shortest: HashMap<usize, Duration> = HashMap::new();
     for _ in 0..RUNS {

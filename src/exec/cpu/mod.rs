@@ -9,6 +9,7 @@ mod tests;
 
 pub use self::arena::Arena;
 pub use crate::cpu::constant_bytes;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
@@ -30,7 +31,7 @@ pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// Runs plans of one graph on the CPU. Can be shared: any number of threads may run it at once, each with an
 /// [`Arena`] of its own.
 pub struct CpuExecutor {
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
     constants: Constants,
     /// Parameters and states. Runs that write them exclude others; all see what the last of these wrote.
     states: RwLock<States>,
@@ -67,7 +68,7 @@ impl CpuExecutor {
                 format!("the CPU computes in f32, f16 or bf16, not in {dtype}"),
             ));
         }
-        let pool = thread_pool(threads, || ())?;
+        let pool = Arc::new(thread_pool(threads, || ())?);
         let constants = pool.install(|| Constants::new(graph, dtype))?;
         let states = RwLock::new(cpu::initial_states(graph));
         Ok(Self {
@@ -80,6 +81,11 @@ impl CpuExecutor {
     /// The number of threads.
     pub fn threads(&self) -> usize {
         self.pool.current_num_threads()
+    }
+
+    /// Returns the threads.
+    pub(super) fn pool(&self) -> &Arc<ThreadPool> {
+        &self.pool
     }
 
     /// The weights that were found to have no NaN and no infinity when they were prepacked.

@@ -1,8 +1,9 @@
-//! Device times of a run's stages, from events that are recorded only for a timed run.
+//! Device times of a run's stages, by events that are recorded only for a timed run.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
@@ -11,15 +12,14 @@ use crate::graph::plan::{Plan, Step};
 use crate::hip::{Event, Stream};
 use crate::timeline::{self, Activity, Slice, Track};
 
-/// Called with each stage of a run and the time that it took on the device, when the run is over.
+/// Called with each stage of a finished run, and its time on the device.
 pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 
 /// A part of a run on a device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stage<'a> {
-    /// The copy of the input to the device. From pageable memory it includes the copies to pinned memory, behind which it
-    /// is pipelined.
+    /// The copy of the input to the device, including the copies from pageable to pinned memory, with which it overlaps.
     Upload,
     /// The copies of decoded images to the device, and their resizing there.
     Resize,
@@ -37,17 +37,47 @@ pub(super) struct Anchor {
     /// The recording's number.
     pub(super) recording: u64,
     pub(super) event: Event,
-    /// When the device reached it, since the recording's begin: the middle between submitting the event and having waited for it.
+    /// Time since the begin of the recording at which the device reached the event, halfway between submitting it and its end.
     pub(super) at: Duration,
+}
+
+/// The [`Anchor`] of the current recording.
+#[derive(Default)]
+pub(super) struct AnchorCell(Mutex<Option<Anchor>>);
+
+impl AnchorCell {
+    /// Returns the anchor, which is measured on `stream` once per recording. `None` without a recording.
+    pub(super) fn get(&self, stream: &Stream) -> Result<Option<Anchor>> {
+        /// The first wait may take long; the shortest is the most precise.
+        const TRIES: usize = 5;
+        let Some((recording, origin)) = timeline::recording() else {
+            return Ok(None);
+        };
+        let mut anchor = self.0.lock();
+        if anchor.as_ref().is_none_or(|anchor| anchor.recording != recording) {
+            let mut best: Option<(Duration, Duration, Event)> = None;
+            for _ in 0..TRIES {
+                let before = origin.elapsed();
+                let event = stream.record()?;
+                event.synchronize()?;
+                let took = origin.elapsed() - before;
+                if best.as_ref().is_none_or(|&(least, ..)| took < least) {
+                    best = Some((took, before + took / 2, event));
+                }
+            }
+            *anchor = best.map(|(_, at, event)| Anchor { recording, event, at });
+        }
+        Ok(anchor.clone())
+    }
 }
 
 /// Events between a run's stages.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// On the stream that copies the input: before and after.
+    /// Before and after the input's copy, on its stream.
     input: Vec<Event>,
-    /// On the stream that computes: before the first step, and after each; or before and after the replay; then after the
-    /// results' copy.
+    /// On the computing stream: before the first step and after each step, or before and after the replay. Then after the copy of the
+    /// results.
     steps: Vec<Event>,
 }
 
@@ -63,7 +93,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Reports the time of each stage; `input` is the stage that provided the input.
+    /// Reports the time of each stage. `input` is the stage that provided the input.
     pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
         if let [begin, end] = &self.input[..] {
             observer(input, end.since(begin)?);
@@ -164,7 +194,7 @@ impl Clock {
             }
         }
         if let Some(computed) = steps.last() {
-            let results = super::results(plan);
+            let results = super::results::results(plan);
             let bytes: usize = results.map(|(.., id)| plan.buffer(id).bytes).sum();
             let args = json!({ "bytes": bytes, "kind": "DtoH" });
             let copy = slice(Activity::CopyOut, "results: DtoH copy", args);

@@ -23,7 +23,7 @@ const ALIGNMENT: usize = 256;
 pub struct HostConstants {
     pub(super) bytes: Vec<u8>,
     pub(super) offsets: HashMap<ValueId, usize>,
-    /// Of each step of FP8, by its bits.
+    /// Offset of each FP8 step, by the bits of the step.
     steps: HashMap<u32, usize>,
     /// The 2:4 sparse weights.
     sparse: HashMap<ValueId, SparseForm>,

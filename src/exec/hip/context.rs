@@ -1,28 +1,29 @@
-//! What a run needs on a device: a stream, the libraries on it, memory, and captured graphs.
+//! The device state of a run: a stream, the libraries on it, memory, and captured graphs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rayon::ThreadPool;
 
-use super::Uploaded;
 use super::graphs::Captured;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
-use super::run::boundary;
-use super::staging::Pieces;
-use super::tensor::RankStream;
+use super::rank::RankStream;
+use super::results::boundary;
+use super::staging::{Pieces, Uploaded};
 use crate::error::Result;
-use crate::exec::Images;
+use crate::exec::slabs::Images;
+use crate::exec::staging::PinnedPool;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
+use crate::hip::{Device, DeviceBuffer, Replay, Stream};
 
-/// How many plans a context remembers; there is one per batch size.
+/// Maximum number of plans that a context remembers. There is one plan per batch size.
 const MAX_PLANS: usize = 16;
 
-/// Serves one run at a time and is reused; its memory grows to the largest plan that it has served.
+/// Device state of one run at a time. It is reused, and its memory grows to the largest plan that it has served.
 #[derive(Debug)]
 pub(super) struct ExecutionContext {
     pub(super) stream: Stream,
@@ -30,7 +31,7 @@ pub(super) struct ExecutionContext {
     pub(super) memory: Memory,
     /// Pinned host memory for results.
     pub(super) results: PinnedPool,
-    /// Set once it has resized images.
+    /// Set once the context has resized images.
     resize: Option<HipPreprocess>,
     seen: Vec<Seen>,
 }
@@ -38,7 +39,7 @@ pub(super) struct ExecutionContext {
 /// A plan that has run on this context's memory.
 #[derive(Debug)]
 struct Seen {
-    /// With the batch size it identifies the plan: the dtype is the executor's.
+    /// The graph and the batch size identify the plan, as the dtype is the executor's.
     graph: Arc<Graph>,
     batch: usize,
     captured: Option<Captured>,
@@ -48,19 +49,17 @@ struct Seen {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) input: DeviceBuffer<u8>,
-    /// Where the input is copied to first if contexts share the stream that computes: on a stream of its own, so that copies to it wait
-    /// for nobody's work.
+    /// First target of the input's copy if contexts share the computing stream. It has its own stream, so that the copy waits for no
+    /// other run.
     pub(super) ahead: Option<DeviceBuffer<u8>>,
-    /// Where what the next stage reads is copied to, likewise: the stream goes on while it is copied to the next GPU.
+    /// Copy of the activations for the next stage if contexts share the computing stream, which goes on during the copy to the next GPU.
     pub(super) handed_on: Option<DeviceBuffer<u8>>,
     pub(super) arena: DeviceBuffer<u8>,
     pub(super) scratch: DeviceBuffer<u8>,
 }
 
 impl ExecutionContext {
-    /// A context for `plan`, whose input has `input` bytes.
-    ///
-    /// A rank's is on the stream of its communicator.
+    /// Makes a context for `plan`, whose input has `input` bytes. The context of a rank uses the stream of the communicator.
     pub(super) fn new(device: &Device, plan: &Plan, input: usize, on: Option<&RankStream>) -> Result<Self> {
         let stream = match on {
             Some(on) => on.comm.stream().clone(),
@@ -134,7 +133,7 @@ impl ExecutionContext {
         on_stream.enqueue(images, &mut self.memory.input, pieces, threads)
     }
 
-    /// Whether `plan` has run here before; records that it has.
+    /// Returns true if `plan` has run in this context before, and records that it has.
     pub(super) fn has_seen(&mut self, plan: &Plan) -> bool {
         if self.find(plan).is_some() {
             return true;
@@ -150,7 +149,7 @@ impl ExecutionContext {
         false
     }
 
-    /// The captured steps of `plan`, if there are any.
+    /// Returns the captured steps of `plan`, if there are any.
     pub(super) fn captured(&mut self, plan: &Plan) -> Option<&mut Captured> {
         self.find(plan)?.captured.as_mut()
     }
@@ -167,37 +166,28 @@ impl ExecutionContext {
     }
 }
 
-/// The bytes that the next stage of the model reads, if there is one.
+/// Returns the bytes that the next stage of the model reads, if there is one.
 fn boundary_bytes(plan: &Plan) -> Option<usize> {
     boundary(plan).map(|id| plan.buffer(id).bytes)
 }
 
-/// Pinned buffers that are not in use.
+/// Contexts that no run is using.
 #[derive(Debug, Default)]
-pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
+pub(super) struct Contexts(Mutex<Vec<ExecutionContext>>);
 
-impl PinnedPool {
-    /// `bytes` bytes of arbitrary contents.
-    pub(super) fn take(&mut self, bytes: usize, device: &Device) -> Result<PinnedBuffer<u8>> {
-        match self.reuse(bytes)? {
-            Some(buffer) => Ok(buffer),
-            None => Ok(device.pinned(bytes)?),
-        }
+impl Contexts {
+    pub(super) fn take(&self) -> Option<ExecutionContext> {
+        self.0.lock().pop()
     }
 
-    /// As [`PinnedPool::take`]; `None` if all buffers are too small, one of which goes: a larger one replaces it.
-    pub(super) fn reuse(&mut self, bytes: usize) -> Result<Option<PinnedBuffer<u8>>> {
-        let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
-        let Some(index) = fits.min_by_key(|&index| self.0[index].capacity()) else {
-            self.0.pop();
-            return Ok(None);
-        };
-        let mut buffer = self.0.swap_remove(index);
-        buffer.set_len(bytes)?;
-        Ok(Some(buffer))
+    pub(super) fn keep(&self, context: ExecutionContext) {
+        self.0.lock().push(context);
     }
 
-    pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {
-        self.0.push(buffer);
+    /// Frees the contexts and their memory.
+    pub(super) fn clear(&self) {
+        // The lock is released before the driver frees the memory.
+        let idle = std::mem::take(&mut *self.0.lock());
+        drop(idle);
     }
 }

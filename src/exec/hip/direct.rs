@@ -12,10 +12,10 @@ use crate::hip::{Device, Operand, Stream, SymmetricMemory};
 use crate::kernels::{AllReduceGroup, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
-/// Bytes that one launch sums at most. The GPUs share twice as much for each rank.
+/// Maximum number of bytes that one launch sums. The GPUs share twice as much memory for each rank.
 const CAPACITY: usize = 16 << 20;
 
-/// How long a rank waits for another, as RCCL's watchdog does.
+/// Maximum time that a rank waits for another one, that of RCCL's watchdog.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The largest message, in bytes, that the kernel sums unless asked for another. Each rank sends its whole part to every other one,
@@ -46,7 +46,7 @@ impl NoDirect {
     }
 }
 
-/// What the ranks share.
+/// State that the ranks share.
 #[derive(Debug)]
 pub(super) struct DirectGroup {
     group: AllReduceGroup,
@@ -56,7 +56,7 @@ pub(super) struct DirectGroup {
     timeout: Duration,
 }
 
-/// A rank, with the kernel for its GPU.
+/// A rank and the kernel for its GPU.
 #[derive(Clone, Debug)]
 pub(super) struct DirectRank {
     shared: Arc<DirectGroup>,
@@ -65,7 +65,7 @@ pub(super) struct DirectRank {
 }
 
 impl DirectGroup {
-    /// The ranks, each on one of the streams. The inner error says why RCCL sums everything.
+    /// Returns a rank on each of the streams. The inner error says why RCCL computes all sums.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl DirectGroup {
         devices.iter().enumerate().map(rank).collect()
     }
 
-    /// Ends all waiting on the GPUs: for good.
+    /// Ends all waiting on the GPUs, for good.
     pub(super) fn abort(&self) {
         for rank in 0..self.memory.ranks() {
             // Every rank has this word.
@@ -139,7 +139,7 @@ impl DirectGroup {
     }
 }
 
-/// What sums what.
+/// Names the implementation of the sums.
 impl fmt::Display for DirectGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -158,8 +158,9 @@ impl DirectRank {
         &self.shared
     }
 
-    /// Whether it sums a message, and not RCCL: the same on all ranks. Where results must not depend on the batch size, it sums all, in
-    /// as many launches as it takes.
+    /// Returns true if the kernel sums a message, not RCCL. The result is the same on all ranks.
+    ///
+    /// If results must not depend on the batch size, the kernel computes all sums, in as many launches as needed.
     pub(super) fn takes(&self, call: &AllReduceCall, reproducible: bool) -> bool {
         let possible = self.shared.group.rows(call.channels, call.dtype.size()) > 0;
         possible
@@ -168,8 +169,9 @@ impl DirectRank {
                 || call.bytes() <= self.shared.limit)
     }
 
-    /// Whether [`submit`](Self::submit) computes this norm of a sum along with it. The norm's result may lie where the sum's operands do, row
-    /// by row, but not elsewhere in them: other rows are still to be read.
+    /// Returns true if [`submit`](Self::submit) can compute this norm of a sum in the same launch.
+    ///
+    /// The norm's result may overwrite the sum's operands row by row, but not other rows, which are still to be read.
     pub(super) fn normalizes(&self, call: &AllReduceCall, norm: &LayerNormArgs) -> bool {
         let bytes = call.bytes() as u64;
         let apart = |at: u64| norm.out + bytes <= at || at + bytes <= norm.out;
@@ -196,8 +198,8 @@ impl DirectRank {
             && apart(call.to)
     }
 
-    /// Submits the sum with what follows it: bias, residual, and a norm that it [computes](Self::normalizes). `operands` is the memory that
-    /// these lie in.
+    /// Submits the sum with bias, residual, and a norm for which [`normalizes`](Self::normalizes) is true. `operands` is the memory of
+    /// all operands.
     pub(super) fn submit(
         &self,
         call: &AllReduceCall,
@@ -239,7 +241,7 @@ impl DirectRank {
         Ok(())
     }
 
-    /// To be called when its work is done.
+    /// Checks the sums of the rank, once they are done.
     ///
     /// # Errors
     ///
@@ -261,7 +263,7 @@ impl DirectRank {
     }
 }
 
-/// All-reduces over memory that 2 to 4 GPUs of one process share: what tensor parallelism sums small messages with.
+/// All-reduces over memory that 2 to 4 GPUs of one process share, as tensor parallelism uses them for small messages.
 #[derive(Debug)]
 pub struct PeerAllReduce {
     ranks: Vec<DirectRank>,
@@ -269,7 +271,7 @@ pub struct PeerAllReduce {
     dtype: DType,
 }
 
-/// What one rank of a [`PeerAllReduce`] sums: out = sum of all ranks' x + bias + residual, row-major.
+/// Operands of one rank of a [`PeerAllReduce`]: out = sum of all ranks' x + bias + residual, row-major.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerSum<'a> {
     /// This rank's part, `[rows, channels]`.
@@ -288,7 +290,7 @@ pub struct PeerSum<'a> {
     pub channels: usize,
 }
 
-/// What a [`PeerSum`] computes of its rows, too: LayerNorm with the biased variance, or the RMS norm.
+/// Norm of the rows of a [`PeerSum`]: LayerNorm with the biased variance, or the RMS norm.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerNorm<'a> {
     /// `[channels]`.

@@ -1,73 +1,45 @@
-//! The input of a run: what it comes from, the pinned memory for it, and its copies to the device.
+//! The input of a run: its copies to the device, or the resizing that produces it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rayon::ThreadPool;
+use half::{bf16, f16};
 
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
-use super::{HipExecutor, staging};
+use super::executor::HipExecutor;
+use super::staging::Uploaded;
 use crate::error::{Error, Result};
-use crate::exec::slabs::{Images, Slabs};
+use crate::exec::input::InputData;
+use crate::exec::staging::{Given, InputPool};
 use crate::graph::plan::Plan;
-use crate::hip::{ForeignMemory, Operand, Pending, PinnedBuffer};
+use crate::tensor::{DType, Input};
 
-/// What a run takes its input from.
-pub(in crate::exec) enum Feed<'a> {
-    /// The plan's input, in pinned memory.
-    Pinned(PinnedBuffer<u8>),
-    /// The plan's input, in any memory.
-    Pageable(&'a [u8]),
-    /// Decoded images, which the device resizes.
-    Images(Images<'a>),
-    /// What the stage before left, on its device.
-    Activations(Operand<'a>),
-    /// The plan's input, on this device, in memory of the caller's.
-    Device(ForeignMemory),
+/// The copies of a run's input to the device.
+#[derive(Default)]
+pub(super) struct Uploads {
+    pub(super) copies: VecDeque<Uploaded>,
+    /// Set if the input was staged: the pool that its memory goes back to.
+    pub(super) staged: Option<Option<Arc<InputPool>>>,
 }
 
-/// Pinned memory in copies to the device.
-pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
+impl From<VecDeque<Uploaded>> for Uploads {
+    fn from(copies: VecDeque<Uploaded>) -> Self {
+        Self { copies, staged: None }
+    }
+}
 
 impl HipExecutor {
-    /// Pinned memory for an input of `bytes` bytes.
-    pub(in crate::exec) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        // The lock is released before the driver is asked for memory.
-        let unused = self.inputs.lock().reuse(bytes)?;
-        match unused {
-            Some(buffer) => Ok(buffer),
-            None => self.pinned(bytes),
-        }
-    }
-
-    /// Pinned memory for decoded images.
-    pub(in crate::exec) fn slabs(&self) -> &Arc<Slabs> {
-        &self.slabs
-    }
-
-    /// Pinned memory for an input of `bytes` bytes that the caller keeps; zero.
-    pub(in crate::exec) fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        Ok(self.device.pinned(bytes)?)
-    }
-
-    /// Takes pinned memory back, for the inputs of later runs.
-    pub(in crate::exec) fn keep(&self, memory: Vec<PinnedBuffer<u8>>) {
-        let (pieces, inputs): (Vec<_>, Vec<_>) = memory.into_iter().partition(staging::is_piece);
-        self.pieces.keep(pieces);
-        let mut pool = self.inputs.lock();
-        inputs.into_iter().for_each(|input| pool.keep(input));
-    }
-
-    /// Submits the copy of the input, or the resizing that produces it.
+    /// Submits the copies of the input, or the resizing that produces it.
     pub(super) fn feed(
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
-        feed: Feed<'_>,
-        threads: &ThreadPool,
+        input: InputData<'_>,
         clock: &mut Option<Clock>,
-    ) -> Result<VecDeque<Uploaded>> {
+    ) -> Result<Uploads> {
+        let threads = self.info.host.pool();
         let expect = |bytes: usize| {
             if bytes == plan.input_bytes() {
                 Ok(())
@@ -76,62 +48,98 @@ impl HipExecutor {
                 Err(Error::argument("input", reason))
             }
         };
-        // Where runs wait for each other on one stream, copies do not wait with them.
-        let Memory { input, ahead, .. } = &mut context.memory;
-        let target = ahead.as_mut().unwrap_or(&mut *input);
-        let stream = match feed {
-            Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
-            Feed::Images(_) => context.stream.clone(),
-            Feed::Activations(_) => target.stream().clone(),
-            Feed::Device(ref source) => source.stream().clone(),
+        // Runs that share the stream copy their input ahead, so that the copy waits for no other run's steps.
+        let Memory {
+            input: memory, ahead, ..
+        } = &mut context.memory;
+        let target = ahead.as_mut().unwrap_or(&mut *memory);
+        let stream = match &input {
+            InputData::Host(_) | InputData::Bytes(_) | InputData::Staged(_) => self.memory.copier.clone(),
+            InputData::Images(_) => context.stream.clone(),
+            InputData::Peer(_) => target.stream().clone(),
+            InputData::Device(source) => source.stream().clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
-        let uploads = match feed {
-            Feed::Pinned(input) => {
-                expect(input.len())?;
-                tick()?;
-                let mut uploads = target.uploads_on(&stream)?;
-                uploads.push(0, input)?;
-                VecDeque::from([uploads.finish()?])
+        let mut upload = |bytes: &[u8], tick: &mut dyn FnMut() -> Result<()>| -> Result<VecDeque<Uploaded>> {
+            expect(bytes.len())?;
+            tick()?;
+            let mut submitted = VecDeque::new();
+            let pieces = &self.memory.pieces;
+            pieces.upload(
+                target.uploads_on(&stream)?,
+                &[bytes],
+                &self.device,
+                threads,
+                &mut submitted,
+            )?;
+            Ok(submitted)
+        };
+        let uploads: Uploads = match input {
+            InputData::Host(input) => {
+                plan.graph().check_input(input, plan.batch())?;
+                upload(&elements(plan, input), &mut tick)?.into()
             }
-            Feed::Pageable(input) => {
-                expect(input.len())?;
-                tick()?;
-                let uploads = target.uploads_on(&stream)?;
-                let mut submitted = VecDeque::new();
-                let with = (&self.device, threads);
-                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
-                submitted
-            }
-            Feed::Device(source) => {
+            InputData::Bytes(bytes) => upload(bytes, &mut tick)?.into(),
+            InputData::Staged(staging) => match staging.give() {
+                Given::Pinned(input, pool) => {
+                    expect(input.len())?;
+                    tick()?;
+                    let mut uploads = target.uploads_on(&stream)?;
+                    uploads.push(0, input)?;
+                    Uploads {
+                        copies: VecDeque::from([uploads.finish()?]),
+                        staged: Some(pool),
+                    }
+                }
+                Given::Host(bytes) => upload(&bytes, &mut tick)?.into(),
+            },
+            InputData::Device(source) => {
                 expect(source.bytes())?;
                 tick()?;
                 let mut uploads = target.uploads_on(&stream)?;
                 uploads.push_foreign(0, &source)?;
-                VecDeque::from([uploads.finish()?])
+                VecDeque::from([uploads.finish()?]).into()
             }
-            Feed::Activations(source) => {
+            InputData::Peer(source) => {
                 expect(source.bytes())?;
                 tick()?;
                 target.copy_part_from_peer(0, source)?;
-                VecDeque::new()
+                Uploads::default()
             }
-            Feed::Images(images) => {
+            InputData::Images(images) => {
                 let Some(resize) = &self.resize else {
                     let reason = "the executor has no rule to resize them by";
                     return Err(Error::argument("images", reason));
                 };
                 resize.check(plan, images.images.len())?;
                 tick()?;
-                let uploads = context.resize(resize, images, &self.pieces, threads)?;
+                let uploads = context.resize(resize, images, &self.memory.pieces, threads)?;
                 tick()?;
-                return Ok(uploads);
+                return Ok(uploads.into());
             }
         };
         tick()?;
         if let Some(ahead) = ahead {
-            input.copy_part_from_peer(0, ahead.reading().part(0..plan.input_bytes())?)?;
+            memory.copy_part_from_peer(0, ahead.reading().part(0..plan.input_bytes())?)?;
         }
         Ok(uploads)
+    }
+}
+
+/// Returns the input's bytes as the device reads them. Activations are rounded to the plan's dtype.
+fn elements<'a>(plan: &Plan, input: Input<'a>) -> Cow<'a, [u8]> {
+    let values = match input {
+        Input::Pixels(pixels) => return pixels.into(),
+        Input::Values(values) => values,
+    };
+    let narrow = |convert: fn(f32) -> u16| values.iter().flat_map(|&v| convert(v).to_le_bytes()).collect();
+    match plan.dtype() {
+        DType::F16 if plan.graph().takes_activations() => {
+            Cow::Owned(narrow(|value| f16::from_f32(value).to_bits()))
+        }
+        DType::BF16 if plan.graph().takes_activations() => {
+            Cow::Owned(narrow(|value| bf16::from_f32(value).to_bits()))
+        }
+        _ => bytemuck::cast_slice(values).into(),
     }
 }

@@ -1,95 +1,103 @@
-//! Whether runs replay captured graphs, how many did, and when a replay is checked.
+//! The captured graphs of one executor: when a replay is checked, and what was replayed.
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Result, named};
+use crate::exec::replays::{GraphMode, GraphSwitch, Replays};
 use crate::hip::{self, Replay};
 use crate::tensor::DType;
 
-/// Whether runs on a GPU replay captured graphs.
-///
-/// There are ROCm releases whose replays compute something else at times, so replays are checked:
-///
-/// - a captured graph is used only if its first replay gave the same bytes as the steps, one by one;
-/// - before every replay the logits and embeddings are overwritten, so that a replay which does not write all of them cannot
-///   hand out those of an earlier run;
-/// - of the replays of each captured graph, the 4th, 16th, 64th, 256th and from then on every 256th are followed by the steps on
-///   the same input, and compared byte for byte.
-///
-/// After the first difference every run submits its steps one by one, [`Replays::fallback`] says why, and what was in flight is
-/// computed again: no result that is returned from then on comes from a replay. The comparisons cost four runs, and then 0.4 % of
-/// the time. What they cannot find is a replay between two of them that goes wrong once and still writes every result;
-/// [`GraphMode::Off`] is for whoever cannot accept that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GraphMode {
-    /// Where the provider can, but not while steps are timed: inside a replay they cannot be told apart.
-    #[default]
-    Auto,
-    /// Where the provider can. All steps are one phase of the timing then.
-    On,
-    /// Never.
-    Off,
+/// How the steps of a run were submitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Submitted {
+    /// One by one. The run that captures a graph counts as such.
+    Steps,
+    /// Replay of a captured graph, by the number of the replay from 1.
+    Replay(u64),
 }
 
-impl FromStr for GraphMode {
-    type Err = Error;
+/// Use of captured graphs by one executor.
+pub(super) struct GraphReplays {
+    switch: GraphSwitch,
+    /// Reason why no graph is replayed any more. The stages of a pipeline share it.
+    fallback: Arc<OnceLock<String>>,
+    replayed: AtomicU64,
+    eager: AtomicU64,
+    checked: AtomicU64,
+    recomputed: AtomicU64,
+}
 
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "graph",
-            text,
-            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
-        )
+impl GraphReplays {
+    pub(super) fn new(switch: GraphSwitch) -> Self {
+        Self {
+            switch,
+            fallback: Arc::default(),
+            replayed: AtomicU64::new(0),
+            eager: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
+            recomputed: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes this executor fall back when one of the others does that share `switch` and `fallback`.
+    pub(super) fn share(&mut self, switch: GraphSwitch, fallback: Arc<OnceLock<String>>) {
+        self.switch = switch;
+        self.fallback = fallback;
+    }
+
+    /// Returns true if a run is to replay a captured graph. The steps of a `timed` run cannot be told apart in a replay.
+    pub(super) fn is_wanted(&self, timed: bool) -> bool {
+        let wanted = match self.switch.get() {
+            GraphMode::Auto => !timed,
+            GraphMode::On => true,
+            GraphMode::Off => false,
+        };
+        wanted && !self.has_fallen_back()
+    }
+
+    /// Returns true if no graph is replayed any more.
+    pub(super) fn has_fallen_back(&self) -> bool {
+        self.fallback.get().is_some()
+    }
+
+    /// Replays no graph any more.
+    pub(super) fn fall_back(&self, reason: impl FnOnce() -> String) {
+        self.fallback.get_or_init(reason);
+    }
+
+    pub(super) fn count_replayed(&self) {
+        self.replayed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_eager(&self) {
+        self.eager.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_checked(&self) {
+        self.checked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_recomputed(&self) {
+        self.recomputed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn statistics(&self) -> Replays {
+        Replays {
+            replayed_runs: self.replayed.load(Ordering::Relaxed),
+            eager_runs: self.eager.load(Ordering::Relaxed),
+            checked_runs: self.checked.load(Ordering::Relaxed),
+            recomputed_runs: self.recomputed.load(Ordering::Relaxed),
+            fallback: self.fallback.get().cloned(),
+            all_reduce: None,
+            no_direct: None,
+        }
     }
 }
 
-/// How runs were carried out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct Replays {
-    /// Runs that replayed a captured graph, with those that captured one.
-    pub replayed_runs: u64,
-    /// Runs whose steps were submitted one by one.
-    pub eager_runs: u64,
-    /// Replays whose results were compared with those of the steps.
-    pub checked_runs: u64,
-    /// Replays that were wrong, and whose results were replaced by those of the steps.
-    pub recomputed_runs: u64,
-    /// Why no graph is replayed any more, if capturing one failed or a replay differed from the steps.
-    pub fallback: Option<String>,
-    /// With tensor parallelism, what sums over the GPUs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub all_reduce: Option<String>,
-    /// Reason why RCCL sums although the GPUs can access each other's memory. Set if that access could not be set up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub no_direct: Option<String>,
-}
-
-/// One line: how many runs of either kind, and why no more are replayed.
-impl fmt::Display for Replays {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:<15} {:>10} runs replayed, {} step by step",
-            "HIP graphs", self.replayed_runs, self.eager_runs
-        )?;
-        if let Some(reason) = &self.fallback {
-            write!(f, ": {reason}")?;
-        }
-        match &self.all_reduce {
-            Some(what) => write!(f, "\n{:<15} {what}", "all-reduce"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// From this one on, replays of a graph are checked at equal distances.
+/// Distance between checked replays of a graph, after the first checks.
 const CHECK_EVERY: u64 = 256;
 
-/// What results are overwritten with before a replay: no number of f16, bf16 or f32, and not the one that GPUs make of
-/// invalid operations.
+/// Byte that results are overwritten with before a replay: a NaN in f16, bf16 and f32 that GPUs do not compute.
 pub(super) const UNWRITTEN: u8 = 0xff;
 
 /// A captured graph whose first replay was right.
@@ -97,7 +105,7 @@ pub(super) const UNWRITTEN: u8 = 0xff;
 pub(super) struct Captured {
     replay: Replay,
     runs: u64,
-    /// The last of the runs that was compared with the steps.
+    /// Number of the last replay that was compared with the steps.
     checked: u64,
 }
 
@@ -110,7 +118,7 @@ impl Captured {
         }
     }
 
-    /// Submits a replay; its number, from 1.
+    /// Submits a replay. Returns its number, from 1.
     pub(super) fn run(&mut self) -> hip::Result<u64> {
         self.replay.run()?;
         self.runs += 1;
@@ -122,14 +130,15 @@ impl Captured {
         self.checked = run;
     }
 
-    /// How many replays before number `run` nothing was compared with.
+    /// Returns the number of replays before `run` since the last that was compared.
     pub(super) fn unchecked_before(&self, run: u64) -> u64 {
         (run - self.checked).saturating_sub(1)
     }
 }
 
-/// Whether replay number `run` of a graph, from 1, is compared with the steps: soon at first, since what is wrong from the
-/// beginning is found early then, and seldom later, at a cost of 1 in [`CHECK_EVERY`].
+/// Returns true if replay number `run` of a graph, from 1, is compared with the steps.
+///
+/// The first checks are dense, to find early what is wrong from the beginning. Later 1 in [`CHECK_EVERY`] replays is checked.
 pub(super) fn is_due(run: u64) -> bool {
     if run < CHECK_EVERY {
         run > 1 && run.is_power_of_two() && run.trailing_zeros().is_multiple_of(2)
@@ -138,7 +147,7 @@ pub(super) fn is_due(run: u64) -> bool {
     }
 }
 
-/// Whether a value of the results is what they were overwritten with.
+/// Returns true if a value of the results is what they were overwritten with.
 pub(super) fn is_unwritten(bytes: &[u8], dtype: DType) -> bool {
     let mut values = bytes.chunks_exact(dtype.size());
     values.any(|value| value.iter().all(|&byte| byte == UNWRITTEN))

@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use super::HipExecutor;
+use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::regions::Regions;
@@ -19,7 +19,7 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// As for [`Executor::run`](crate::exec::Executor::run).
+    /// A step cannot be submitted, or the device fails.
     pub fn run_guarded(
         &self,
         plan: &Plan,
@@ -49,7 +49,10 @@ impl HipExecutor {
                 scratch.writing(),
             ]);
             for step in steps {
-                self.submit_step(plan, step, &regions, &mut libraries)?;
+                let calls = self.calls(plan, step, &regions)?;
+                libraries
+                    .submit(calls, plan.batch(), &self.selection, &self.kernels, &regions)
+                    .map_err(|error| self.with_device_name(&plan.node(step).name, error))?;
             }
             Ok::<_, Error>(())
         };

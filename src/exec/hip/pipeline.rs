@@ -1,247 +1,148 @@
 //! Pipeline parallelism: a model's [stages](crate::graph::stages()), each on a GPU of its own.
 //!
-//! A batch goes through the stages one after the other, and is submitted to all of them at once: what a stage leaves is copied
-//! from GPU to GPU when it is there, by the receiver's stream, and nobody on the host waits. Several batches in flight keep all
-//! stages busy, each in execution contexts of its own, so that one is copied while another computes; a stage computes them one after the
-//! other, in the order of submission. A batch is computed whole, so the results have the bits that one GPU gives.
+//! A batch is submitted to all stages at once. The stream of each stage copies the activations of the previous stage from GPU to GPU
+//! when they are written; no host thread waits. Several batches in flight keep all stages busy, each in its own execution contexts. A
+//! stage computes them one after the other, in the order of submission. A batch is computed whole, so that the results have the
+//! bits that one GPU gives.
 //!
-//! Each stage captures its steps, and replays them behind the copy, which is no part of the graph. Replays are checked as on one GPU
-//! ([`GraphMode`]), with what they hand on: a stage whose replay was wrong is computed again, then all stages behind it, and from then
-//! on every stage runs step by step. What a stage hands on is overwritten before a replay, too. If the replay does not write it, the results
-//! are NaN, and logits or embeddings with NaN are computed again.
+//! Each stage captures its steps, and replays them after the copy, which is not part of the captured graph. Replays are checked as on one
+//! GPU ([`GraphMode`](crate::exec::GraphMode)), together with the activations for the next stage. If a replay was wrong, its stage and all
+//! later stages are computed again, and from then on every stage runs step by step. The activations are overwritten before a replay.
+//! If the replay does not write them, the results are NaN, and logits or embeddings with NaN are computed again.
 //!
-//! With [tensor parallelism](super::tensor) there is such an executor for each rank, whose stages are the rank's shares.
+//! With [tensor parallelism](super::tensor) each rank is such an executor, whose stages are the rank's shares.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use rayon::ThreadPool;
-
-use super::run::Waited;
-use super::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Submission};
+use super::executor::HipExecutor;
+use super::reserve::Reserved;
+use super::run::{Running, Waited, phase_observer};
 use crate::error::{Error, Result};
-use crate::exec::select::SelectOptions;
+use crate::exec::executor::{
+    Executor, ExecutorInfo, FinishOptions, Finished, PendingRun, Reservation, Statistics, Submission,
+};
+use crate::exec::input::{InputData, Inputs};
+use crate::exec::options::ExecutorOptions;
+use crate::exec::plans::Plans;
+use crate::exec::replays::{GraphSwitch, Replays};
+use crate::exec::slabs::Slabs;
+use crate::exec::staging::Staging;
+use crate::exec::threads::HostThreads;
 use crate::graph::plan::Plan;
 use crate::graph::{self, Graph, stages};
 use crate::hip::{Device, Event};
-use crate::image::Preprocess;
-use crate::tensor::DType;
 
 /// Runs the stages of a model on several GPUs.
 #[derive(Debug)]
 pub struct PipelineExecutor {
+    info: ExecutorInfo,
+    /// Plans of the whole model.
+    plans: Arc<Plans>,
     stages: Vec<StageExecutor>,
 }
 
 #[derive(Debug)]
 struct StageExecutor {
-    executor: HipExecutor,
-    graph: Arc<Graph>,
-    /// Which of the model's outputs it computes.
+    executor: Arc<HipExecutor>,
+    /// Indices of the model's outputs that the stage computes.
     outputs: Vec<usize>,
-    plans: Mutex<HashMap<usize, Arc<Plan>>>,
-}
-
-/// Contexts of all stages with the memory for a run.
-pub(crate) struct PipelineReserved(Vec<Reserved<Arc<Plan>>>);
-
-/// A run that was submitted to all stages.
-pub(crate) struct PipelineRun(Vec<Running<Arc<Plan>>>);
-
-impl PipelineRun {
-    /// Where the last stage has done with it.
-    pub(in crate::exec) fn end(&self) -> Option<Event> {
-        self.0.last().and_then(Running::end)
-    }
-
-    /// Each stage's plan.
-    pub(in crate::exec) fn plans(&self) -> impl Iterator<Item = &Arc<Plan>> {
-        self.0.iter().map(Running::plan)
-    }
 }
 
 impl PipelineExecutor {
-    /// Cuts `graph`, which has been [optimised](crate::graph::optimize), into a stage for each of the `devices`.
+    /// Cuts `graph`, which is [optimised](crate::graph::optimize), into a stage for each of the `devices`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`], naming the model, if it cannot be cut into as many; as [`HipExecutor::new`].
-    pub fn new(graph: &Graph, devices: &[Device], dtype: DType) -> Result<Self> {
+    /// [`Error::Argument`], naming the model, if it cannot be cut into as many stages. Errors of [`HipExecutor::new`].
+    pub fn new(graph: &Graph, devices: &[Device], options: &ExecutorOptions) -> Result<Self> {
+        let first = devices.first();
+        let first = first.ok_or_else(|| Error::argument("devices", "no GPU is named"))?;
+        let host = HostThreads::near(first, options.threads)?;
         let parts = stages(graph, devices.len())?.into_iter().zip(devices);
-        let stage = |(part, device): (graph::Stage, &Device)| {
-            let executor = HipExecutor::of_share(&part.graph, device, dtype)?;
+        let stage = |(index, (part, device)): (usize, (graph::Stage, &Device))| {
+            let options = ExecutorOptions {
+                resize: options.resize.clone().filter(|_| index == 0),
+                ..options.clone()
+            };
+            let executor = HipExecutor::of_share(&part.graph, device, host.clone(), &options)?;
             Ok((part, executor))
         };
-        Self::of_stages(parts.map(stage).collect::<Result<_>>()?)
+        let parts = parts.enumerate().map(stage).collect::<Result<_>>()?;
+        Self::of_stages(Arc::new(Plans::new(graph, options.dtype)), parts)
     }
 
-    /// Of stages with their executors.
-    pub(super) fn of_stages(stages: Vec<(graph::Stage, HipExecutor)>) -> Result<Self> {
+    /// Composes stages, at least one, of the model that `plans` are of.
+    pub(super) fn of_stages(plans: Arc<Plans>, stages: Vec<(graph::Stage, HipExecutor)>) -> Result<Self> {
         for pair in stages.windows(2) {
             let [before, after] = [&pair[0], &pair[1]].map(|(_, executor)| executor.device());
-            // Copies go through the host where it is not to be had.
+            // Without peer access, copies go through the host.
             if after.can_access_peer(before)? {
                 after.enable_peer_access(before)?;
             }
         }
+        let infos: Vec<&ExecutorInfo> = stages.iter().map(|(_, executor)| executor.info()).collect();
+        let Some(&first) = infos.first() else {
+            return Err(Error::argument("pipeline", "has no stage"));
+        };
+        let info = ExecutorInfo {
+            devices: infos.iter().flat_map(|info| info.devices.clone()).collect(),
+            graph: plans.graph().clone(),
+            in_flight: stages.len() + 1,
+            weight_bytes: infos.iter().flat_map(|info| info.weight_bytes.clone()).collect(),
+            graphs: GraphSwitch::new(first.graphs.get()),
+            ..first.clone()
+        };
         let fallback = Arc::<OnceLock<String>>::default();
-        let several = stages.len() > 1;
+        let in_order = stages.len() > 1;
         let stage = |(part, mut executor): (graph::Stage, HipExecutor)| {
-            executor.fallback = fallback.clone();
-            // The runs of a rank are on one stream.
-            if several && executor.rank.is_none() {
-                executor.take_turns();
-            }
-            let mut graph = part.graph;
-            graph.release_constants();
+            executor.set_stage(info.graphs.clone(), fallback.clone(), in_order);
             StageExecutor {
-                executor,
-                graph: Arc::new(graph),
+                executor: Arc::new(executor),
                 outputs: part.outputs,
-                plans: Mutex::default(),
             }
         };
         Ok(Self {
             stages: stages.into_iter().map(stage).collect(),
+            info,
+            plans,
         })
-    }
-
-    /// The GPUs, by stage.
-    pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.stages.iter().map(|stage| stage.executor.device())
-    }
-
-    /// The bytes that the weights of each stage take.
-    pub fn weight_bytes(&self) -> Vec<usize> {
-        self.stages
-            .iter()
-            .map(|stage| stage.executor.weight_bytes())
-            .collect()
-    }
-
-    /// How many batches keep all stages busy while one more is copied in.
-    pub(in crate::exec) fn in_flight(&self) -> usize {
-        self.stages.len() + 1
-    }
-
-    /// How the runs so far were carried out: replayed are those that all stages replayed.
-    pub(in crate::exec) fn replays(&self) -> Option<Replays> {
-        let stages = self.stages.iter().map(|stage| stage.executor.replays());
-        stages.reduce(|all, one| Replays {
-            replayed_runs: all.replayed_runs.min(one.replayed_runs),
-            eager_runs: all.eager_runs.max(one.eager_runs),
-            checked_runs: all.checked_runs.max(one.checked_runs),
-            // Once for a run: the stages behind the one that was wrong do not count it.
-            recomputed_runs: all.recomputed_runs + one.recomputed_runs,
-            ..all
-        })
-    }
-
-    /// Sets whether the stages replay captured graphs.
-    pub(in crate::exec) fn set_graphs(&mut self, mode: GraphMode) {
-        for stage in &mut self.stages {
-            stage.executor.set_graphs(mode);
-        }
-    }
-
-    pub(in crate::exec) fn set_selection(&mut self, options: SelectOptions) {
-        for stage in &mut self.stages {
-            stage.executor.set_selection(options);
-        }
-    }
-
-    /// Makes the first GPU resize images.
-    pub(in crate::exec) fn set_resize(&mut self, rule: &Preprocess) -> Result<()> {
-        self.stages
-            .first_mut()
-            .map_or(Ok(()), |stage| stage.executor.set_resize(rule))
-    }
-
-    /// What takes the input.
-    pub(in crate::exec) fn first(&self) -> Result<&HipExecutor> {
-        let first = self.stages.first().map(|stage| &stage.executor);
-        first.ok_or_else(|| Error::argument("pipeline", "has no stage"))
-    }
-
-    /// Memory for a run of `batch` images on all stages.
-    pub(in crate::exec) fn reserve(&self, batch: usize) -> Result<PipelineReserved> {
-        let reserved = self
-            .stages
-            .iter()
-            .map(|stage| stage.executor.reserve(stage.plan(batch)?));
-        Ok(PipelineReserved(reserved.collect::<Result<_>>()?))
     }
 
     /// Submits a run to all stages.
-    pub(in crate::exec) fn submit(
+    fn submit(
         &self,
-        reserved: PipelineReserved,
-        feed: Feed<'_>,
-        threads: &ThreadPool,
-        how: Submission,
-    ) -> Result<PipelineRun> {
-        let mut runs: Vec<Running<Arc<Plan>>> = Vec::with_capacity(self.stages.len());
-        let mut feed = Some(feed);
-        for (stage, reserved) in self.stages.iter().zip(reserved.0) {
-            let feed = match feed.take() {
-                Some(feed) => feed,
+        reserved: Vec<Reserved>,
+        input: InputData<'_>,
+        submission: Submission,
+    ) -> Result<Vec<Running>> {
+        let mut runs: Vec<Running> = Vec::with_capacity(self.stages.len());
+        let mut input = Some(input);
+        for (stage, reserved) in self.stages.iter().zip(reserved) {
+            let input = match input.take() {
+                Some(input) => input,
                 None => {
                     let left = runs.last().and_then(Running::boundary);
                     let missing = || Error::argument("pipeline", "a stage leaves nothing for the next");
-                    Feed::Activations(left.ok_or_else(missing)?)
+                    InputData::Peer(left.ok_or_else(missing)?)
                 }
             };
-            let run = stage.executor.submit(reserved, feed, threads, how);
-            runs.push(stage.named(run)?);
+            let run = stage.executor.submit(reserved, input, submission);
+            runs.push(stage.with_rank(run)?);
         }
-        Ok(PipelineRun(runs))
+        Ok(runs)
     }
 
-    /// Waits for a run: the results in the order that the whole model has. `observe` is called with the stage's index, and with
-    /// what it took.
-    #[allow(clippy::type_complexity, reason = "what observes a run")]
-    pub(in crate::exec) fn finish(
-        &self,
-        run: PipelineRun,
-        mut observe: Option<&mut (dyn FnMut(usize, super::Stage<'_>, Duration) + Send)>,
-    ) -> Result<Finished> {
-        let stages = self.stages.iter().zip(run.0);
-        let waited = stages.map(|(stage, running)| stage.named(stage.executor.wait(running)));
-        let mut waited = waited.collect::<Result<Vec<_>>>()?;
-        self.check(&mut waited)?;
-        let mut outputs = Vec::new();
-        let mut memory = Vec::new();
-        for (index, (stage, waited)) in self.stages.iter().zip(waited).enumerate() {
-            let finished = stage.named(match &mut observe {
-                Some(observe) => {
-                    let mut of_stage = |part: super::Stage<'_>, time| observe(index, part, time);
-                    stage.executor.conclude(waited, Some(&mut of_stage))
-                }
-                None => stage.executor.conclude(waited, None),
-            })?;
-            outputs.extend(stage.outputs.iter().copied().zip(finished.outputs));
-            memory.extend(finished.memory);
-        }
-        outputs.sort_by_key(|(index, _)| *index);
-        Ok(Finished {
-            outputs: outputs.into_iter().map(|(_, output)| output).collect(),
-            memory,
-        })
-    }
-
-    /// Checks the replays of a run, stage by stage: whatever follows a wrong one has computed with its activations.
-    fn check(&self, waited: &mut [Waited<Arc<Plan>>]) -> Result<()> {
-        // Of a single stage, what is unwritten is found in its results.
+    /// Checks the replays of a run, stage by stage: all stages after a wrong one have computed with its activations.
+    fn check(&self, waited: &mut [Waited]) -> Result<()> {
+        // A single stage finds unwritten results itself.
         let suspect = self.stages.len() > 1 && waited.iter().any(Waited::have_nan);
         let mut wrong = false;
         for (index, stage) in self.stages.iter().enumerate() {
             let (before, rest) = waited.split_at_mut(index);
             let Some(run) = rest.first_mut() else { break };
             match before.last().and_then(Waited::boundary).filter(|_| wrong) {
-                Some(input) => stage.named(stage.executor.repeat(run, input))?,
-                None => wrong = stage.named(stage.executor.check(run, suspect))?,
+                Some(input) => stage.with_rank(stage.executor.repeat(run, input))?,
+                None => wrong = stage.with_rank(stage.executor.check(run, suspect))?,
             }
         }
         Ok(())
@@ -249,18 +150,119 @@ impl PipelineExecutor {
 }
 
 impl StageExecutor {
-    /// As it is, but for an error of a rank, which names it.
-    fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error| self.executor.named(error))
+    /// Adds the rank to the error of a rank.
+    fn with_rank<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.executor.with_rank(error))
+    }
+}
+
+impl Executor for PipelineExecutor {
+    fn info(&self) -> &ExecutorInfo {
+        &self.info
     }
 
     fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
-        let mut plans = self.plans.lock();
-        if let Some(plan) = plans.get(&batch) {
-            return Ok(plan.clone());
+        self.plans.get(batch)
+    }
+
+    fn stage(&self, bytes: usize, capacity: usize) -> Result<Staging> {
+        self.stages[0].executor.stage(bytes, capacity)
+    }
+
+    fn slabs(&self) -> Option<Arc<Slabs>> {
+        self.stages[0].executor.slabs()
+    }
+
+    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
+        let reserve = |stage: &StageExecutor| {
+            let plan = stage.executor.plan(plan.batch())?;
+            let context = stage.executor.reserve_context(&plan)?;
+            Ok(Reserved { plan, context })
+        };
+        let stages = self.stages.iter().map(reserve).collect::<Result<_>>()?;
+        Ok(Box::new(PipelineReservation {
+            executor: self,
+            plan: plan.clone(),
+            stages,
+        }))
+    }
+
+    /// Counts a run as replayed if all stages replayed it.
+    fn statistics(&self) -> Statistics {
+        let stages = self.stages.iter().map(|stage| stage.executor.replays());
+        let replays = stages.reduce(|all, one| Replays {
+            replayed_runs: all.replayed_runs.min(one.replayed_runs),
+            eager_runs: all.eager_runs.max(one.eager_runs),
+            checked_runs: all.checked_runs.max(one.checked_runs),
+            // Counted once per run: the stages after the wrong one do not count it.
+            recomputed_runs: all.recomputed_runs + one.recomputed_runs,
+            ..all
+        });
+        Statistics {
+            replays,
+            images: Vec::new(),
         }
-        let plan = Arc::new(Plan::new(self.graph.clone(), batch, self.executor.dtype())?);
-        plans.insert(batch, plan.clone());
-        Ok(plan)
+    }
+}
+
+/// Memory for a run on all stages.
+struct PipelineReservation {
+    executor: Arc<PipelineExecutor>,
+    plan: Arc<Plan>,
+    stages: Vec<Reserved>,
+}
+
+impl Reservation for PipelineReservation {
+    fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>> {
+        let Self {
+            executor,
+            plan,
+            stages,
+        } = *self;
+        let stages = executor.submit(stages, inputs.only(&plan)?, submission)?;
+        Ok(Box::new(PipelineRun { executor, stages }))
+    }
+}
+
+/// A run that was submitted to all stages.
+struct PipelineRun {
+    executor: Arc<PipelineExecutor>,
+    stages: Vec<Running>,
+}
+
+impl PendingRun for PipelineRun {
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.end().map_or(Ok(true), |end| end.is_done())?)
+    }
+
+    fn end(&self) -> Option<Event> {
+        self.stages.last().and_then(Running::end)
+    }
+
+    fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished> {
+        let Self { executor, stages } = *self;
+        let mut timing = options.timing;
+        let waited = executor.stages.iter().zip(stages);
+        let waited = waited.map(|(stage, run)| stage.with_rank(stage.executor.wait(run)));
+        let mut waited = waited.collect::<Result<Vec<_>>>()?;
+        executor.check(&mut waited)?;
+        let mut outputs = Vec::new();
+        let mut staging = None;
+        for (stage, waited) in executor.stages.iter().zip(waited) {
+            let plan = waited.plan.clone();
+            let finished = stage.with_rank(match timing.as_deref_mut() {
+                Some(timing) => stage
+                    .executor
+                    .conclude(waited, Some(&mut phase_observer(&plan, timing))),
+                None => stage.executor.conclude(waited, None),
+            })?;
+            outputs.extend(stage.outputs.iter().copied().zip(finished.outputs));
+            staging = staging.or(finished.staging);
+        }
+        outputs.sort_by_key(|(index, _)| *index);
+        Ok(Finished {
+            outputs: outputs.into_iter().map(|(_, output)| output).collect(),
+            staging,
+        })
     }
 }

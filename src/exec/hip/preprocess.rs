@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rayon::ThreadPool;
 
-use super::Uploaded;
-use super::staging::Pieces;
+use super::staging::{Pieces, Uploaded};
 use crate::error::{Error, Result};
 use crate::exec::cpu::thread_pool;
 use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
@@ -139,7 +138,7 @@ impl HipPreprocess {
     ///
     /// # Errors
     ///
-    /// As for [`HipPreprocess::apply_batch`]; [`Error::Argument`] if `batch` is too small or another stream's.
+    /// Those of [`HipPreprocess::apply_batch`], and [`Error::Argument`] if `batch` is too small or of another stream.
     pub(super) fn enqueue(
         &mut self,
         images: Images<'_>,
@@ -242,7 +241,7 @@ impl HipPreprocess {
                 None => uploaded.push_back(copy),
             }
         }
-        pieces.upload(uploads, &parts, (stream.device(), threads), uploaded)?;
+        pieces.upload(uploads, &parts, stream.device(), threads, uploaded)?;
         let memory = memory.reading();
         let mut group = Vec::with_capacity(images.len());
         for ((index, place, prepared), at) in images.iter().zip(at) {
@@ -284,7 +283,7 @@ impl HipPreprocess {
             pass + 1 == passes.len() && passes[pass].output()[0] * 3 == row
         };
         let passes = images.iter().map(|image| image.prepared.passes.len()).max();
-        // Of each pass, the results that are not written to a target, and where each image's is.
+        // Results of each pass that are not written to a target, and the place of each image there.
         let mut results: Vec<DeviceBuffer<u8>> = Vec::new();
         let mut places: Vec<Option<(usize, Range<usize>)>> = vec![None; images.len()];
         for index in 0..passes.unwrap_or(0) {

@@ -7,7 +7,7 @@ use crate::hip::Operand;
 pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
 
 impl<'a> Regions<'a> {
-    /// The rest of a region from `address` on.
+    /// Returns the rest of a region from `address` on.
     pub(super) fn from(&self, address: u64) -> Result<Operand<'a>> {
         for region in &self.0 {
             let offset = address.checked_sub(region.address()).map(|o| o as usize);
@@ -19,5 +19,13 @@ impl<'a> Regions<'a> {
             "address",
             format!("{address:#x} is not in the memory of the run"),
         ))
+    }
+
+    /// Returns the rest of a region from `address` on. `None` for 0, where there is no operand.
+    pub(super) fn optional(&self, address: u64) -> Result<Option<Operand<'a>>> {
+        match address {
+            0 => Ok(None),
+            address => self.from(address).map(Some),
+        }
     }
 }

@@ -1,18 +1,16 @@
 //! Which kernels a plan's steps become on this device, for `hipvit inspect`.
 
-use std::borrow::Cow;
-
+use super::candidate::Called;
+use super::executor::HipExecutor;
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
-use super::{HipExecutor, KernelCall};
+use super::lower::{Addresses, Call, lower};
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, Origin};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::Launch;
 
 impl HipExecutor {
-    /// What computes each step of `plan`: steps that are the same but for their place in the model are counted.
+    /// Returns what computes each step of `plan`. Steps that differ only in their place in the model are counted.
     ///
     /// # Errors
     ///
@@ -28,7 +26,7 @@ impl HipExecutor {
                 called.push(Called::library("in attention"));
             }
             for call in calls {
-                let (new, from) = self.called(call, &mut libraries);
+                let (new, from) = libraries.describe(&call, &self.selection, &self.kernels);
                 origin = from.map(|from| from.to_string());
                 // One GEMM per head is one line.
                 called.extend(new.into_iter().filter(|called| !called.name.is_empty()));
@@ -55,7 +53,7 @@ impl HipExecutor {
         Ok(all)
     }
 
-    /// The calls of each step, at addresses that are not to be used.
+    /// Returns the calls of each step, at addresses that must not be used.
     pub(super) fn lowered<'a>(&self, plan: &'a Plan) -> Result<Vec<(&'a Step, Vec<Call>)>> {
         // 0 would be the address of an operand that is not there.
         let addresses = Addresses {
@@ -74,100 +72,4 @@ impl HipExecutor {
         };
         plan.steps().iter().map(of_step).collect()
     }
-
-    /// What computes `call`, and where the choice comes from if there is one.
-    fn called(&self, call: Call, libraries: &mut Libraries) -> (Vec<Called>, Option<Origin>) {
-        let (candidate, origin) = libraries.resolve(&call, &self.selection);
-        let selected = call.problem().map(|_| origin);
-        let all = match (&call, candidate) {
-            (Call::Kernel(kernel), _) => {
-                let reproducible = self.selection.options().reproducible;
-                let selected = self.kernels.select(*kernel, reproducible);
-                selected.map(|kernel| self.own(kernel)).collect()
-            }
-            (Call::Gemm { .. }, _) => vec![Called::library("rocBLAS")],
-            (Call::CopyRows(_), _) => vec![Called::library("copy")],
-            (Call::AllReduce(call), _) => {
-                let follows = call.follows().ok().flatten();
-                let follows = follows.map(|kernel| self.own(kernel.into()));
-                [Called::library("RCCL all-reduce")]
-                    .into_iter()
-                    .chain(follows)
-                    .collect()
-            }
-            (Call::Linear(linear), Candidate::Sparse) => {
-                let kernel = linear.packed().ok();
-                kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
-            }
-            (Call::Linear(linear), Candidate::Int8) => {
-                let kernel = linear.bytes().ok();
-                kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
-            }
-            (Call::Linear(linear), _) => {
-                let fused = matches!(
-                    candidate,
-                    Candidate::Hipblaslt { epilogue: true, .. }
-                        | Candidate::Hipsparselt { epilogue: true, .. }
-                );
-                let follows = if fused { None } else { self.follows(linear) };
-                let gemm = Called::library(candidate.to_string());
-                [gemm].into_iter().chain(follows).collect()
-            }
-            (Call::Patches(call), Candidate::Miopen) => {
-                let own = self.own(call.extract.as_image().into());
-                let name = format!("{} as an image", own.name);
-                vec![Called { name, ..own }]
-            }
-            (Call::Projection(call), Candidate::Miopen) => {
-                let bias = self.follows(&call.linear);
-                let convolution = Called::library("MIOpen convolution");
-                [convolution].into_iter().chain(bias).collect()
-            }
-            (Call::Attention(call), Candidate::Miopen) => {
-                let rope = call.rope.map(|rope| self.own(rope.into()));
-                let attention = Called::library("MIOpen attention");
-                rope.into_iter().chain([attention]).collect()
-            }
-            // By the linear layer's choice; it may be of something else than the patch embedding's.
-            (Call::Projection(call), _) => return self.called(Call::Linear(call.linear), libraries),
-            (Call::Patches(_) | Call::Attention(_), _) => {
-                let own = call.own().unwrap_or_default().into_iter();
-                own.flat_map(|call| self.called(call, libraries).0).collect()
-            }
-        };
-        (all, selected)
-    }
-
-    /// The kernel that follows a GEMM without an epilogue.
-    fn follows(&self, linear: &LinearCall) -> Option<Called> {
-        let Unfused { kernel, .. } = linear.unfused().ok()?;
-        Some(self.own(kernel?))
-    }
-
-    /// A kernel of the crate's own. One that cannot be launched has no geometry; the launch says why.
-    fn own(&self, kernel: KernelCall) -> Called {
-        Called {
-            name: name(&kernel),
-            geometry: kernel.geometry(&self.kernels).ok(),
-        }
-    }
-}
-
-/// A kernel or library call.
-#[derive(PartialEq)]
-struct Called {
-    name: String,
-    geometry: Option<Launch>,
-}
-
-impl Called {
-    fn library(name: impl Into<String>) -> Self {
-        let name = name.into();
-        Self { name, geometry: None }
-    }
-}
-
-/// The name of the kernel's entry.
-pub(super) fn name(kernel: &KernelCall) -> String {
-    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }

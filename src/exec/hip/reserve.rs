@@ -1,31 +1,156 @@
-//! The device memory of a run: an idle execution context that is made to fit, or a new one.
+//! The device memory of a run: an idle execution context that is grown where needed, or a new one.
 
-use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
-use super::HipExecutor;
-use super::context::ExecutionContext;
+use super::clock::Stage;
+use super::context::{ExecutionContext, Memory};
+use super::executor::HipExecutor;
+use super::lower::SparseForm;
+use super::run::HipRun;
 use crate::error::{Error, Result};
-use crate::graph::plan::Plan;
-use crate::hip;
+use crate::exec::executor::{Executor, ExecutorInfo, PendingRun, Reservation, Statistics, Submission};
+use crate::exec::input::{InputData, Inputs};
+use crate::exec::slabs::Slabs;
+use crate::exec::staging::Staging;
+use crate::graph::ValueId;
+use crate::graph::inspection::{DeviceMemory, Region};
+use crate::graph::plan::{Plan, Step};
+use crate::hip::{self, Operand};
+use crate::kernels::sparse_bytes;
+use crate::tensor::Input;
 use crate::timeline::{self, Activity};
 
-/// A context with the memory for a run of a plan.
-pub(crate) struct Reserved<P> {
-    pub(super) plan: P,
+/// A plan, and a context with the memory for a run of it.
+pub(super) struct Reserved {
+    pub(super) plan: Arc<Plan>,
     pub(super) context: ExecutionContext,
 }
 
-impl<P> Reserved<P> {
-    pub(in crate::exec) fn plan(&self) -> &P {
-        &self.plan
+/// Memory for a run on one GPU.
+pub(super) struct HipReservation {
+    pub(super) executor: Arc<HipExecutor>,
+    pub(super) reserved: Reserved,
+}
+
+impl Executor for HipExecutor {
+    fn info(&self) -> &ExecutorInfo {
+        &self.info
+    }
+
+    fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        self.plans.get(batch)
+    }
+
+    fn stage(&self, bytes: usize, capacity: usize) -> Result<Staging> {
+        let inputs = &self.memory.inputs;
+        let mut memory = inputs.take(capacity.max(bytes))?;
+        memory.set_len(bytes)?;
+        Ok(Staging::pinned(memory, Some(inputs.clone()), &self.info.host))
+    }
+
+    fn slabs(&self) -> Option<Arc<Slabs>> {
+        self.info.resizes.then(|| self.memory.slabs.clone())
+    }
+
+    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
+        let context = self.reserve_context(plan)?;
+        let reserved = Reserved {
+            plan: plan.clone(),
+            context,
+        };
+        Ok(Box::new(HipReservation {
+            executor: self,
+            reserved,
+        }))
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics {
+            replays: Some(self.replays()),
+            images: Vec::new(),
+        }
+    }
+}
+
+impl Reservation for HipReservation {
+    fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>> {
+        let Self { executor, reserved } = *self;
+        let input = inputs.only(&reserved.plan)?;
+        let run = executor.submit(reserved, input, submission);
+        let run = run.map_err(|error| executor.with_rank(error))?;
+        Ok(Box::new(HipRun { executor, run }))
     }
 }
 
 impl HipExecutor {
-    /// A context with all the device memory that a run of `plan` needs.
-    pub(in crate::exec) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
+    /// Runs `plan` step by step, and calls `observe` with each step and its time.
+    pub(in crate::exec) fn run_steps(
+        &self,
+        plan: &Arc<Plan>,
+        input: Input<'_>,
+        observe: &mut (dyn FnMut(&Step, Duration) + Send),
+    ) -> Result<()> {
+        let submission = Submission {
+            timed: true,
+            ..Submission::default()
+        };
+        let context = self.reserve_context(plan)?;
+        let reserved = Reserved {
+            plan: plan.clone(),
+            context,
+        };
+        let run = self.submit(reserved, InputData::Host(input), submission)?;
+        let mut steps = |stage: Stage<'_>, time| {
+            if let Stage::Step(step) = stage {
+                observe(step, time);
+            }
+        };
+        self.finish(run, Some(&mut steps), None)?;
+        Ok(())
+    }
+
+    /// Returns where the weights are on the device, and the memory that a run of `plan` gets.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a run.
+    pub fn memory(&self, plan: &Plan) -> Result<DeviceMemory> {
+        let context = self.reserve_context(plan)?;
+        let region = |buffer: Operand<'_>| Region {
+            address: buffer.address(),
+            bytes: buffer.bytes(),
+        };
+        let Memory {
+            input,
+            arena,
+            scratch,
+            ..
+        } = &context.memory;
+        let parameter = |(&id, &address): (&ValueId, &u64)| {
+            let shape = &plan.graph().value(id).shape;
+            let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
+                (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),
+                (Some(&SparseForm::Compressed { bytes }), _) => bytes,
+                _ => shape.iter().product::<usize>() * self.dtype.size(),
+            };
+            (id, Region { address, bytes })
+        };
+        let memory = DeviceMemory {
+            device: self.device.name().to_owned(),
+            dtype: self.dtype,
+            weights: region(self.constants.reading()),
+            arena: region(arena.reading()),
+            scratch: region(scratch.reading()),
+            input: region(input.reading()),
+            parameters: self.constants.addresses().iter().map(parameter).collect(),
+        };
+        self.contexts.keep(context);
+        Ok(memory)
+    }
+
+    /// Returns a context with all the device memory that a run of `plan` needs.
+    pub(super) fn reserve_context(&self, plan: &Plan) -> Result<ExecutionContext> {
         if plan.dtype() != self.dtype {
             let reason = format!(
                 "the plan requires {}, the executor has {}",
@@ -34,18 +159,17 @@ impl HipExecutor {
             );
             return Err(Error::argument("dtype", reason));
         }
-        let mut context = self.context(&plan);
+        let mut context = self.context(plan);
         let again = match &self.rank {
-            // All or none, so that all ranks keep the same contexts, with the same captured graphs.
+            // All ranks or none, so that all keep the same contexts, with the same captured graphs.
             Some(_) => !self.agree(context.is_ok()),
             None => context.as_ref().is_err_and(is_out_of_memory),
         };
         if again {
             drop(context);
             // Idle contexts may hold the missing memory.
-            let idle = std::mem::take(&mut *self.contexts());
-            drop(idle);
-            context = self.context(&plan);
+            self.contexts.clear();
+            context = self.context(plan);
             if self.rank.is_some() && !self.agree(context.is_ok()) {
                 context = Err(context.err().unwrap_or(Error::Argument {
                     what: OTHER_RANK,
@@ -53,15 +177,13 @@ impl HipExecutor {
                 }));
             }
         }
-        let context = context?;
-        Ok(Reserved { plan, context })
+        context
     }
 
     fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
         let allocating = timeline::span(Activity::Allocate);
         let input = plan.input_bytes();
-        let idle = self.contexts().pop();
-        let mut context = match idle {
+        let mut context = match self.contexts.take() {
             Some(mut context) => {
                 context.fit(plan, input)?;
                 context
@@ -76,16 +198,12 @@ impl HipExecutor {
         context.libraries.open(plan, &self.selection)?;
         Ok(context)
     }
-
-    pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
-        self.contexts.lock()
-    }
 }
 
-/// What [`is_out_of_memory`] knows the error by of ranks that have the memory which another rank has not.
+/// `what` of the error of a rank that has memory for a run, when another rank has none.
 const OTHER_RANK: &str = "memory";
 
-/// Whether there was no memory for a run, on this rank or another.
+/// Returns true if this rank or another one had no memory for a run.
 pub(super) fn is_out_of_memory(error: &Error) -> bool {
     matches!(
         error,

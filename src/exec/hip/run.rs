@@ -1,75 +1,55 @@
-//! A run of a plan: its input, its steps and the copies of its results are submitted, and it is waited for later.
+//! A run of a plan. [`HipExecutor::submit`] submits its input, its steps and the copies of its results without waiting;
+//! [`HipExecutor::wait`] waits.
 
-use std::collections::VecDeque;
-use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ndarray::Array2;
-use rayon::ThreadPool;
-use serde::{Deserialize, Serialize};
-
-use super::clock::{Anchor, Clock};
+use super::clock::{Anchor, Clock, Stage, StageObserver};
+use super::constants::unpack;
 use super::context::ExecutionContext;
-use super::feed::{Feed, Uploaded};
+use super::executor::HipExecutor;
+use super::feed::Uploads;
+use super::graphs::Submitted;
 use super::reserve::Reserved;
-use super::steps::{Submitted, is_overwritten};
-use super::{HipExecutor, Stage, StageObserver, unpack};
+use super::results::{boundary, downloaded, is_overwritten};
 use crate::error::{Error, Result};
-use crate::graph::plan::{BufferId, Plan};
-use crate::graph::{OutputKind, ValueId, matrix};
+use crate::exec::executor::{FinishOptions, Finished, KeepResult, PendingRun, Submission};
+use crate::exec::input::InputData;
+use crate::exec::output::RunOutput;
+use crate::exec::staging::Staging;
+use crate::graph::plan::Plan;
+use crate::graph::{OutputKind, Role, matrix};
 use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
 use crate::timeline::{self, Activity};
+use crate::timing::{Phase, Timing};
 
-/// How a run is carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Submission {
-    /// Each stage is timed.
-    pub timed: bool,
-    /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
-    pub sleeps: bool,
-    /// Results stay on the device: to the host go logits and embeddings alone, which tell whether a replay wrote them.
-    pub on_device: bool,
-}
-
-/// What [`HipExecutor::finish_on_device`] gives results to.
-pub(in crate::exec) type KeepResult<'a> = dyn FnMut(usize, Operand<'_>) -> Result<()> + 'a;
-
-/// What a run leaves.
-pub(in crate::exec) struct Finished {
-    pub(in crate::exec) outputs: Vec<(OutputKind, Array2<f32>)>,
-    /// The pinned memory that it was fed with, or staged in.
-    pub(in crate::exec) memory: Vec<PinnedBuffer<u8>>,
-}
-
-/// A run that was submitted. Dropping it waits for its copies.
-pub struct Running<P> {
-    uploads: VecDeque<Uploaded>,
+/// A submitted run. Dropping it waits for its copies.
+pub(super) struct Running {
+    uploads: Uploads,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
-    /// What provided the input.
+    /// How the input came to the device.
     entry: Stage<'static>,
-    /// The run's end, for a thread that sleeps.
+    /// End of the run, for a thread that sleeps until then.
     end: Option<Event>,
     clock: Option<Clock>,
     anchor: Option<Anchor>,
     submitted: Submitted,
     on_device: bool,
-    plan: P,
+    plan: Arc<Plan>,
     context: ExecutionContext,
 }
 
-impl<P> Running<P> {
-    pub(in crate::exec) fn plan(&self) -> &P {
+impl Running {
+    pub(super) fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Where the device has done with it.
-    pub(in crate::exec) fn end(&self) -> Option<Event> {
+    /// Returns the event at which the device finishes the run.
+    pub(super) fn end(&self) -> Option<Event> {
         self.downloads.last().map(|last| last.event().clone())
     }
-}
 
-impl<P: Deref<Target = Plan>> Running<P> {
-    /// What the next stage of the model reads, if there is one.
+    /// Returns the activations that the next stage reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
         match &self.context.memory.handed_on {
             Some(copy) => {
@@ -82,26 +62,26 @@ impl<P: Deref<Target = Plan>> Running<P> {
     }
 }
 
-/// A run that the device has done with, and whose results are still bytes.
-pub(super) struct Waited<P> {
-    uploads: VecDeque<Uploaded>,
-    /// Those that [`downloaded`] lists.
+/// A run that the device has finished, with its results as bytes.
+pub(super) struct Waited {
+    uploads: Uploads,
+    /// The results that [`downloaded`] lists.
     pub(super) results: Vec<PinnedBuffer<u8>>,
     pub(super) on_device: bool,
     entry: Stage<'static>,
     clock: Option<Clock>,
     pub(super) submitted: Submitted,
-    pub(super) plan: P,
+    pub(super) plan: Arc<Plan>,
     pub(super) context: ExecutionContext,
 }
 
-impl<P: Deref<Target = Plan>> Waited<P> {
-    /// What the next stage of the model read, if there is one.
+impl Waited {
+    /// Returns the activations that the next stage read, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
         handed_on(&self.plan, &self.context)
     }
 
-    /// Whether logits or embeddings have a NaN.
+    /// Returns true if logits or embeddings contain a NaN.
     pub(super) fn have_nan(&self) -> bool {
         let mut results = downloaded(&self.plan, self.on_device).zip(&self.results);
         results.any(|((kind, _, id), bytes)| {
@@ -119,40 +99,33 @@ fn handed_on<'a>(plan: &Plan, context: &'a ExecutionContext) -> Option<Operand<'
 }
 
 impl HipExecutor {
-    /// Submits a run; `threads` copy input that is in pageable memory.
+    /// Submits a run without waiting for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the feed is not what the plan takes, or if there is no rule to resize images by;
+    /// [`Error::Argument`] if the input is not what the plan takes, or if there is no rule to resize images by;
     /// [`Error::Graph`], naming the node and the device, if a step cannot be submitted.
-    pub(in crate::exec) fn submit<P: Deref<Target = Plan>>(
+    pub(super) fn submit(
         &self,
-        reserved: Reserved<P>,
-        feed: Feed<'_>,
-        threads: &ThreadPool,
-        how: Submission,
-    ) -> Result<Running<P>> {
+        reserved: Reserved,
+        input: InputData<'_>,
+        submission: Submission,
+    ) -> Result<Running> {
         let Reserved { plan, mut context } = reserved;
         // A context with an error is dropped.
-        let anchor = self.anchor()?.filter(|_| how.timed);
-        let mut clock = how.timed.then(Clock::default);
+        let anchor = self.anchor.get(&self.memory.copier)?.filter(|_| submission.timed);
+        let mut clock = submission.timed.then(Clock::default);
         let _span = timeline::named_span(Activity::Submit, || "submit batch".into());
-        let entry = match feed {
-            Feed::Images(_) => Stage::Resize,
+        let entry = match input {
+            InputData::Images(_) => Stage::Resize,
             _ => Stage::Upload,
         };
-        let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
-        let submitted = match &self.turn {
-            None => self.compute(&mut context, &plan, &mut clock)?,
-            Some(turn) => {
-                let mut last = turn.lock();
-                if let Some(last) = &*last {
-                    context.stream.wait(last)?;
-                }
-                let submitted = self.compute(&mut context, &plan, &mut clock)?;
-                *last = Some(context.stream.mark()?);
-                submitted
-            }
+        let uploads = self.feed(&mut context, &plan, input, &mut clock)?;
+        let stream = context.stream.clone();
+        let mut compute = || self.compute(&mut context, &plan, &mut clock);
+        let submitted = match &self.order {
+            Some(order) => order.submit_next(&stream, compute)?,
+            None => compute()?,
         };
         if let Some(copy) = &mut context.memory.handed_on
             && let Some(id) = boundary(&plan)
@@ -161,11 +134,11 @@ impl HipExecutor {
             let arena = context.memory.arena.reading();
             copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
         }
-        let downloads = self.download(&mut context, &plan, how.on_device)?;
+        let downloads = self.download(&mut context, &plan, submission.on_device)?;
         if let Some(clock) = &mut clock {
-            clock.tick(&context.stream)?;
+            clock.tick(&stream)?;
         }
-        let end = how.sleeps.then(|| context.stream.mark_blocking()).transpose()?;
+        let end = submission.sleeps.then(|| stream.mark_blocking()).transpose()?;
         Ok(Running {
             uploads,
             downloads,
@@ -174,67 +147,14 @@ impl HipExecutor {
             clock,
             anchor,
             submitted,
-            on_device: how.on_device,
+            on_device: submission.on_device,
             plan,
             context,
         })
     }
 
-    /// The event whose time a recording knows; `None` without a recording.
-    fn anchor(&self) -> Result<Option<Anchor>> {
-        let Some((recording, origin)) = timeline::recording() else {
-            return Ok(None);
-        };
-        let mut anchor = self.anchor.lock();
-        if anchor.as_ref().is_none_or(|anchor| anchor.recording != recording) {
-            /// The first wait may take long; the shortest tells the most.
-            const TRIES: usize = 5;
-            let mut best: Option<(Duration, Duration, Event)> = None;
-            for _ in 0..TRIES {
-                let before = origin.elapsed();
-                let event = self.copier.record()?;
-                event.synchronize()?;
-                let took = origin.elapsed() - before;
-                if best.as_ref().is_none_or(|&(least, ..)| took < least) {
-                    best = Some((took, before + took / 2, event));
-                }
-            }
-            *anchor = best.map(|(_, at, event)| Anchor { recording, event, at });
-        }
-        Ok(anchor.clone())
-    }
-
-    /// Waits for a run, and checks it if that is due.
-    pub(in crate::exec) fn finish<P: Deref<Target = Plan>>(
-        &self,
-        running: Running<P>,
-        observer: Option<&mut StageObserver<'_>>,
-    ) -> Result<Finished> {
-        let mut waited = self.wait(running)?;
-        self.check(&mut waited, false)?;
-        self.conclude(waited, observer)
-    }
-
-    /// As [`finish`](Self::finish), of a run whose results stay on the device: `keep` gets each, with its place in the plan's outputs,
-    /// where it lies before the memory serves other runs.
-    pub(in crate::exec) fn finish_on_device<P: Deref<Target = Plan>>(
-        &self,
-        running: Running<P>,
-        observer: Option<&mut StageObserver<'_>>,
-        keep: &mut KeepResult<'_>,
-    ) -> Result<Finished> {
-        let mut waited = self.wait(running)?;
-        self.check(&mut waited, false)?;
-        let arena = waited.context.memory.arena.reading();
-        for (index, &(_, _, id)) in waited.plan.outputs().iter().enumerate() {
-            let buffer = waited.plan.buffer(id);
-            keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
-        }
-        self.conclude(waited, observer)
-    }
-
-    /// Waits for a run.
-    pub(super) fn wait<P: Deref<Target = Plan>>(&self, running: Running<P>) -> Result<Waited<P>> {
+    /// Waits until the device has finished a run.
+    pub(super) fn wait(&self, running: Running) -> Result<Waited> {
         let Running {
             uploads,
             downloads,
@@ -257,7 +177,7 @@ impl HipExecutor {
             .collect::<hip::Result<_>>()?;
         drop(waiting);
         if let (Some(clock), Some(anchor)) = (&clock, anchor) {
-            let streams = [self.copier.id(), context.stream.id()];
+            let streams = [self.memory.copier.id(), context.stream.id()];
             let replayed = matches!(submitted, Submitted::Replay(_));
             clock.record(&plan, (entry, replayed), &anchor, self.device.ordinal(), streams)?;
         }
@@ -273,10 +193,10 @@ impl HipExecutor {
         })
     }
 
-    /// The results of a run, whose context serves others from now on.
-    pub(super) fn conclude<P: Deref<Target = Plan>>(
+    /// Returns the results of a run, whose context serves other runs from now on.
+    pub(super) fn conclude(
         &self,
-        waited: Waited<P>,
+        waited: Waited,
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Finished> {
         let Waited {
@@ -296,19 +216,62 @@ impl HipExecutor {
             let buffer = plan.buffer(id);
             let values = unpack(&bytes, buffer.dtype);
             context.results.keep(bytes);
-            let matrix = matrix(&buffer.shape, values);
-            outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
+            let values = matrix(&buffer.shape, values).map_err(|e| Error::graph(name, e))?;
+            outputs.push(RunOutput { kind, values });
         }
         drop(unpacking);
-        let mut memory = Vec::new();
-        for upload in uploads {
-            memory.extend(upload.wait()?);
-        }
+        let staging = self.keep_uploaded(uploads)?;
         if let (Some(clock), Some(observer)) = (clock, observer) {
             clock.tell(&plan, entry, observer)?;
         }
-        self.contexts().push(context);
-        Ok(Finished { outputs, memory })
+        self.contexts.keep(context);
+        Ok(Finished {
+            outputs: outputs.into_iter().collect(),
+            staging,
+        })
+    }
+
+    /// Waits for the copies of an input. Returns the memory that it was staged in, and keeps other pinned memory.
+    pub(super) fn keep_uploaded(&self, uploads: Uploads) -> Result<Option<Staging>> {
+        let Uploads { copies, staged } = uploads;
+        let mut buffers = Vec::new();
+        for copy in copies {
+            buffers.extend(copy.wait()?);
+        }
+        match staged {
+            Some(pool) => Ok(buffers
+                .pop()
+                .map(|memory| Staging::pinned(memory, pool, &self.info.host))),
+            None => {
+                self.memory.keep_pieces(buffers);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Calls `keep` with each result on the device, before its memory serves other runs.
+    fn give_results(&self, waited: &Waited, keep: &mut KeepResult<'_>) -> Result<()> {
+        let arena = waited.context.memory.arena.reading();
+        for (index, &(_, _, id)) in waited.plan.outputs().iter().enumerate() {
+            let buffer = waited.plan.buffer(id);
+            keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a run, checks it if that is due, and returns its results.
+    pub(super) fn finish(
+        &self,
+        running: Running,
+        observer: Option<&mut StageObserver<'_>>,
+        keep: Option<&mut KeepResult<'_>>,
+    ) -> Result<Finished> {
+        let mut waited = self.wait(running)?;
+        self.check(&mut waited, false)?;
+        if let Some(keep) = keep {
+            self.give_results(&waited, keep)?;
+        }
+        self.conclude(waited, observer)
     }
 
     pub(super) fn download(
@@ -327,23 +290,49 @@ impl HipExecutor {
     }
 }
 
-/// What the next stage of the model reads, if there is one.
-pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
-    let mut outputs = plan.outputs().iter().rev();
-    let (_, _, id) = outputs.find(|(kind, ..)| *kind == OutputKind::Boundary)?;
-    Some(*id)
+/// A run on one GPU.
+pub(super) struct HipRun {
+    pub(super) executor: Arc<HipExecutor>,
+    pub(super) run: Running,
 }
 
-/// The results that go to the host: all, or those that a replay overwrites.
-pub(super) fn downloaded(
+impl PendingRun for HipRun {
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.run.end().map_or(Ok(true), |end| end.is_done())?)
+    }
+
+    fn end(&self) -> Option<Event> {
+        self.run.end()
+    }
+
+    fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished> {
+        let Self { executor, run } = *self;
+        let FinishOptions { timing, keep } = options;
+        let finished = match timing {
+            Some(timing) => {
+                let plan = run.plan().clone();
+                executor.finish(run, Some(&mut phase_observer(&plan, timing)), keep)
+            }
+            None => executor.finish(run, None, keep),
+        };
+        finished.map_err(|error| executor.with_rank(error))
+    }
+}
+
+/// Returns an observer that adds the time of each stage of a run to `timing`.
+pub(super) fn phase_observer<'a>(
     plan: &Plan,
-    on_device: bool,
-) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
-    results(plan).filter(move |&(kind, ..)| !on_device || is_overwritten(kind))
-}
-
-/// All but what the next stage reads.
-pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
-    let outputs = plan.outputs().iter().copied();
-    outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)
+    timing: &'a mut Timing,
+) -> impl FnMut(Stage<'_>, Duration) + Send + 'a {
+    let roles: Vec<Role> = plan.graph().nodes().iter().map(|node| node.role).collect();
+    move |stage, time| {
+        let phase = match stage {
+            Stage::Upload => Phase::CopyIn,
+            Stage::Resize => Phase::DeviceResize,
+            Stage::Step(step) => Phase::Step(roles[step.node]),
+            Stage::Replay => Phase::Replay,
+            Stage::Download => Phase::CopyOut,
+        };
+        timing.add(phase, time);
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::candidate::Hipsparselt;
 use super::constants::append;
-use super::hipsparselt::Hipsparselt;
+use super::libraries::selection_key;
 use super::lower::SparseForm;
 use crate::dtype::to_hip;
 use crate::error::Result;
@@ -47,7 +48,7 @@ impl SparseWeights {
         let store = match (select.measured && !select.reproducible, tuned) {
             (true, Some(tuned)) => tuned.clone(),
             (true, None) => {
-                let (key, _) = super::key(&stream);
+                let (key, _) = selection_key(&stream);
                 Store::current(&key.with(HIPSPARSELT, Hipsparselt::version(&stream)))
             }
             (false, _) => Store::default(),
@@ -63,7 +64,7 @@ impl SparseWeights {
             Some(SparseForm::Compressed { bytes })
         };
         let form = |extents| match (store.sparse(extents, to_hip(dtype)), select.sparse) {
-            (_, Sparse::Own) | (Some(SparseKernel::Own), _) => SparseForm::Packed,
+            (_, Sparse::Builtin) | (Some(SparseKernel::Builtin), _) => SparseForm::Packed,
             (Some(SparseKernel::Hipsparselt), Sparse::Auto) => {
                 compressed(extents).unwrap_or(SparseForm::Dense)
             }

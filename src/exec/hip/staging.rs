@@ -1,5 +1,5 @@
-//! From pageable memory of the host to the device: by copies into pinned pieces, several threads at once, each piece
-//! uploaded while the next ones are filled. The runtime's own copies from pageable memory are one thread's, and wait.
+//! Copies from pageable host memory to the device, by way of pinned pieces. Several threads fill pieces while earlier ones are
+//! uploaded. The runtime's own copies from pageable memory use one thread, and wait.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,18 +8,20 @@ use std::sync::mpsc;
 use parking_lot::Mutex;
 use rayon::ThreadPool;
 
-use super::Uploaded;
 use crate::error::Result;
-use crate::hip::{Device, PinnedBuffer, Uploads};
+use crate::hip::{Device, Pending, PinnedBuffer, Uploads};
 
 /// Bytes of a piece: large enough for a link's full bandwidth, small enough for a core's cache. Up to this size a copy is
 /// shorter than waking another thread.
 const PIECE: usize = 1 << 20;
 
-/// Pieces that a run may have in copies, after which it waits for the oldest: what bounds the pinned memory.
+/// Maximum number of pieces that a run has in copies, which bounds the pinned memory. More pieces wait for the oldest copy.
 const MAX_PIECES: usize = 64;
 
-/// Whether it is one that [`Pieces::upload`] made.
+/// Pinned memory in copies to the device.
+pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
+
+/// Returns true for a buffer that [`Pieces::upload`] made.
 pub(super) fn is_piece(buffer: &PinnedBuffer<u8>) -> bool {
     buffer.capacity() == PIECE
 }
@@ -42,13 +44,14 @@ impl Pieces {
         self.0.lock().extend(pieces);
     }
 
-    /// Copies `parts`, one after the other, to the start of the buffer; returns when all is submitted. Adds the copies to
-    /// the run's, of which it waits for the oldest where there are too many.
+    /// Copies `parts`, one after the other, to the start of the buffer. Returns when all copies are submitted, and adds them to
+    /// `submitted`, of which it waits for the oldest if there are too many.
     pub(super) fn upload(
         &self,
         mut uploads: Uploads<'_, u8>,
         parts: &[&[u8]],
-        (device, threads): (&Device, &ThreadPool),
+        device: &Device,
+        threads: &ThreadPool,
         submitted: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
         let gather = Gather::new(parts);
@@ -66,7 +69,7 @@ impl Pieces {
         threads.in_place_scope(|scope| -> Result<()> {
             let mut filling = 0;
             loop {
-                // What has failed is told once, by waiting for it.
+                // `keep_oldest` reports a failed copy.
                 let over = |copy: &Uploaded| copy.is_done().unwrap_or(true);
                 while submitted.front().is_some_and(over) {
                     self.keep_oldest(submitted)?;
@@ -80,7 +83,7 @@ impl Pieces {
                     let (gather, filled) = (&gather, filled.clone());
                     scope.spawn(move |_| {
                         gather.copy(range, &mut piece);
-                        // Nobody receives it after an error.
+                        // The receiver is gone after an error.
                         let _ = filled.send((start, piece));
                     });
                     filling += 1;
@@ -111,10 +114,10 @@ impl Pieces {
     }
 }
 
-/// Parts of pageable memory as if they lay one after the other.
+/// Parts of pageable memory, addressed as if they were contiguous.
 struct Gather<'a> {
     parts: &'a [&'a [u8]],
-    /// Where each part begins, and the end of the last.
+    /// Start of each part, and the end of the last.
     starts: Vec<usize>,
 }
 

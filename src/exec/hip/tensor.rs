@@ -1,20 +1,23 @@
 //! Tensor parallelism: a model's [shards](crate::graph::shard()), each on a GPU of its own; or on a GPU for each of the
 //! [stages](crate::graph::stages()) of a pipeline, which then is a group of GPUs.
 //!
-//! Each rank has a thread, which submits the rank's steps and waits for them, since the ranks wait for each other in every
-//! all-reduce. It runs the rank's shares of all stages as a [pipeline of its own](PipelineExecutor): what a stage leaves, every rank has,
-//! and hands on to the same rank of the next stage, so that each link carries one copy and nobody waits for a broadcast.
+//! Each rank has a thread, which submits the rank's steps and waits for them, as the ranks wait for each other in every
+//! all-reduce. A rank of a single stage is a [`HipExecutor`]; otherwise it is a [`PipelineExecutor`](super::pipeline::PipelineExecutor)
+//! over its shares of all stages. Every rank has the activations of its stage, and hands them on to the same rank of the next stage, so
+//! that each link carries one copy and no rank waits for a broadcast.
 //!
-//! All threads do the same in the same order, which the first one decides: it takes a run if one more may be in flight, and else waits for
-//! the oldest. Of a model that is not a pipeline one run is in flight at a time: latency is what tensor parallelism is for. A rank that
-//! fails stops the others, and every run from then on is an error that names it.
+//! All threads do the same in the same order, which the first thread decides: it submits a run if one more may be in flight, and otherwise
+//! waits for the oldest run. Without a pipeline one run is in flight at a time, as tensor parallelism is for latency. A rank that
+//! fails stops the others, and every later run is an error that names the rank.
 //!
-//! Ranks may also be [processes], each with one rank, which do the same in the same order as rank 0's process tells them.
+//! Ranks may also be [processes], each with one rank, which act as rank 0's process tells them.
 
 mod agreement;
+mod failure;
 mod group;
 mod link;
 mod processes;
+mod run;
 mod spin;
 mod worker;
 
@@ -23,173 +26,136 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ndarray::Array2;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use rayon::ThreadPool;
+use parking_lot::MutexGuard;
 
-use self::agreement::Agreement;
 use self::group::{Group, Streams};
 use self::link::Links;
 use self::processes::Connected;
 pub use self::processes::Processes;
+use self::run::{Results, Run};
 use self::spin::spin;
 use self::worker::{Other, Worker};
-use super::direct::DirectRank;
-use super::{HipExecutor, PipelineExecutor, Replays, Stage, Submission};
+use super::executor::HipExecutor;
 use crate::error::{Error, Result};
-use crate::exec::GraphMode;
-use crate::exec::select::SelectOptions;
+use crate::exec::executor::{
+    Executor, ExecutorInfo, FinishOptions, Finished, PendingRun, Reservation, Statistics, Submission,
+};
+use crate::exec::input::{InputData, Inputs};
+use crate::exec::options::ExecutorOptions;
+use crate::exec::plans::Plans;
+use crate::exec::replays::{GraphSwitch, Replays};
+use crate::exec::staging::{Given, Staging};
+use crate::exec::threads::HostThreads;
 use crate::graph::plan::Plan;
-use crate::graph::{Graph, OutputKind, shard_stages, stages};
-use crate::hip::{Comm, Device};
-use crate::tensor::DType;
+use crate::graph::{Graph, shard_stages, stages};
+use crate::hip::Device;
+use crate::tensor::Input;
 
-/// How often whoever waits for a run asks the communicators for errors.
-const CHECK: Duration = Duration::from_secs(1);
+/// Interval between polls of the communicators for errors.
+const ERROR_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long whoever waits for a run does not sleep: latency matters most for short ones.
-const SHORT_RUN: Duration = Duration::from_millis(10);
+/// Time for which a caller spins before it sleeps, as latency matters most for short runs.
+const SPIN_BUDGET: Duration = Duration::from_millis(10);
 
-/// How often whoever waits for a run looks whether the ranks have come to it, after one has failed.
-const SOON: Duration = Duration::from_millis(10);
+/// Interval between polls of the ranks after one has failed.
+const RANK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs the shards of a model on several GPUs.
 pub struct TensorExecutor {
-    /// By stage, then by rank.
-    devices: Vec<Device>,
-    /// By rank.
-    ranks: Vec<Arc<PipelineExecutor>>,
+    info: ExecutorInfo,
+    /// Plans of the whole model.
+    plans: Arc<Plans>,
+    /// The executor of each rank's shares: of one GPU, or of a pipeline.
+    ranks: Vec<Arc<dyn Executor>>,
     threads: Vec<JoinHandle<()>>,
-    /// To the first rank, whose order all follow.
+    /// Sends runs to the first rank, which decides the order.
     runs: Option<Sender<Arc<Run>>>,
     group: Arc<Group>,
-    /// With the processes of other ranks, if there are some.
+    /// Set if other processes have ranks.
     connected: Option<Connected>,
 }
 
-/// What a rank's executor needs of the others.
-pub(in crate::exec) struct Rank {
-    /// Which of the model's GPUs it is.
-    number: usize,
-    /// How many there are.
-    count: usize,
-    /// Its name in errors.
-    gpu: String,
-    pub(super) on: RankStream,
-    pub(super) agreement: Arc<Agreement>,
-}
-
-/// A stream of a rank, with what sums over the ranks there.
-#[derive(Clone, Debug)]
-pub(super) struct RankStream {
-    pub(super) comm: Comm,
-    /// What sums small messages.
-    pub(super) direct: Option<DirectRank>,
-    /// Whether several runs are in flight on it.
-    pub(super) several: bool,
-}
-
-/// The number of a pipeline's stage, a part of a run there, and what it took.
-type Stages = Vec<(usize, StageKind, Duration)>;
-
-/// A [`Stage`] without its step, which is known by its number.
-#[derive(Clone, Copy, Debug)]
-enum StageKind {
-    Upload,
-    Step(usize),
-    Replay,
-    Download,
-}
-
-/// A run, which every rank does its part of.
-struct Run {
-    batch: usize,
-    input: Mutex<Option<Arc<Vec<u8>>>>,
-    how: Submission,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// How many ranks are done.
-    done: usize,
-    /// Why it was not begun.
-    refused: Option<Error>,
-    results: Results,
-}
-
-/// What the first rank tells of a run.
-#[derive(Default)]
-struct Results {
-    outputs: Vec<(OutputKind, Array2<f32>)>,
-    /// Each stage's.
-    plans: Vec<Arc<Plan>>,
-    stages: Stages,
-}
-
 /// A run that was given to all ranks.
-pub(crate) struct TensorRun(Arc<Run>);
-
-/// What a run leaves: the results, and the memory that it was fed from.
-pub(in crate::exec) struct TensorFinished {
-    pub(in crate::exec) outputs: Vec<(OutputKind, Array2<f32>)>,
-    pub(in crate::exec) memory: Option<Vec<u8>>,
+struct TensorRun {
+    executor: Arc<TensorExecutor>,
+    run: Arc<Run>,
 }
 
 impl TensorExecutor {
-    /// Divides `graph`, which has been [optimised](crate::graph::optimize), into `pipeline` stages, and each of them among as many of the
-    /// `devices`, which are in the order of the stages; `configure` says how each rank's executors run, and `threads` makes the threads that
-    /// copy its input.
+    /// Divides `graph`, which is [optimised](crate::graph::optimize), into `pipeline` stages, and each stage among equally many of
+    /// the `devices`, which are in the order of the stages.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`], naming the model, if it cannot be divided so; as [`HipExecutor::new`]; what RCCL says.
-    pub(in crate::exec) fn new(
+    /// [`Error::Argument`], naming the model, if it cannot be divided so. Errors of [`HipExecutor::new`] and of RCCL.
+    pub fn new(
         graph: &Graph,
-        (devices, pipeline): (&[Device], usize),
-        dtype: DType,
-        configure: (GraphMode, SelectOptions),
-        threads: impl Fn(&Device) -> Result<ThreadPool>,
+        devices: &[Device],
+        pipeline: usize,
+        options: &ExecutorOptions,
     ) -> Result<Self> {
         let ranks = devices.len() / pipeline.max(1);
         if ranks == 0 || devices.len() != ranks * pipeline {
             let reason = format!("{} GPUs are not {pipeline} stages of equally many", devices.len());
             return Err(Error::argument("tensor", reason));
         }
+        if options.resize.is_some() {
+            let reason = "with tensor parallelism images are resized on the host";
+            return Err(Error::argument("resize", reason));
+        }
         let parts = stages(graph, pipeline)?;
         let several = pipeline > 1;
         let streams = devices
             .chunks(ranks)
-            .map(|devices| Streams::new(devices, dtype, configure.1, several))
+            .map(|devices| Streams::new(devices, options.dtype, options.select, several))
             .collect::<Result<Vec<_>>>()?;
         let gpus = devices.iter().map(|device| device.name().to_owned()).collect();
         let group = Arc::new(Group::new(streams, gpus, Links::Here));
+        let plans = Arc::new(Plans::new(graph, options.dtype));
         let mut workers = Vec::with_capacity(ranks);
         for rank in 0..ranks {
+            let host = HostThreads::near(&devices[rank], options.threads)?;
             let shares = shard_stages(&parts, rank, ranks)?.into_iter().enumerate();
             let share = |(stage, part): (usize, crate::graph::Stage)| {
-                let executor = HipExecutor::of_share(&part.graph, &devices[stage * ranks + rank], dtype)?;
+                let device = &devices[stage * ranks + rank];
+                let executor = HipExecutor::of_share(&part.graph, device, host.clone(), options)?;
                 Ok((part, executor))
             };
             let shares = shares.map(share).collect::<Result<_>>()?;
-            workers.push(Worker::new(
-                rank,
-                shares,
-                &group,
-                configure,
-                threads(&devices[rank])?,
-            )?);
+            workers.push(Worker::new(rank, shares, &group, &plans)?);
         }
         drop(parts);
-        Self::start(devices, group, workers)
+        let host = HostThreads::near(&devices[0], options.threads)?;
+        Self::start(devices, group, plans, host, workers)
     }
 
-    /// Without threads yet.
-    fn idle(devices: &[Device], group: Arc<Group>, workers: &[Worker]) -> Self {
+    /// Makes the executor of these ranks, without their threads.
+    fn idle(
+        devices: &[Device],
+        group: Arc<Group>,
+        plans: Arc<Plans>,
+        host: HostThreads,
+        workers: &[Worker],
+    ) -> Self {
+        let ranks: Vec<Arc<dyn Executor>> = workers.iter().map(|worker| worker.executor.clone()).collect();
+        let stages = 0..group.stages.len();
+        let weight_bytes =
+            stages.flat_map(|stage| ranks.iter().map(move |rank| rank.info().weight_bytes[stage]));
+        let first = ranks.first().map(|rank| rank.info());
         Self {
-            devices: devices.to_vec(),
-            ranks: workers.iter().map(|worker| worker.executor.clone()).collect(),
+            info: ExecutorInfo {
+                devices: devices.to_vec(),
+                graph: plans.graph().clone(),
+                activations: plans.dtype(),
+                in_flight: group.stages.len() + 1,
+                resizes: false,
+                weight_bytes: weight_bytes.collect(),
+                host,
+                // The ranks keep to the mode that they were made with, as they have to agree in it.
+                graphs: GraphSwitch::new(first.map(|info| info.graphs.get()).unwrap_or_default()),
+            },
+            plans,
+            ranks,
             threads: Vec::new(),
             runs: None,
             group,
@@ -198,8 +164,14 @@ impl TensorExecutor {
     }
 
     /// Starts the ranks' threads.
-    fn start(devices: &[Device], group: Arc<Group>, workers: Vec<Worker>) -> Result<Self> {
-        let mut this = Self::idle(devices, group, &workers);
+    fn start(
+        devices: &[Device],
+        group: Arc<Group>,
+        plans: Arc<Plans>,
+        host: HostThreads,
+        workers: Vec<Worker>,
+    ) -> Result<Self> {
+        let mut this = Self::idle(devices, group, plans, host, &workers);
         let mut others = Vec::new();
         let mut workers = workers.into_iter();
         let first = workers.next();
@@ -230,38 +202,9 @@ impl TensorExecutor {
         Ok(())
     }
 
-    /// The GPUs, by stage and then by rank.
-    pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.devices.iter()
-    }
-
-    /// The bytes that the weights on each of the [devices](Self::devices) take.
-    pub fn weight_bytes(&self) -> Vec<usize> {
-        let of_ranks: Vec<Vec<usize>> = self.ranks.iter().map(|rank| rank.weight_bytes()).collect();
-        let stages = 0..self.group.stages.len();
-        stages
-            .flat_map(|stage| of_ranks.iter().map(move |bytes| bytes[stage]))
-            .collect()
-    }
-
-    /// How many batches are in flight at best, with those that wait for the ranks.
-    pub(in crate::exec) fn in_flight(&self) -> usize {
-        self.group.stages.len() + 1
-    }
-
-    /// How the runs so far were carried out.
-    pub(in crate::exec) fn replays(&self) -> Option<Replays> {
-        let replays = self.ranks.first()?.replays()?;
-        Some(Replays {
-            all_reduce: Some(self.group.to_string()),
-            no_direct: self.group.no_direct(),
-            ..replays
-        })
-    }
-
     /// Gives a run on `input`, whole images in the plan's order, to all ranks.
-    pub(in crate::exec) fn submit(&self, batch: usize, input: Vec<u8>, how: Submission) -> Result<TensorRun> {
-        // Whoever waits for a run is the first to be told of a failure, after its cause had time to come up.
+    fn submit(&self, batch: usize, input: Vec<u8>, submission: Submission) -> Result<Arc<Run>> {
+        // A caller that waits for a run reports a failure first, after its cause had time to come up.
         if self.group.is_told() {
             self.group.working()?;
         }
@@ -269,7 +212,7 @@ impl TensorExecutor {
             let reason = "only rank 0's process runs images; this one calls Session::follow";
             return Err(Error::argument("session", reason));
         }
-        let run = Arc::new(Run::new(batch, Arc::new(input), how));
+        let run = Arc::new(Run::new(batch, Arc::new(input), submission));
         let sent = self
             .runs
             .as_ref()
@@ -277,26 +220,21 @@ impl TensorExecutor {
         if !sent {
             self.group.fail(self.group.ended(0));
         }
-        Ok(TensorRun(run))
+        Ok(run)
     }
 
-    /// Waits for a run; `observe` is called with the plan of a stage of the first rank, and with what each part of the run took there.
-    #[allow(clippy::type_complexity, reason = "what observes a run")]
-    pub(in crate::exec) fn finish(
-        &self,
-        run: TensorRun,
-        observe: Option<&mut dyn FnMut(&Plan, Stage<'_>, Duration)>,
-    ) -> Result<TensorFinished> {
-        let run = run.0;
+    /// Waits until all ranks are done with a run.
+    fn wait(&self, run: &Run) -> Result<Results> {
         if !run.how.sleeps {
             let look = || (run.state.lock().done == self.group.ranks()).then_some(());
-            spin(SHORT_RUN, look);
+            spin(SPIN_BUDGET, look);
         }
         let mut state = run.state.lock();
-        // Once a rank has failed, others may tell why, or may not come to the run.
+        // Report the root cause: after a failure, wait briefly for another rank to tell it.
         let mut failed: Option<Instant> = None;
-        while state.done < self.group.ranks() && failed.is_none_or(|at| at.elapsed() < CHECK) {
-            let waited = run.changed.wait_for(&mut state, failed.map_or(CHECK, |_| SOON));
+        while state.done < self.group.ranks() && failed.is_none_or(|at| at.elapsed() < ERROR_POLL_INTERVAL) {
+            let interval = failed.map_or(ERROR_POLL_INTERVAL, |_| RANK_POLL_INTERVAL);
+            let waited = run.changed.wait_for(&mut state, interval);
             if waited.timed_out() {
                 MutexGuard::unlocked(&mut state, || self.group.check());
             }
@@ -305,33 +243,103 @@ impl TensorExecutor {
             }
         }
         self.group.tell()?;
-        if let Some(error) = state.refused.take() {
-            return Err(error);
+        match state.refused.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut state.results)),
         }
-        let Results {
-            outputs,
-            plans,
-            stages,
-        } = std::mem::take(&mut state.results);
-        drop(state);
-        if let Some(observe) = observe {
-            for (stage, kind, time) in stages {
-                let Some(plan) = plans.get(stage) else { continue };
-                let part = match kind {
-                    StageKind::Upload => Stage::Upload,
-                    StageKind::Step(index) => match plan.steps().get(index) {
-                        Some(step) => Stage::Step(step),
-                        None => continue,
-                    },
-                    StageKind::Replay => Stage::Replay,
-                    StageKind::Download => Stage::Download,
-                };
-                observe(plan, part, time);
+    }
+}
+
+impl Executor for TensorExecutor {
+    fn info(&self) -> &ExecutorInfo {
+        &self.info
+    }
+
+    fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        self.plans.get(batch)
+    }
+
+    /// Each rank copies the input to pinned memory near its GPU.
+    fn stage(&self, bytes: usize, _capacity: usize) -> Result<Staging> {
+        Ok(Staging::on_host(vec![0; bytes], &self.info.host))
+    }
+
+    /// Each rank reserves the memory when it comes to the run.
+    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
+        Ok(Box::new(TensorReservation {
+            executor: self,
+            plan: plan.clone(),
+        }))
+    }
+
+    fn statistics(&self) -> Statistics {
+        let first = self.ranks.first().and_then(|rank| rank.statistics().replays);
+        let replays = first.map(|replays| Replays {
+            all_reduce: Some(self.group.to_string()),
+            no_direct: self.group.no_direct(),
+            ..replays
+        });
+        Statistics {
+            replays,
+            images: Vec::new(),
+        }
+    }
+
+    fn follow(&self) -> Result<()> {
+        self.follow_leader()
+    }
+}
+
+struct TensorReservation {
+    executor: Arc<TensorExecutor>,
+    plan: Arc<Plan>,
+}
+
+impl Reservation for TensorReservation {
+    fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>> {
+        let Self { executor, plan } = *self;
+        let input = match inputs.only(&plan)? {
+            InputData::Host(input) => {
+                plan.graph().check_input(input, plan.batch())?;
+                match input {
+                    Input::Pixels(pixels) => pixels.to_vec(),
+                    Input::Values(values) => bytemuck::cast_slice(values).to_vec(),
+                }
             }
+            InputData::Bytes(bytes) => bytes.to_vec(),
+            InputData::Staged(staging) => match staging.give() {
+                Given::Host(bytes) => bytes,
+                Given::Pinned(memory, _) => memory.to_vec(),
+            },
+            InputData::Images(_) => {
+                let reason = "with tensor parallelism they are resized on the host";
+                return Err(Error::argument("images", reason));
+            }
+            InputData::Device(_) | InputData::Peer(_) => {
+                let reason = "is in a GPU's memory; copy it to the host for a tensor-parallel model";
+                return Err(Error::argument("input", reason));
+            }
+        };
+        let run = executor.submit(plan.batch(), input, submission)?;
+        Ok(Box::new(TensorRun { executor, run }))
+    }
+}
+
+impl PendingRun for TensorRun {
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.run.state.lock().done == self.executor.group.ranks())
+    }
+
+    fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished> {
+        let Self { executor, run } = *self;
+        let Results { outputs, timing } = executor.wait(&run)?;
+        if let Some(total) = options.timing {
+            total.merge(&timing);
         }
-        // All ranks have given theirs back.
-        let memory = run.input.lock().take().and_then(Arc::into_inner);
-        Ok(TensorFinished { outputs, memory })
+        // All ranks have given their references back.
+        let input = run.input.lock().take().and_then(Arc::into_inner);
+        let staging = input.map(|bytes| Staging::on_host(bytes, &executor.info.host));
+        Ok(Finished { outputs, staging })
     }
 }
 
@@ -347,50 +355,10 @@ impl Drop for TensorExecutor {
     }
 }
 
-impl Run {
-    fn new(batch: usize, input: Arc<Vec<u8>>, how: Submission) -> Self {
-        Self {
-            batch,
-            input: Mutex::new(Some(input)),
-            how,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Keeps what the first rank tells of it.
-    fn keep(&self, results: Results) {
-        self.state.lock().results = results;
-    }
-
-    /// A rank is done with it, or had no memory for it.
-    fn done(&self, refused: Option<Error>) {
-        let mut state = self.state.lock();
-        // That of a GPU without memory says more than the others'.
-        if let Some(error) = refused
-            && (state.refused.is_none() || matches!(error, Error::Hip(_)))
-        {
-            state.refused = Some(error);
-        }
-        state.done += 1;
-        self.changed.notify_all();
-    }
-}
-
-impl Rank {
-    /// An error of the rank.
-    pub(super) fn error(&self, reason: impl ToString) -> Error {
-        Error::Rank {
-            rank: self.number,
-            ranks: self.count,
-            device: self.gpu.clone(),
-            reason: reason.to_string(),
-        }
-    }
-}
-
 impl std::fmt::Debug for TensorExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.devices().map(Device::name)).finish()
+        f.debug_list()
+            .entries(self.info.devices.iter().map(Device::name))
+            .finish()
     }
 }

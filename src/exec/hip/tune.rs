@@ -2,29 +2,32 @@
 
 use std::time::Duration;
 
-use super::hipsparselt::Hipsparselt;
+use super::candidate::Hipsparselt;
+use super::constants::append;
+use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::{
     AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall, SparseForm,
 };
 use super::regions::Regions;
-use super::{HipExecutor, Kernels};
 use crate::dtype::from_hip;
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
+use crate::exec::select::{Choice, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
-use crate::kernels::{PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
+use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
-/// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
+/// Bytes of the weights that launches use in turn: more than any cache, as each layer of a model has a weight of its own.
 const WEIGHT_BYTES: usize = 192 << 20;
-/// The device's time of one measurement, and the longest kernel that is measured in a captured graph: at larger ones the host
-/// is ahead of the device.
+/// Device time of one measurement.
 const MEASURED: Duration = Duration::from_millis(2);
+/// Time of the longest kernel that is measured in a captured graph. For longer kernels the host is ahead of the device.
 const CAPTURED: Duration = Duration::from_micros(150);
+/// Maximum number of launches of one measurement.
 const MAX_LAUNCHES: usize = 64;
-/// Candidates that are measured again, interleaved, and how often.
+/// Choices that are measured again, interleaved, and how often.
 const FINALISTS: usize = 6;
+/// Number of times that finalists are measured, interleaved.
 const ROUNDS: usize = 7;
 
 /// What was measured for one problem.
@@ -37,11 +40,11 @@ pub struct Tuned {
     /// How many candidates there were.
     pub candidates: usize,
     /// What the rule chooses.
-    pub rule: Candidate,
+    pub rule: Choice,
     /// Its time, in microseconds.
     pub rule_us: f64,
     /// The fastest.
-    pub best: Candidate,
+    pub best: Choice,
     /// Its time, in microseconds.
     pub best_us: f64,
     /// Where the fastest is for packed 2:4 sparse weights, the fastest for dense ones.
@@ -53,7 +56,7 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Dense {
     /// The candidate.
-    pub best: Candidate,
+    pub best: Choice,
     /// Its time, in microseconds.
     pub best_us: f64,
 }
@@ -72,7 +75,7 @@ impl Tuned {
 }
 
 impl HipExecutor {
-    /// What a plan computes that there can be several candidates for, and in how many steps.
+    /// Returns the problems of a plan for which there is a choice, and the number of steps of each.
     ///
     /// # Errors
     ///
@@ -83,7 +86,7 @@ impl HipExecutor {
         Ok(calls.into_iter().filter_map(problem).collect())
     }
 
-    /// A call for each problem. Linear layers come first: one is part of the patch embedding.
+    /// Returns a call for each problem. Linear layers come first, as one is part of the patch embedding.
     fn problem_calls(&self, plan: &Plan) -> Result<Vec<(Call, usize)>> {
         let mut all: Vec<(Call, usize)> = Vec::new();
         let mut add = |call: Call| match all
@@ -149,7 +152,7 @@ impl HipExecutor {
         let sparse = if self.constants.sparse().is_empty() {
             None
         } else {
-            Hipsparselt::version(&self.copier)
+            Hipsparselt::version(&self.memory.copier)
         };
         let key = key.with(MIOPEN, Dnn::version(&self.device).ok());
         Store::new(key.with(HIPSPARSELT, sparse))
@@ -167,14 +170,14 @@ impl HipExecutor {
         };
         let rule = self.selection.rule(&problem);
         let mut libraries = Libraries::new(&self.device.stream()?, None);
-        let candidates = libraries.candidates(call, self.selection.options());
+        let candidates = libraries.choices(call, self.selection.options());
         if candidates == [rule] {
             return Ok(None);
         }
         let selection = self.selection.measuring(store.clone());
         let mut bench = Bench::new(call, problem, libraries, selection, &self.kernels)?;
         let count = candidates.len();
-        // A candidate that does not run is none.
+        // Skip candidates that fail to run.
         let mut first = Vec::new();
         for candidate in candidates {
             if let Ok(timer) = Timer::new(&mut bench, candidate) {
@@ -223,7 +226,7 @@ impl HipExecutor {
     }
 }
 
-/// A problem with operands in memory of their own.
+/// A problem, with operands in their own memory.
 struct Bench<'a> {
     stream: Stream,
     libraries: Libraries,
@@ -235,7 +238,7 @@ struct Bench<'a> {
     weights: DeviceBuffer<u8>,
     /// The calls that compute the problem, with each copy of the weight.
     launches: Vec<Vec<Call>>,
-    /// The same with weights that are 2:4 sparse, if the problem's is, for what skips their zeros.
+    /// The calls with 2:4 sparse weights, for choices that skip their zeros. Empty for a dense problem.
     sparse: Vec<SparseLaunches>,
 }
 
@@ -247,11 +250,11 @@ struct SparseLaunches {
 }
 
 impl SparseLaunches {
-    fn is_for(&self, candidate: Candidate) -> bool {
+    fn is_for(&self, candidate: Choice) -> bool {
         match self.form {
             SparseForm::Dense => false,
-            SparseForm::Packed => candidate == Candidate::Sparse,
-            SparseForm::Compressed { .. } => matches!(candidate, Candidate::Hipsparselt { .. }),
+            SparseForm::Packed => candidate == Choice::Sparse,
+            SparseForm::Compressed { .. } => matches!(candidate, Choice::Hipsparselt { .. }),
         }
     }
 }
@@ -426,7 +429,7 @@ fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32)
     Ok(weights)
 }
 
-/// The same weight `number` times, as hipSPARSELt compresses it; `None` if it cannot be used or has no such weight.
+/// Returns `number` copies of a weight that hipSPARSELt has compressed. `None` if the library is unavailable or refuses the weight.
 fn compressed_weights(
     stream: &Stream,
     call: &LinearCall,
@@ -446,7 +449,7 @@ fn compressed_weights(
         .chunks(2)
         .flat_map(|two| [two[0], two[1], 0.0, 0.0])
         .collect();
-    super::append(&mut dense, &fours, from_hip(inputs));
+    append(&mut dense, &fours, from_hip(inputs));
     let dense = stream.upload(&dense)?;
     let bytes = size.next_multiple_of(ALIGNMENT);
     let mut weights = stream.zeroed(bytes * number)?;
@@ -476,7 +479,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
         dtype => dtype,
     };
     let mut block = Vec::with_capacity(BLOCK);
-    super::append(&mut block, &random(BLOCK / dtype.size(), scale), from_hip(dtype));
+    append(&mut block, &random(BLOCK / dtype.size(), scale), from_hip(dtype));
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;
     pinned.copy_from_slice(&block);
     for at in (0..buffer.bytes()).step_by(BLOCK) {
@@ -489,7 +492,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
 /// Several launches of one candidate.
 struct Launches<'a, 'b> {
     bench: &'b mut Bench<'a>,
-    candidate: Candidate,
+    candidate: Choice,
     count: usize,
 }
 
@@ -515,8 +518,8 @@ impl Work for Launches<'_, '_> {
         selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());
         let regions = Regions([memory, weights, weights, weights]);
-        for call in launches.iter().cycle().take(self.count).flatten() {
-            libraries.submit(*call, 1, selection, kernels, &regions)?;
+        for calls in launches.iter().cycle().take(self.count) {
+            libraries.submit(calls.clone(), 1, selection, kernels, &regions)?;
         }
         Ok(())
     }
@@ -528,7 +531,7 @@ impl Work for Launches<'_, '_> {
 
 /// The times of a candidate.
 struct Timer {
-    candidate: Candidate,
+    candidate: Choice,
     count: usize,
     replay: Option<Replay>,
     /// Microseconds of a launch.
@@ -539,10 +542,10 @@ impl Timer {
     /// # Errors
     ///
     /// The candidate does not run.
-    fn new(bench: &mut Bench<'_>, candidate: Candidate) -> Result<Self> {
+    fn new(bench: &mut Bench<'_>, candidate: Choice) -> Result<Self> {
         // Another would take its place.
         for call in bench.launches.iter().flatten().take(2) {
-            let prepared = bench.libraries.check(candidate, call, false);
+            let prepared = bench.libraries.prepare(candidate, call, false);
             prepared.map_err(|reason| Error::argument("candidate", reason))?;
         }
         let mut timer = Self {

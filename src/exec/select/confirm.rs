@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Candidate, Problem, Store};
+use super::{Choice, Problem, Store};
 
 /// How often the whole model is measured with packed weights and with dense ones, each twice.
 const TURNS: usize = 7;
@@ -30,7 +30,7 @@ impl WholeModel {
     ///
     /// # Errors
     ///
-    /// That of `time`.
+    /// The error of `time`.
     pub fn measure<E>(images: usize, mut time: impl FnMut(bool) -> Result<f64, E>) -> Result<Self, E> {
         let mut turns = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
@@ -41,7 +41,7 @@ impl WholeModel {
         Ok(Self::of(images, &turns))
     }
 
-    /// Of each turn the times with packed weights and with dense ones.
+    /// Summarises the turns, each a time with packed weights and one with dense weights.
     ///
     /// The noise is twice the median absolute deviation of the differences: of seven turns with normal errors, almost three standard
     /// errors of their median.
@@ -78,9 +78,9 @@ pub struct PackedLayer {
     /// The layer.
     pub problem: Problem,
     /// What is the fastest for its packed weight, and in how many microseconds.
-    pub packed: (Candidate, f64),
+    pub packed: (Choice, f64),
     /// What is for its dense one.
-    pub dense: (Candidate, f64),
+    pub dense: (Choice, f64),
 }
 
 impl Store {
@@ -92,8 +92,9 @@ impl Store {
         }
     }
 
-    /// Those of `layers` whose weights stay packed by what is recorded here: a weight does if one kernel for packed ones is the fastest
-    /// with each number of rows.
+    /// Returns the layers whose weights stay packed by these measurements.
+    ///
+    /// A weight stays packed if one kernel for packed weights is the fastest with each number of rows.
     pub fn packed(&self, layers: &[PackedLayer]) -> Vec<PackedLayer> {
         let stays = |layer: &&PackedLayer| {
             matches!(layer.problem, Problem::Linear(shape)
@@ -169,8 +170,8 @@ mod tests {
         assert!(whole.is_faster());
     }
 
-    const OWN: Candidate = Candidate::Sparse;
-    const DENSE: Candidate = Candidate::Rocblas;
+    const OWN: Choice = Choice::Sparse;
+    const DENSE: Choice = Choice::Rocblas;
 
     fn layer(m: usize, n: usize) -> PackedLayer {
         let problem = LinearShape {
@@ -210,7 +211,7 @@ mod tests {
             let expected = Some(if packed { OWN } else { DENSE });
             assert_eq!(kept, [expected, expected, Some(DENSE)]);
             let kernel = |n| store.sparse([n, 5], DType::BF16);
-            assert_eq!(kernel(8), packed.then_some(SparseKernel::Own));
+            assert_eq!(kernel(8), packed.then_some(SparseKernel::Builtin));
             assert_eq!(kernel(12), None);
             // In the file beside what was decided by it.
             let json: serde_json::Value = serde_json::from_str(&store.to_json()).unwrap();

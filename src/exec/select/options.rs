@@ -1,4 +1,4 @@
-//! What a caller can ask of selection: which candidates count, what sums over GPUs, which sparse weights stay packed.
+//! Options of kernel selection.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::error::{Error, Result, named};
 /// How sessions select kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectOptions {
-    /// Whether a library's epilogue may do what follows a GEMM.
+    /// True if a library's epilogue may compute what follows a GEMM.
     pub epilogues: bool,
-    /// Whether measured choices are used; the rule alone otherwise.
+    /// True if measured choices are used. Otherwise only the rule is.
     pub measured: bool,
-    /// Whether an image's results must have the same bits at any batch size.
+    /// True if an image's results must have the same bits at any batch size.
     pub reproducible: bool,
-    /// What sums over the GPUs of a tensor-parallel model.
+    /// Implementation of the all-reduces of a tensor-parallel model.
     pub all_reduce: AllReduceKind,
-    /// Maximum time that a GPU waits for the others.
+    /// Maximum time that a GPU waits for the other ranks.
     pub collective_timeout: Duration,
     /// Which 2:4 sparse weights stay packed.
     pub sparse: Sparse,
@@ -35,14 +35,14 @@ impl Default for SelectOptions {
     }
 }
 
-/// What sums over the GPUs of a tensor-parallel model.
+/// Implementation of the all-reduces of a tensor-parallel model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllReduceKind {
-    /// The crate's own kernel for small messages, if 2 to 4 GPUs can access each other's memory; else RCCL.
+    /// The builtin kernel for small messages, if 2 to 4 GPUs can access each other's memory; otherwise RCCL.
     #[default]
     Auto,
-    /// The crate's own kernel, for messages of any size.
+    /// The builtin kernel, for messages of any size.
     Direct,
     /// RCCL.
     Library,
@@ -64,20 +64,21 @@ impl FromStr for AllReduceKind {
     }
 }
 
-/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
-/// hipSPARSELt or the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are
-/// unpacked.
+/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros.
+///
+/// A packed weight takes 9/16 of the memory. hipSPARSELt or the builtin kernel computes its layers at any batch size. The choice is made
+/// when the weights are uploaded; the other weights are unpacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sparse {
-    /// Those of layers that one of the two was measured to be fastest at, with each number of rows that was measured.
+    /// Weights of layers that were measured to be fastest packed, at each measured number of rows.
     #[default]
     Auto,
-    /// All: for hipSPARSELt, if it is there, unless the crate's kernel was measured to be faster.
+    /// All weights: for hipSPARSELt if it is available, unless the builtin kernel was measured to be faster.
     On,
-    /// All, for the crate's kernel.
-    Own,
-    /// None.
+    /// All weights, for the builtin kernel.
+    Builtin,
+    /// No weight.
     Off,
 }
 
@@ -91,7 +92,7 @@ impl FromStr for Sparse {
             &[
                 ("auto", Self::Auto),
                 ("on", Self::On),
-                ("own", Self::Own),
+                ("builtin", Self::Builtin),
                 ("off", Self::Off),
             ],
         )

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::options::SelectOptions;
 use crate::hip::{DType, Epilogue, MultiHeadAttention, PatchConvolution};
 use crate::ops::Activation;
 
@@ -123,6 +124,19 @@ impl LinearShape {
     /// The floating-point operations of the GEMM.
     pub fn flops(&self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// Returns true if a library can compute the layer with its epilogue, or without it if a kernel would follow then.
+    pub(in crate::exec) fn has_form(&self, epilogue: bool, options: SelectOptions) -> bool {
+        if epilogue {
+            options.epilogues && self.epilogue().is_some()
+        } else {
+            self.bias
+                || self.activation.is_some()
+                || self.residual
+                || self.has_float8_result()
+                || self.has_float8_rows()
+        }
     }
 
     /// The epilogue that computes what follows the GEMM; a residual is added through `beta · C`, before any activation, so

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem, WholeModel};
+use super::{AttentionShape, Choice, LinearShape, PatchEmbeddingShape, Problem, WholeModel};
 use crate::error::{Error, Result};
 use crate::hip::DType;
 use crate::kernels::cache_folder;
@@ -30,9 +30,9 @@ pub const MIOPEN: &str = "MIOpen";
 /// What skips the zeros of a 2:4 sparse weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exec) enum SparseKernel {
-    /// The crate's own kernel, [`Candidate::Sparse`].
-    Own,
-    /// [`Candidate::Hipsparselt`].
+    /// The builtin kernel, [`Choice::Sparse`].
+    Builtin,
+    /// [`Choice::Hipsparselt`].
     Hipsparselt,
 }
 
@@ -79,7 +79,7 @@ pub struct Store {
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    candidate: Candidate,
+    candidate: Choice,
     microseconds: f64,
     /// By which it was decided whether the layer's weight is packed.
     whole_model: Option<WholeModel>,
@@ -103,7 +103,7 @@ struct File {
 struct Entry<S> {
     #[serde(flatten)]
     shape: S,
-    kernel: Candidate,
+    kernel: Choice,
     microseconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole_model: Option<WholeModel>,
@@ -129,10 +129,10 @@ impl<S: Into<Problem>> Entry<S> {
 }
 
 /// The libraries that a choice depends on. That something else was faster than MIOpen stays until it is measured again.
-fn libraries(problem: &Problem, candidate: Candidate) -> impl Iterator<Item = &'static str> {
+fn libraries(problem: &Problem, candidate: Choice) -> impl Iterator<Item = &'static str> {
     let gemm = !matches!(problem, Problem::Attention(_));
-    let miopen = candidate == Candidate::Miopen;
-    let sparse = matches!(candidate, Candidate::Hipsparselt { .. });
+    let miopen = candidate == Choice::Miopen;
+    let sparse = matches!(candidate, Choice::Hipsparselt { .. });
     [
         gemm.then_some(HIPBLASLT),
         miopen.then_some(MIOPEN),
@@ -216,12 +216,12 @@ impl Store {
     }
 
     /// The fastest candidate for `problem`, if it was measured.
-    pub fn get(&self, problem: &Problem) -> Option<Candidate> {
+    pub fn get(&self, problem: &Problem) -> Option<Choice> {
         self.measured.get(problem).map(|measured| measured.candidate)
     }
 
     /// Whether `candidate` is the fastest for some problem.
-    pub(super) fn has(&self, candidate: Candidate) -> bool {
+    pub(super) fn has(&self, candidate: Choice) -> bool {
         self.measured
             .values()
             .any(|measured| measured.candidate == candidate)
@@ -243,8 +243,8 @@ impl Store {
                     if shape.sparse && (shape.n, shape.k, shape.dtype) == (n, k, dtype) =>
                 {
                     Some(match measured.candidate {
-                        Candidate::Sparse => Some(SparseKernel::Own),
-                        Candidate::Hipsparselt { .. } => Some(SparseKernel::Hipsparselt),
+                        Choice::Sparse => Some(SparseKernel::Builtin),
+                        Choice::Hipsparselt { .. } => Some(SparseKernel::Hipsparselt),
                         _ => None,
                     })
                 }
@@ -255,7 +255,7 @@ impl Store {
     }
 
     /// Records the fastest candidate for `problem`.
-    pub fn insert(&mut self, problem: impl Into<Problem>, candidate: Candidate, microseconds: f64) {
+    pub fn insert(&mut self, problem: impl Into<Problem>, candidate: Choice, microseconds: f64) {
         let measured = Measured {
             candidate,
             microseconds,
@@ -387,7 +387,7 @@ mod tests {
     use super::super::tests::{ATTENTION, PATCHES, key, shape};
     use super::*;
 
-    const FAST: Candidate = Candidate::Hipblaslt {
+    const FAST: Choice = Choice::Hipblaslt {
         algorithm: 3,
         epilogue: true,
     };
@@ -399,9 +399,9 @@ mod tests {
     fn store() -> Store {
         let mut store = Store::new(both("3.5.1"));
         store.insert(shape(3), FAST, 12.345);
-        store.insert(shape(4), Candidate::Rocblas, 1.0);
-        store.insert(PATCHES, Candidate::Miopen, 2.0);
-        store.insert(ATTENTION, Candidate::Own, 3.0);
+        store.insert(shape(4), Choice::Rocblas, 1.0);
+        store.insert(PATCHES, Choice::Miopen, 2.0);
+        store.insert(ATTENTION, Choice::Builtin, 3.0);
         store
     }
 
@@ -417,10 +417,10 @@ mod tests {
         assert_eq!(read.key().libraries, "hipBLASLt 1, MIOpen 3.5.1");
         for (problem, candidate) in [
             (shape(3).into(), Some(FAST)),
-            (shape(4).into(), Some(Candidate::Rocblas)),
+            (shape(4).into(), Some(Choice::Rocblas)),
             (shape(5).into(), None),
-            (PATCHES.into(), Some(Candidate::Miopen)),
-            (Problem::from(ATTENTION), Some(Candidate::Own)),
+            (PATCHES.into(), Some(Choice::Miopen)),
+            (Problem::from(ATTENTION), Some(Choice::Builtin)),
         ] {
             assert_eq!(read.get(&problem), candidate, "{problem}");
         }

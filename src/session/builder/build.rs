@@ -3,19 +3,18 @@
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::SessionBuilder;
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
-use crate::exec::{DTYPES, Executor, HipExecutor, Processes};
+use crate::exec::{DTYPES, Executor, ExecutorOptions, HipExecutor, Placement, Processes};
 use crate::graph::{self, Float8, Graph, Passes};
 use crate::model::Model;
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
 use crate::session::parallelism::Degrees;
-use crate::session::replicas::Replicas;
-use crate::session::{Device, Loaded, Origin, ResizeOn, Session, plan_cache};
+use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session, plan_cache};
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
@@ -149,7 +148,7 @@ impl SessionBuilder {
         let folder = self.plan_cache.clone();
         let folder = folder.or_else(|| env::var_os("HIPVIT_PLAN_CACHE").map(PathBuf::from));
         let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !files.is_empty());
-        let (mut graph, plan_cache) = match folder {
+        let (graph, plan_cache) = match folder {
             Some(folder) => {
                 let (graph, used) = plan_cache::optimize(graph, &passes, &files, &folder)?;
                 (graph, Some(used))
@@ -159,58 +158,46 @@ impl SessionBuilder {
                 (graph::optimize(graph, &passes)?.0, None)
             }
         };
-        let (executors, no_gpu) = match device {
-            Places::Gpus(gpus) => {
-                let select = SelectOptions {
-                    epilogues: self.select.epilogues && self.optimizations.epilogues,
-                    measured: self.select.measured && self.optimizations.selection,
-                    ..self.select
-                };
-                let executors = match (degrees.shards(), processes, &self.tuned, gpus.as_slice()) {
-                    (_, Some(processes), _, [gpu, ..]) => {
-                        let configure = (self.hip_graphs, select);
-                        let (dtype, threads) = (self.dtype, self.threads);
-                        vec![Executor::tensor_across(
-                            &graph, gpu, dtype, threads, configure, processes,
-                        )?]
-                    }
-                    (1, None, Some(tuned), [gpu]) => {
-                        let by = (select, tuned.clone());
-                        vec![Executor::hip_tuned(&graph, gpu, self.dtype, self.threads, by)?]
-                    }
-                    (1, ..) => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
-                    _ => {
-                        let replica = |replica| {
-                            let gpus = &gpus[degrees.devices(replica)];
-                            let (dtype, threads) = (self.dtype, self.threads);
-                            match degrees.tensor {
-                                1 => Executor::pipeline(&graph, gpus, dtype, threads),
-                                _ => {
-                                    let gpus = (gpus, degrees.pipeline);
-                                    Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
-                                }
-                            }
-                        };
-                        (0..degrees.data).map(replica).collect::<Result<_>>()?
-                    }
-                };
-                let with_options = |executor: Executor| {
-                    let executor = executor.graphs(self.hip_graphs).select(select);
-                    match self.resize {
-                        ResizeOn::Host => Ok(executor),
-                        ResizeOn::Device => executor.resize(&preprocess),
-                    }
-                };
-                let executors = executors.into_iter().map(with_options);
-                (executors.collect::<Result<_>>()?, None)
-            }
-            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.dtype, self.threads)?], no_gpu),
+        let select = SelectOptions {
+            epilogues: self.select.epilogues && self.optimizations.epilogues,
+            measured: self.select.measured && self.optimizations.selection,
+            ..self.select
         };
-        let replicas = Replicas::new(executors);
-        let finite = finite_weights(&graph, replicas.first());
+        let (placement, no_gpu) = match (device, processes) {
+            (Places::Cpu { no_gpu }, _) => (Placement::Host, no_gpu),
+            (Places::Gpus(gpus), Some(processes)) => match gpus.into_iter().next() {
+                Some(gpu) => (Placement::Rank { gpu, processes }, None),
+                None => return Err(Error::argument("devices", "no GPU is named")),
+            },
+            (Places::Gpus(gpus), None) => {
+                let Degrees {
+                    data: replicas,
+                    pipeline: stages,
+                    tensor: ranks,
+                } = degrees;
+                let placement = Placement::Gpus {
+                    gpus,
+                    replicas,
+                    stages,
+                    ranks,
+                };
+                (placement, None)
+            }
+        };
+        let options = ExecutorOptions {
+            dtype: self.dtype,
+            threads: self.threads,
+            graphs: self.hip_graphs,
+            select,
+            // Measurements are of one GPU.
+            tuned: self.tuned.clone().filter(|_| placement.is_one_gpu()),
+            resize: (self.resize == ResizeOn::Device).then(|| preprocess.clone()),
+        };
+        let executor = placement.executor(&graph, &options)?;
+        let finite = finite_weights(&graph, &*executor);
         let checking =
             timeline::named_span(Activity::Weights, || "weights: check for NaN and infinity".into());
-        let non_finite = replicas.first().install(|| non_finite(&weights, &finite));
+        let non_finite = executor.info().host.install(|| non_finite(&weights, &finite));
         drop(checking);
         drop(weights);
         if let Some(first) = non_finite.first().filter(|_| self.strict) {
@@ -221,26 +208,25 @@ impl SessionBuilder {
             };
             return Err(Error::tensor(path, &first.name, first.reason()));
         }
-        // The executor has its own copy; this also unmaps the weight files.
-        graph.release_constants();
         Ok(Session::new(Loaded {
-            name,
-            origin,
-            load: self.load.clone(),
-            info,
-            preprocess,
-            labels,
-            scores,
-            graph: Arc::new(graph),
-            replicas,
+            model: LoadedModel {
+                name,
+                origin,
+                load: self.load.clone(),
+                info,
+                preprocess,
+                labels,
+                scores,
+                text,
+            },
+            executor,
+            images: AtomicU64::new(0),
             degrees,
-            plans: parking_lot::Mutex::default(),
             batch: self.batch,
             dtype: self.dtype,
             no_gpu,
             strict: self.strict,
             select: self.select,
-            text,
             non_finite,
             plan_cache,
             world: self.processes().cloned(),
@@ -255,11 +241,11 @@ fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
 }
 
 /// Where the weights lie, and how many bytes each has, that the CPU executor has found to be finite when it prepacked them.
-fn finite_weights(graph: &Graph, executor: &Executor) -> HashSet<(usize, usize)> {
-    let Executor::Cpu { executor, .. } = executor else {
+fn finite_weights(graph: &Graph, executor: &dyn Executor) -> HashSet<(usize, usize)> {
+    let Some(host) = executor.host() else {
         return HashSet::new();
     };
-    let ids = executor.finite_weights();
+    let ids = host.cpu().finite_weights();
     let tensors = ids.filter_map(|id| graph.value(id).constant.as_ref());
     tensors
         .map(|tensor| (tensor.address(), tensor.size_in_bytes()))

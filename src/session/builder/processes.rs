@@ -1,4 +1,4 @@
-//! The processes of a session: they find each other, and have to load the same model with the same options.
+//! The processes of a session, which find each other and must load the same model with the same options.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -13,7 +13,7 @@ use crate::session::devices::Places;
 use crate::session::{Degrees, Origin, Session};
 use crate::timeline::{self, Activity};
 
-/// What all processes have to agree in, by name.
+/// Facts in which all processes must agree, by name.
 type Identity = Vec<(String, String)>;
 
 impl SessionBuilder {
@@ -48,9 +48,9 @@ impl SessionBuilder {
         self
     }
 
-    /// How long the processes of a [`world`](Self::world) wait for each other when they load the model; 300 s by default.
-    pub fn meeting_timeout(mut self, timeout: Duration) -> Self {
-        self.meeting = timeout;
+    /// Sets the maximum time that the processes of a [`world`](Self::world) wait for each other when they load the model; 300 s by default.
+    pub fn rendezvous_timeout(mut self, timeout: Duration) -> Self {
+        self.rendezvous_timeout = timeout;
         self
     }
 
@@ -68,8 +68,8 @@ impl SessionBuilder {
             Ok((model, places)) => Ok((self.identity(model, places), places.first())),
             Err(error) => Err(error.to_string()),
         };
-        let met = meet(world.clone(), self.meeting, own);
-        // This process's own error says more.
+        let met = meet(world.clone(), self.rendezvous_timeout, own);
+        // This process's error says more than that of the exchange.
         let (model, places) = opened?;
         self.build(model, origin, places, Some(met?))
     }
@@ -79,7 +79,7 @@ impl SessionBuilder {
         self.world.as_ref().filter(|world| world.size() > 1)
     }
 
-    /// What all processes have to agree in, by name.
+    /// Returns the facts in which all processes must agree.
     fn identity(&self, model: &Model, places: &Places) -> Vec<(String, String)> {
         let float8 = self
             .degrees(places)
@@ -100,7 +100,7 @@ impl SessionBuilder {
         all
     }
 
-    /// How the processes, of which this one has these GPUs, share the work.
+    /// Returns how the processes share the work. `gpus` are those of this process.
     pub(super) fn degrees_across(&self, world: &World, gpus: &[hip::Device]) -> Result<Degrees> {
         if gpus.len() != 1 {
             let reason = format!(
@@ -147,7 +147,7 @@ fn meet(
     Ok(processes)
 }
 
-/// Whether all ranks have what rank 0 has.
+/// Checks that all ranks have the facts of rank 0.
 fn compare(told: &[Identity]) -> Result<()> {
     let Some((first, others)) = told.split_first() else {
         return Ok(());

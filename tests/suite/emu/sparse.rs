@@ -71,8 +71,8 @@ fn weights_stay_packed_where_that_was_measured_to_be_fastest() {
     let of = |origin: &str, layers: usize| vec![origin.to_owned(); 4 * layers];
     let none = of("", 0);
     assert_eq!(packed(&[]), none);
-    assert_eq!(packed(&["--sparse", "own"]), of("asked", 4));
-    assert_eq!(compressed(&["--sparse", "own"]), none);
+    assert_eq!(packed(&["--sparse", "builtin"]), of("asked", 4));
+    assert_eq!(compressed(&["--sparse", "builtin"]), none);
     assert_eq!(compressed(&["--sparse", "on"]), of("asked", 4));
     assert_eq!(packed(&["--sparse", "on"]), none);
 

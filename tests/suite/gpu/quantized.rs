@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hipvit::evaluate::evaluate;
 use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{Executor, HipExecutor};
+use hipvit::exec::{ExecutorOptions, HipExecutor, Placement};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Passes, optimize};
 use hipvit::image::{Limits, RgbImage};
@@ -182,14 +182,20 @@ fn norms_in_8_bits_give_the_bits_of_norms_that_are_rounded() {
                     measured: false,
                     ..SelectOptions::default()
                 };
-                let executor = Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap();
+                let options = ExecutorOptions {
+                    threads: Some(1),
+                    select,
+                    ..ExecutorOptions::new(dtype)
+                };
+                let executor = Placement::gpu(&gpu).executor(&graph, &options).unwrap();
                 let shape = &graph.value(graph.input()).shape;
                 let pixels: Vec<u8> = (0..3 * shape.iter().product::<usize>())
                     .map(|i| (i * 7919 % 251) as u8)
                     .collect();
                 let plan = Arc::new(Plan::new(Arc::new(graph), 3, dtype).unwrap());
                 let outputs = executor.run(&plan, Input::Pixels(&pixels), None).unwrap();
-                let logits: Vec<u32> = outputs[0].1.iter().map(|logit| logit.to_bits()).collect();
+                let logits = &outputs.iter().next().unwrap().values;
+                let logits: Vec<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
                 (marked, layers, plan.arena_bytes(), logits)
             };
             let ((marked, nodes, arena, logits), (none, nodes_before, arena_before, expected)) =

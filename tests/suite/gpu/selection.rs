@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hipvit::exec::Executor;
-use hipvit::exec::select::{Candidate, Problem, SelectOptions};
+use hipvit::exec::select::{Choice, Problem, SelectOptions};
+use hipvit::exec::{Executor, ExecutorOptions, HipExecutor};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{interpret, optimize};
@@ -51,12 +51,12 @@ fn miopen_computes_patch_embeddings_and_attention() {
             .collect();
         let expected = interpret(&graph, batch, Input::Pixels(&pixels)).unwrap();
 
-        let mut executor = Executor::hip(&graph, &gpu, dtype, Some(1), SelectOptions::default())
-            .unwrap()
-            .graphs(GraphMode::On);
-        let Executor::Hip { executor: on_gpu, .. } = &mut executor else {
-            panic!("on the CPU")
+        let options = ExecutorOptions {
+            threads: Some(1),
+            graphs: GraphMode::On,
+            ..ExecutorOptions::new(dtype)
         };
+        let mut on_gpu = HipExecutor::new(&graph, &gpu, &options).unwrap();
         let mut store = on_gpu.store();
         if !store.key().libraries.contains("MIOpen") {
             assert!(!emulated);
@@ -67,7 +67,7 @@ fn miopen_computes_patch_embeddings_and_attention() {
         for (problem, steps) in problems {
             assert!(steps > 0);
             if !matches!(problem, Problem::Linear(_)) {
-                store.insert(problem, Candidate::Miopen, 1.0);
+                store.insert(problem, Choice::Miopen, 1.0);
             }
         }
         assert_eq!(store.len(), 2, "{name}");
@@ -85,11 +85,13 @@ fn miopen_computes_patch_embeddings_and_attention() {
                 assert!(has(&kernels, of), "{name} {dtype}: no {of} in {kernels:?}");
             }
         }
+        let mut on_gpu = Arc::new(on_gpu);
+        let executor: Arc<dyn Executor> = on_gpu.clone();
         for run in 0..4 {
             let outputs = executor.run(&plan, Input::Pixels(&pixels), None).unwrap();
             assert_eq!(outputs.len(), expected.len());
-            for ((_, got), (_, expected)) in outputs.iter().zip(&expected) {
-                let (error, _) = compare(got, expected, epsilon(dtype));
+            for (got, (_, expected)) in outputs.iter().zip(&expected) {
+                let (error, _) = compare(&got.values, expected, epsilon(dtype));
                 let bound = model_tolerance(dtype, graph.nodes().len());
                 assert!(
                     error <= bound,
@@ -97,12 +99,11 @@ fn miopen_computes_patch_embeddings_and_attention() {
                 );
             }
         }
-        let replays = executor.replays().unwrap();
+        let replays = executor.statistics().replays.unwrap();
         assert_eq!((replays.replayed_runs, replays.eager_runs), (3, 1), "{replays:?}");
 
-        let Executor::Hip { executor: on_gpu, .. } = &mut executor else {
-            panic!("on the CPU")
-        };
+        drop(executor);
+        let on_gpu = Arc::get_mut(&mut on_gpu).unwrap();
         on_gpu.set_selection(SelectOptions {
             reproducible: true,
             ..SelectOptions::default()

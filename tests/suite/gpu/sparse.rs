@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hipvit::exec::select::{Candidate, PackedLayer, Problem, SelectOptions, WholeModel};
-use hipvit::exec::{Executor, HipExecutor};
+use hipvit::exec::select::{Choice, PackedLayer, Problem, SelectOptions, WholeModel};
+use hipvit::exec::{Executor, ExecutorOptions, HipExecutor, Placement};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, interpret, optimize};
@@ -40,11 +40,8 @@ fn pixels(graph: &Graph, batch: usize) -> Vec<u8> {
         .collect()
 }
 
-fn on_gpu(executor: &Executor) -> &HipExecutor {
-    match executor {
-        Executor::Hip { executor, .. } => executor,
-        _ => panic!("not on one GPU"),
-    }
+fn on_gpu(executor: &Arc<dyn Executor>) -> &HipExecutor {
+    executor.hip().expect("an executor of one GPU")
 }
 
 /// The steps that are computed with packed weights: by the crate's kernel, and by hipSPARSELt.
@@ -88,12 +85,17 @@ fn packed_weights_give_the_logits_of_the_reference() {
                 let pixels = pixels(&graph, batch);
                 let input = Input::Pixels(&pixels);
                 let expected = interpret(&graph, batch, input).unwrap();
-                let [own, on, off] = [Sparse::Own, Sparse::On, Sparse::Off].map(|sparse| {
+                let [own, on, off] = [Sparse::Builtin, Sparse::On, Sparse::Off].map(|sparse| {
                     let select = SelectOptions {
                         sparse,
                         ..SelectOptions::default()
                     };
-                    Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap()
+                    let options = ExecutorOptions {
+                        threads: Some(1),
+                        select,
+                        ..ExecutorOptions::new(dtype)
+                    };
+                    Placement::gpu(&gpu).executor(&graph, &options).unwrap()
                 });
                 let [steps, by_library] = packed(&on_gpu(&own).kernels(&plan).unwrap());
                 assert_eq!(by_library, 0);
@@ -118,8 +120,8 @@ fn packed_weights_give_the_logits_of_the_reference() {
                     let executor = if run < 3 { &own } else { &on };
                     let outputs = executor.run(&plan, input, None).unwrap();
                     assert_eq!(outputs.len(), expected.len());
-                    for ((_, got), (_, expected)) in outputs.iter().zip(&expected) {
-                        let (error, same) = compare(got, expected, epsilon(dtype));
+                    for (got, (_, expected)) in outputs.iter().zip(&expected) {
+                        let (error, same) = compare(&got.values, expected, epsilon(dtype));
                         let bound = model_tolerance(dtype, graph.nodes().len());
                         println!("{dtype:<4} {name} of {batch}, {steps} steps: {error:.1e} of {bound:.1e}");
                         assert!(
@@ -145,12 +147,16 @@ fn packed_weights_are_a_candidate() {
         let model = model::load(&path, &LoadOptions::default()).unwrap();
         let (graph, _) = optimize(model.graph, &builder.passes()).unwrap();
         let plan = Plan::new(Arc::new(graph), 2, dtype).unwrap();
-        for sparse in [Sparse::Auto, Sparse::On, Sparse::Own] {
+        for sparse in [Sparse::Auto, Sparse::On, Sparse::Builtin] {
             let select = SelectOptions {
                 sparse,
                 ..SelectOptions::default()
             };
-            let executor = HipExecutor::with_selection(plan.graph(), &gpu, dtype, select).unwrap();
+            let options = ExecutorOptions {
+                select,
+                ..ExecutorOptions::new(dtype)
+            };
+            let executor = HipExecutor::new(plan.graph(), &gpu, &options).unwrap();
             let is_sparse = |problem: &Problem| matches!(problem, Problem::Linear(shape) if shape.sparse);
             let problems = executor.problems(&plan).unwrap();
             let sparse = problems.iter().filter(|(problem, _)| is_sparse(problem)).count();
@@ -165,10 +171,7 @@ fn packed_weights_are_a_candidate() {
                     if is_sparse(&tuned.shape) {
                         measured += 1;
                         assert!(tuned.candidates >= 2 && tuned.best_us > 0.0 && tuned.rule_us > 0.0);
-                        assert!(matches!(
-                            tuned.rule,
-                            Candidate::Rocblas | Candidate::Hipblaslt { .. }
-                        ));
+                        assert!(matches!(tuned.rule, Choice::Rocblas | Choice::Hipblaslt { .. }));
                     }
                 })
                 .unwrap();
@@ -199,8 +202,8 @@ fn the_whole_model_is_timed_with_packed_weights_and_dense_ones() {
         let layer = |(problem, _)| PackedLayer {
             images: BATCH,
             problem,
-            packed: (Candidate::Sparse, 1.0),
-            dense: (Candidate::Rocblas, 2.0),
+            packed: (Choice::Sparse, 1.0),
+            dense: (Choice::Rocblas, 2.0),
         };
         let layers: Vec<PackedLayer> = problems
             .into_iter()

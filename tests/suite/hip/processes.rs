@@ -54,7 +54,7 @@ fn builders(fake: &Fake, ranks: usize) -> Vec<SessionBuilder> {
             .world(world)
             .parallel(Parallelism::tensor());
         builder
-            .meeting_timeout(Duration::from_secs(60))
+            .rendezvous_timeout(Duration::from_secs(60))
             .threads(2)
             .batch(2)
     };
@@ -387,7 +387,7 @@ fn what_processes_cannot_do_is_an_error() {
         let alone = |rank: usize| {
             builders(&fake, 2)[rank]
                 .clone()
-                .meeting_timeout(Duration::from_millis(300))
+                .rendezvous_timeout(Duration::from_millis(300))
         };
         assert!(error(alone(0)).contains("rank 1 did not come within 0.3 s"));
         assert!(error(alone(1)).contains("rank 0 was not reached within 0.3 s"));

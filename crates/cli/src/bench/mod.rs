@@ -60,7 +60,7 @@ pub struct Args {
     #[command(flatten)]
     parallel: ParallelArgs,
     /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
-    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), own (by the crate's kernel), off; not with several GPUs
+    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), builtin (by the crate's kernel), off; not with several GPUs
     /// for one model
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,

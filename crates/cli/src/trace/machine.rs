@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
-use hipvit::exec::Executor;
 use hipvit::{GraphMode, RunInput, RunOptions, Session};
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::table::{Column, Table, paragraph};
@@ -93,7 +92,7 @@ struct Line {
 impl Machine {
     /// Follows the pixel of a trace, if the session runs on an emulated GPU and the pixel reaches the model's input.
     pub fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
-        let (Executor::Hip { .. }, Some(input)) = (session.executor(), trace.input) else {
+        let (Some(_), Some(input)) = (session.executor().hip(), trace.input) else {
             return Ok(None);
         };
         let gpu = Session::builder().device(session.device()).open_device()?;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use hipvit::Session;
-use hipvit::exec::Executor;
 use hipvit::graph::inspection::{DeviceMemory, KernelLaunch, Region, SelectedKernels};
 use hipvit::graph::plan::{Plan, Step};
 use hipvit::ops::Op;
@@ -74,10 +73,11 @@ pub struct Memory {
 impl Memory {
     pub fn of(session: &Session) -> Result<Self> {
         let plan = session.plan(1)?;
-        let (kernels, device) = match session.executor() {
-            Executor::Hip { executor, .. } => (executor.kernels(&plan)?, Some(executor.memory(&plan)?)),
-            Executor::Cpu { .. } => (Vec::new(), None),
-            Executor::Tensor { .. } | Executor::Pipeline { .. } => {
+        let executor = session.executor();
+        let (kernels, device) = match executor.hip() {
+            Some(gpu) => (gpu.kernels(&plan)?, Some(gpu.memory(&plan)?)),
+            None if executor.gpu().is_none() => (Vec::new(), None),
+            None => {
                 return Err(Usage("trace shows the memory of one GPU: leave out --parallel").into());
             }
         };

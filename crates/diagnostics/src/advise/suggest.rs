@@ -9,7 +9,7 @@ use super::predict::{Configuration, Planner, Prediction};
 use super::requirement::devices;
 use crate::peaks::Kind;
 use hipvit::error::Result;
-use hipvit::exec::HipExecutor;
+use hipvit::exec::{ExecutorOptions, HipExecutor};
 use hipvit::graph::Optimizations;
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::hip;
@@ -271,7 +271,7 @@ impl Subject<'_> {
             // The planner's graph is the CPU's.
             return Ok(None);
         }
-        let executor = HipExecutor::new(plan.graph(), gpu, self.configuration.dtype)?;
+        let executor = HipExecutor::new(plan.graph(), gpu, &ExecutorOptions::new(self.configuration.dtype))?;
         let kernels = executor.kernels(&plan)?;
         let by_rule = |kernels: &&SelectedKernels| kernels.origin.as_deref() == Some("rule");
         let untuned: Vec<&SelectedKernels> = kernels.iter().filter(by_rule).collect();

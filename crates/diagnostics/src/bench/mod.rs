@@ -32,14 +32,12 @@ use self::device::BenchDevice;
 use self::power::Sustained;
 use self::runs::{Stop, device_runs, end_to_end_runs, step_runs};
 use crate::validate::host_memory;
-use hipvit::RunInput;
-use hipvit::RunOptions;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, GraphMode};
 use hipvit::graph::Optimizations;
-use hipvit::hip;
 use hipvit::session::{Device, Session};
 use hipvit::tensor::DType;
+use hipvit::{RunInput, RunOptions, hip};
 
 /// How rows are measured.
 #[derive(Clone, Copy, Debug)]
@@ -375,7 +373,7 @@ impl Bench {
             host_peak_bytes: hip::peak_rss(),
             ..Memory::default()
         };
-        if let Executor::Hip { executor, .. } = session.executor() {
+        if let Some(executor) = session.executor().hip() {
             let stats = executor.device().pool_stats();
             memory.peak_bytes = u64::try_from(*bytes).ok();
             memory.weights_bytes = Some(executor.weight_bytes() as u64);

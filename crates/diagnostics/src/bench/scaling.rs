@@ -1,5 +1,7 @@
 //! Sets of GPUs: what each of them did, and how much faster they are than one.
 
+use std::sync::Arc;
+
 use super::row::{DeviceShare, Row, Scaling};
 use super::times::Times;
 use super::{DeviceInfo, Spec};
@@ -18,7 +20,11 @@ pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
 /// The names of a session's GPUs: `4 × NAME`. Of several processes, that of this one's.
 pub(super) fn name(session: &Session) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
-    for gpu in session.executors().iter().flat_map(Executor::devices) {
+    let gpus = session
+        .executors()
+        .iter()
+        .flat_map(|executor| &executor.info().devices);
+    for gpu in gpus {
         let name = &gpu.properties().name;
         match names.iter_mut().find(|(known, _)| known == name) {
             Some((_, count)) => *count += processes(session),
@@ -40,8 +46,8 @@ fn processes(session: &Session) -> usize {
 pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
     let all: u64 = shares.iter().sum();
     let rate = |images: &u64| Some(*images as f64 / all.max(1) as f64 * end_to_end?.images_per_s);
-    let of_replica = |(replica, executor): (usize, &Executor)| {
-        let gpus = executor.devices();
+    let of_replica = |(replica, executor): (usize, &Arc<dyn Executor>)| {
+        let gpus = executor.info().devices.clone();
         let images_per_s = shares
             .get(replica)
             .and_then(rate)

@@ -26,7 +26,7 @@ pub struct Spec {
     pub gpus: Vec<usize>,
     /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
     pub world: Option<World>,
-    /// See [`SessionBuilder::meeting_timeout`], whose default is that of this.
+    /// See [`SessionBuilder::rendezvous_timeout`], whose default is that of this.
     pub meeting_timeout: Option<Duration>,
     /// How a set shares the work.
     pub parallelism: Parallelism,
@@ -101,7 +101,7 @@ impl Spec {
             builder = builder.world(world.clone());
         }
         if let Some(timeout) = self.meeting_timeout {
-            builder = builder.meeting_timeout(timeout);
+            builder = builder.rendezvous_timeout(timeout);
         }
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);

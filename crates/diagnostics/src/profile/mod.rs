@@ -83,7 +83,7 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
     }
     let recording = Recording::start()?;
     let session = load()?;
-    if session.executors().len() > 1 || session.executor().devices().len() > 1 {
+    if session.executors().len() > 1 || session.executor().info().devices.len() > 1 {
         let reason = "profile shows one GPU: name it by --device hip:N";
         return Err(Error::argument("device", reason));
     }

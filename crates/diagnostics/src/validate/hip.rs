@@ -14,8 +14,8 @@ use super::operands::{Operands, stored};
 use super::rounded_rows;
 use crate::peaks::{Peaks, measure_gpu};
 use hipvit::error::{Error, Result};
-use hipvit::exec::HipExecutor;
-use hipvit::exec::select::{Candidate, SelectOptions, Sparse, Store};
+use hipvit::exec::select::{Choice, SelectOptions, Sparse, Store};
+use hipvit::exec::{ExecutorOptions, HipExecutor};
 use hipvit::graph::plan::Plan;
 use hipvit::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
 use hipvit::image::{Resampling, Window};
@@ -152,14 +152,18 @@ impl Hip {
         let select = SelectOptions {
             sparse: match case.sparse_weight().map(|weight| weight.role) {
                 Some(Role::CompressedWeight) => Sparse::On,
-                Some(_) => Sparse::Own,
+                Some(_) => Sparse::Builtin,
                 None => Sparse::Off,
             },
             // What was measured would choose among them.
             measured: case.sparse_weight().is_none(),
             ..SelectOptions::default()
         };
-        let mut executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;
+        let options = ExecutorOptions {
+            select,
+            ..ExecutorOptions::new(dtype)
+        };
+        let mut executor = HipExecutor::new(&graph, &self.device, &options)?;
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {
@@ -173,7 +177,7 @@ impl Hip {
             // The other candidate, where there is one: sums of bytes are exact, so that it has the same bits.
             let mut store = Store::default();
             for (problem, _) in executor.problems(&plan)? {
-                store.insert(problem, Candidate::Int8, 0.0);
+                store.insert(problem, Choice::Int8, 0.0);
             }
             executor.set_tuned(store);
             let other = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |_, _| Ok(()))?;

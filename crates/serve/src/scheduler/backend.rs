@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use super::request::{BatchResults, Content, Prepared, TextResults};
 use super::turns::Turns;
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, RunFeed, Submission};
+use hipvit::exec::{InputData, Submission};
 use hipvit::hip;
 use hipvit::image::{Cancellation, Limits, Permit, RgbImage, decode_unless};
 use hipvit::model::Tokenizer;
@@ -163,7 +163,7 @@ impl SessionBackend {
             sleeps: true,
             ..Submission::default()
         };
-        let run = session.submit(RunFeed::Staged(staging), pixels.len(), how, Err)?;
+        let run = session.submit(InputData::Staged(staging), pixels.len(), how, Err)?;
         session.finish(run, timing)
     }
 
@@ -306,7 +306,9 @@ impl Backend for SessionBackend {
 
     fn gpus(&self) -> Vec<hip::Device> {
         let executors = self.session.executors().iter();
-        executors.flat_map(Executor::devices).collect()
+        executors
+            .flat_map(|executor| executor.info().devices.clone())
+            .collect()
     }
 }
 

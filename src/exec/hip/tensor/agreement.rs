@@ -1,13 +1,14 @@
-//! Ranks that do the same only if all can.
+//! Votes of the ranks on actions that all take, or none.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::link::{Links, Message};
-use super::spin::{SOON, spin};
+use super::spin::{SPIN_BUDGET, spin};
+use crate::exec::hip::rank::Agree;
 
-/// Ranks that do the same only if all can.
+/// Votes of the ranks, in rounds.
 #[derive(Debug)]
-pub(in crate::exec) struct Agreement {
+pub(super) struct Agreement {
     ranks: usize,
     /// Rank 0's process counts for all.
     links: Links,
@@ -17,14 +18,14 @@ pub(in crate::exec) struct Agreement {
 
 #[derive(Debug)]
 struct Votes {
-    /// How many have said something in this round.
+    /// Number of votes in this round.
     count: usize,
-    /// Whether all of them said yes.
+    /// True if all votes of this round are yes.
     all: bool,
     round: u64,
-    /// What the last round came to.
+    /// Result of the last round.
     last: bool,
-    /// A rank has failed: nobody waits any more.
+    /// Set once a rank has failed, after which no vote waits.
     ended: bool,
 }
 
@@ -44,8 +45,42 @@ impl Agreement {
         }
     }
 
-    /// Waits until all ranks have called it as often: whether all gave `true`. `false` once a rank has failed.
-    pub(in crate::exec) fn agree(&self, mine: bool) -> bool {
+    /// Counts the vote of a rank of another process.
+    pub(super) fn vote(&self, mine: bool) {
+        self.count(&mut self.votes.lock(), mine);
+    }
+
+    /// Counts a vote. The last vote of a round decides it.
+    fn count(&self, votes: &mut MutexGuard<'_, Votes>, mine: bool) {
+        votes.count += 1;
+        votes.all &= mine;
+        if votes.count == self.ranks {
+            let all = std::mem::replace(&mut votes.all, true);
+            votes.count = 0;
+            self.conclude(votes, all);
+            MutexGuard::unlocked(votes, || self.links.tell(&Message::Decided(all)));
+        }
+    }
+
+    /// Takes the result that rank 0's process has counted.
+    pub(super) fn decide(&self, all: bool) {
+        self.conclude(&mut self.votes.lock(), all);
+    }
+
+    fn conclude(&self, votes: &mut Votes, all: bool) {
+        votes.last = all;
+        votes.round += 1;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn end(&self) {
+        self.votes.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Agree for Agreement {
+    fn agree(&self, mine: bool) -> bool {
         let mut votes = self.votes.lock();
         if votes.ended {
             return false;
@@ -61,45 +96,12 @@ impl Agreement {
                 let votes = self.votes.lock();
                 (votes.round != round || votes.ended).then_some(())
             };
-            MutexGuard::unlocked(&mut votes, || spin(SOON, look));
+            MutexGuard::unlocked(&mut votes, || spin(SPIN_BUDGET, look));
         }
         while votes.round == round && !votes.ended {
             self.changed.wait(&mut votes);
         }
         votes.round != round && votes.last
-    }
-
-    /// A rank of another process has said this.
-    pub(super) fn vote(&self, mine: bool) {
-        self.count(&mut self.votes.lock(), mine);
-    }
-
-    /// Counts what a rank has said; the last one of a round decides it.
-    fn count(&self, votes: &mut MutexGuard<'_, Votes>, mine: bool) {
-        votes.count += 1;
-        votes.all &= mine;
-        if votes.count == self.ranks {
-            let all = std::mem::replace(&mut votes.all, true);
-            votes.count = 0;
-            self.conclude(votes, all);
-            MutexGuard::unlocked(votes, || self.links.tell(&Message::Decided(all)));
-        }
-    }
-
-    /// Rank 0's process has counted.
-    pub(super) fn decide(&self, all: bool) {
-        self.conclude(&mut self.votes.lock(), all);
-    }
-
-    fn conclude(&self, votes: &mut Votes, all: bool) {
-        votes.last = all;
-        votes.round += 1;
-        self.changed.notify_all();
-    }
-
-    pub(super) fn end(&self) {
-        self.votes.lock().ended = true;
-        self.changed.notify_all();
     }
 }
 

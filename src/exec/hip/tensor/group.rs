@@ -1,30 +1,30 @@
-//! What the ranks of a model share: what sums over them, and why one has failed.
+//! What the ranks of a model share: their streams and communicators, and the first failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
+use super::failure::Failure;
 use super::link::{Links, Message};
-use super::{Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::{DirectGroup, NoDirect};
+use crate::exec::hip::rank::{Rank, RankStream};
 use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::hip::{self, Comm, CommOptions, Device, UniqueId};
 use crate::tensor::DType;
 
-/// A stream of each rank of a stage that this process has.
+/// Streams of this process's ranks of a stage.
 pub(super) struct Streams {
     ranks: Vec<RankStream>,
-    /// The number of the first of them.
+    /// Number of the first rank.
     first_rank: usize,
-    /// Why RCCL sums everything.
+    /// Reason why RCCL computes all sums.
     no_direct: Option<NoDirect>,
 }
 
-/// What all ranks share.
+/// State that all ranks share.
 pub(super) struct Group {
     /// The streams of this process's ranks, by stage.
     pub(super) stages: Vec<Streams>,
@@ -32,21 +32,11 @@ pub(super) struct Group {
     /// The names of all GPUs, by stage and then by rank.
     gpus: Vec<String>,
     links: Links,
-    /// No more is to be done: a connection that ends is no failure.
+    /// Set at the end of the work, when a connection that ends is no failure.
     over: AtomicBool,
     failure: Mutex<Option<Failure>>,
-    /// Whether a caller knows of it, and it is not replaced by its cause any more.
+    /// Set once a caller was told the failure. It is not replaced by its cause any more.
     told: AtomicBool,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failure {
-    rank: usize,
-    ranks: usize,
-    device: String,
-    reason: String,
-    /// Whether RCCL reports it, and the rank may have seen what became of another.
-    pub(super) follows: bool,
 }
 
 fn options(select: SelectOptions) -> CommOptions {
@@ -81,7 +71,7 @@ impl Streams {
         })
     }
 
-    /// That of a rank of this process.
+    /// Returns the stream of a rank of this process.
     pub(super) fn of(&self, rank: usize) -> &RankStream {
         &self.ranks[rank - self.first_rank]
     }
@@ -109,7 +99,7 @@ impl Streams {
         })
     }
 
-    /// Those of this process, with their ranks.
+    /// Returns the streams of this process with their ranks.
     fn iter(&self) -> impl Iterator<Item = (usize, &RankStream)> {
         (self.first_rank..).zip(&self.ranks)
     }
@@ -178,12 +168,12 @@ impl Group {
         &self.links
     }
 
-    /// Says that no more is to be done.
+    /// Notes the end of the work.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// This process does no more, which is a failure of its rank unless no more is to be done.
+    /// Ends this process's part, which is a failure of its rank before the end of the work.
     pub(super) fn leave(&self, reason: &str) {
         if !self.over.load(Ordering::Acquire) {
             self.fail(self.failure(0, self.stages[0].first_rank, reason));
@@ -191,14 +181,14 @@ impl Group {
         self.end();
     }
 
-    /// A rank's process is lost, unless that is as it should be.
+    /// Notes that a rank's process is lost, which is a failure before the end of the work.
     pub(super) fn lost(&self, rank: usize, reason: String) {
         if !self.over.load(Ordering::Acquire) {
             self.fail(self.failure(0, rank, reason));
         }
     }
 
-    /// What the executor of a rank's share of a stage needs of the others.
+    /// Returns a rank of a stage, for its executor.
     pub(super) fn rank(&self, stage: usize, rank: usize) -> Rank {
         let number = stage * self.ranks() + rank;
         Rank {
@@ -210,17 +200,17 @@ impl Group {
         }
     }
 
-    /// How many ranks a stage has.
+    /// Returns the number of ranks of a stage.
     pub(super) fn ranks(&self) -> usize {
         self.gpus.len() / self.stages.len().max(1)
     }
 
-    /// Whether a caller was told that a rank has failed.
+    /// Returns true if a caller was told that a rank has failed.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// Whether all ranks work.
+    /// Returns an error if a rank has failed.
     pub(super) fn working(&self) -> Result<()> {
         match self.failure.lock().clone() {
             None => Ok(()),
@@ -239,7 +229,7 @@ impl Group {
         }
     }
 
-    /// The same, for a caller, who is told no other failure later.
+    /// As [`working`](Self::working), for a caller. From then on the failure is not replaced by its cause any more.
     pub(super) fn tell(&self) -> Result<()> {
         {
             let failure = self.failure.lock();
@@ -262,7 +252,7 @@ impl Group {
         }
     }
 
-    /// The same, for what HIP or RCCL says.
+    /// Returns the failure for an error of HIP or RCCL on a rank's GPU of a stage.
     pub(super) fn failure_on(&self, stage: usize, rank: usize, error: &hip::Error) -> Failure {
         Failure {
             follows: matches!(error, hip::Error::Communicator { .. }),
@@ -298,7 +288,7 @@ impl Group {
         }
     }
 
-    /// That a rank's thread is no more.
+    /// Returns the failure of a rank whose thread has ended.
     pub(super) fn ended(&self, rank: usize) -> Failure {
         self.failure(0, rank, "its thread has ended")
     }

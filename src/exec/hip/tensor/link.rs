@@ -1,4 +1,4 @@
-//! What the processes of a divided model say to each other.
+//! Messages between the processes of a divided model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::group::Failure;
+use super::failure::Failure;
 use crate::error::{Error, Result};
-use crate::exec::hip::Submission;
+use crate::exec::executor::Submission;
 use crate::hip::{self, Connection, Connections};
 
-/// How often a process says that it is there.
+/// Interval between the heartbeats of a process.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// Who is silent for this long is lost.
+/// Time without a message after which a process is lost.
 const SILENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ pub(super) enum Links {
 }
 
 impl Links {
-    /// Those of a rank, and what it receives from.
+    /// Returns the links of a rank, and the connections that it receives from.
     pub(super) fn new(connections: Connections) -> Result<(Self, Vec<Incoming>)> {
         Ok(match connections {
             Connections::Root(others) => {
@@ -232,7 +232,7 @@ pub(super) mod tests {
     use super::*;
     use crate::hip::{Rendezvous, World};
 
-    /// Those of the ranks of a run, and what each receives from.
+    /// Returns the links of all ranks, and the connections that each receives from.
     pub(in crate::exec::hip::tensor) fn links(ranks: usize) -> Vec<(Links, Vec<Incoming>)> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
@@ -327,7 +327,7 @@ pub(super) mod tests {
                 "{reason}"
             );
         }
-        // Nobody waits for a process that is lost.
+        // Sending to a lost process does not block.
         for _ in 0..3 {
             leader.tell(&Message::Finish);
             follower.tell(&Message::Done);

@@ -11,19 +11,21 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::group::{Group, Streams};
 use super::link::{Heartbeat, Incoming, Input, Link, Links, Message};
+use super::run::Run;
 use super::worker::{Action, Other, Worker};
-use super::{CHECK, Run, SOON, TensorExecutor};
+use super::{ERROR_POLL_INTERVAL, RANK_POLL_INTERVAL, TensorExecutor};
 use crate::error::{Error, Result};
-use crate::exec::hip::{GraphMode, HipExecutor};
-use crate::exec::select::{AllReduceKind, SelectOptions};
+use crate::exec::hip::executor::HipExecutor;
+use crate::exec::options::ExecutorOptions;
+use crate::exec::plans::Plans;
+use crate::exec::select::AllReduceKind;
+use crate::exec::threads::HostThreads;
 use crate::graph::{Graph, shard_stages, stages};
 use crate::hip::{Device, Rendezvous, UniqueId};
-use crate::tensor::DType;
 
 /// Processes that have met to run one model, each with a GPU.
 #[derive(Debug)]
@@ -41,8 +43,9 @@ struct Given {
 }
 
 impl Processes {
-    /// Of those that have met, this one's GPU has the name `gpu`; `own` is what it has to tell, or why it cannot go on. What each has
-    /// told, by rank.
+    /// Exchanges a message between the processes that have met. Returns the messages by rank.
+    ///
+    /// `gpu` is the name of this process's GPU. `own` is its message, or the reason why it cannot go on.
     ///
     /// # Errors
     ///
@@ -205,21 +208,20 @@ fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut incoming: Incom
 }
 
 impl TensorExecutor {
-    /// The rank of this process among several, on `device`: all of them call it at once. The others' [`follow`](Self::follow).
+    /// The rank of this process among several, on `device`: all of them call it at once. The others [follow](Executor::follow) rank 0.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), at all ranks; [`Error::Rank`] if another process has failed.
+    /// Those of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
     pub(in crate::exec) fn across(
         graph: &Graph,
         device: &Device,
-        dtype: DType,
-        configure: (GraphMode, SelectOptions),
-        threads: ThreadPool,
+        options: &ExecutorOptions,
         mut processes: Processes,
     ) -> Result<Self> {
         let (rank, ranks) = (processes.rank(), processes.gpus.len());
-        let kind = configure.1.all_reduce;
+        let host = HostThreads::near(device, options.threads)?;
+        let kind = options.select.all_reduce;
         let shares = || -> Result<Vec<_>> {
             if kind == AllReduceKind::Direct {
                 let reason =
@@ -228,27 +230,30 @@ impl TensorExecutor {
             }
             let shares = shard_stages(&stages(graph, 1)?, rank, ranks)?.into_iter();
             let executor = |share: crate::graph::Stage| {
-                let executor = HipExecutor::of_share(&share.graph, device, dtype)?;
+                let executor = HipExecutor::of_share(&share.graph, device, host.clone(), options)?;
                 Ok((share, executor))
             };
             shares.map(executor).collect()
         };
         let shares = shares();
-        // Nobody waits in vain for a rank without memory for its weights.
+        // Report out-of-memory before the first collective, so that no rank hangs.
         let own = shares.as_ref().map(|_| Vec::new()).map_err(ToString::to_string);
         let others = processes.exchange(own);
         let shares = shares?;
         others?;
         let id = processes.unique_id(device)?;
-        let streams = Streams::of_process(device, id, (rank, ranks), configure.1)?;
+        let streams = Streams::of_process(device, id, (rank, ranks), options.select)?;
         let Processes { rendezvous, gpus } = processes;
+        let plans = Arc::new(Plans::new(graph, options.dtype));
         let (links, incoming) = Links::new(rendezvous.into_connections())?;
         let group = Arc::new(Group::new(vec![streams], gpus.clone(), links.clone()));
-        let mut worker = Worker::new(rank, shares, &group, configure, threads)?;
+        let mut worker = Worker::new(rank, shares, &group, &plans)?;
         let heartbeat = Heartbeat::new(links.clone())?;
         let mut this = Self::idle(
             std::slice::from_ref(device),
             group.clone(),
+            plans,
+            host,
             std::slice::from_ref(&worker),
         );
         let mut readers = Vec::new();
@@ -297,21 +302,24 @@ impl TensorExecutor {
     /// # Errors
     ///
     /// [`Error::Rank`] if a rank has failed; [`Error::Argument`] if there is no rank 0 in another process.
-    pub(in crate::exec) fn follow(&self) -> Result<()> {
+    pub(super) fn follow_leader(&self) -> Result<()> {
         let over = self
             .connected
             .as_ref()
             .and_then(|connected| connected.over.as_ref());
         let Some(over) = over else {
-            let reason =
-                "there is nobody to follow: it is for ranks other than 0 of a session of several processes";
+            let reason = "there is no other process to follow: call it at ranks other than 0 of a session of several processes";
             return Err(Error::argument("session", reason));
         };
         let over = over.lock();
         // Once a rank has failed, rank 0 may still tell why.
         let mut failed: Option<Instant> = None;
-        let wait = |failed: Option<Instant>| over.recv_timeout(failed.map_or(CHECK, |_| SOON));
-        while wait(failed) == Err(RecvTimeoutError::Timeout) && failed.is_none_or(|at| at.elapsed() < CHECK) {
+        let wait = |failed: Option<Instant>| {
+            over.recv_timeout(failed.map_or(ERROR_POLL_INTERVAL, |_| RANK_POLL_INTERVAL))
+        };
+        while wait(failed) == Err(RecvTimeoutError::Timeout)
+            && failed.is_none_or(|at| at.elapsed() < ERROR_POLL_INTERVAL)
+        {
             if failed.is_none() {
                 self.group.check();
                 failed = self.group.working().is_err().then(Instant::now);

@@ -1,14 +1,14 @@
-//! Waiting for what comes within microseconds. A run is handed from thread to thread several times, and to wake one takes tens of
-//! microseconds each time.
+//! Spinning for events that come within microseconds. A run is handed from thread to thread several times, and waking a thread takes
+//! tens of microseconds each time.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for what another does at the same time, before it sleeps.
-pub(super) const SOON: Duration = Duration::from_micros(200);
+/// Time for which a thread spins on what another thread does at the same time, before it sleeps.
+pub(super) const SPIN_BUDGET: Duration = Duration::from_micros(200);
 
-/// Looks for as long as `limit` until `look` finds something. Other threads may use the core meanwhile.
+/// Calls `look` until it finds something, for `limit` at most. Yields the core to other threads between the calls.
 pub(super) fn spin<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
@@ -20,14 +20,14 @@ pub(super) fn spin<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> O
     }
 }
 
-/// As [`Receiver::recv`], for what often comes [soon](SOON).
+/// Receives a message that often comes within [`SPIN_BUDGET`]. `None` once all senders are dropped.
 pub(super) fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
     let look = || match receiver.try_recv() {
         Ok(received) => Some(Some(received)),
         Err(TryRecvError::Disconnected) => Some(None),
         Err(TryRecvError::Empty) => None,
     };
-    spin(SOON, look).unwrap_or_else(|| receiver.recv().ok())
+    spin(SPIN_BUDGET, look).unwrap_or_else(|| receiver.recv().ok())
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
         let (sender, receiver) = channel();
         let sending = thread::spawn(move || {
             sender.send(1).unwrap();
-            thread::sleep(5 * SOON);
+            thread::sleep(5 * SPIN_BUDGET);
             sender.send(2).unwrap();
         });
         assert_eq!([receive(&receiver), receive(&receiver)], [Some(1), Some(2)]);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_does_not_come_is_given_up() {
-        assert_eq!(spin(SOON, || None::<()>), None);
+        assert_eq!(spin(SPIN_BUDGET, || None::<()>), None);
         // It looks once at least.
         assert_eq!(spin(Duration::ZERO, || Some(3)), Some(3));
     }

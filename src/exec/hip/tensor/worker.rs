@@ -7,52 +7,51 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use rayon::ThreadPool;
-
 use super::group::Group;
 use super::link::{Links, Message, NoMemory};
 use super::processes::Follower;
+use super::run::{Results, Run};
 use super::spin::receive;
-use super::{Results, Run, StageKind};
 use crate::error::{Error, Result};
+use crate::exec::executor::{Executor, FinishOptions, Finished, PendingRun};
 use crate::exec::hip::direct::DirectRank;
-use crate::exec::hip::pipeline::PipelineRun;
+use crate::exec::hip::executor::HipExecutor;
+use crate::exec::hip::pipeline::PipelineExecutor;
 use crate::exec::hip::reserve::is_out_of_memory;
-use crate::exec::hip::{Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Stage};
-use crate::exec::select::SelectOptions;
+use crate::exec::input::{InputData, Inputs};
+use crate::exec::plans::Plans;
 use crate::graph;
-use crate::graph::plan::Plan;
+use crate::timing::Timing;
 
-/// How often the first rank, while one more run may be in flight, looks whether the oldest has ended.
-const LOOK: Duration = Duration::from_micros(50);
+/// Interval between polls of the oldest run by the first rank, while one more run may be in flight.
+const RUN_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// What all ranks do next.
+/// Next action of all ranks.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// They submit a run.
+    /// Submit a run.
     Submit(Arc<Run>),
-    /// They wait for the oldest of those that are in flight.
+    /// Wait for the oldest run in flight.
     Finish,
 }
 
-/// A run of a rank's.
+/// A rank's part of a run.
 enum Part {
-    Submitted(PipelineRun),
-    /// Without the memory for it, for this reason.
+    Submitted(Box<dyn PendingRun>),
+    /// The rank has no memory for the run.
     Refused(Error),
 }
 
 /// A rank's thread.
 pub(super) struct Worker {
     pub(super) rank: usize,
-    pub(super) executor: Arc<PipelineExecutor>,
-    threads: ThreadPool,
+    pub(super) executor: Arc<dyn Executor>,
     group: Arc<Group>,
-    /// What it has submitted and not waited for; of a run that failed, nothing.
+    /// Submitted runs. `None` for a run that failed.
     in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
-    /// How many runs are in flight at most.
+    /// Maximum number of runs in flight.
     most: usize,
-    /// A run for which there was no memory beside those in flight.
+    /// A run for which there was no memory while others were in flight.
     postponed: Option<Arc<Run>>,
 }
 
@@ -65,30 +64,31 @@ pub(super) enum Other {
 }
 
 impl Worker {
-    /// For a rank whose shares of all stages have these executors.
+    /// Makes the worker of a rank from its shares of all stages. `plans` are those of the whole model.
     pub(super) fn new(
         rank: usize,
-        shares: Vec<(graph::Stage, HipExecutor)>,
+        mut shares: Vec<(graph::Stage, HipExecutor)>,
         group: &Arc<Group>,
-        (graphs, select): (GraphMode, SelectOptions),
-        threads: ThreadPool,
+        plans: &Arc<Plans>,
     ) -> Result<Self> {
-        let part = |(stage, (part, mut executor)): (usize, (graph::Stage, HipExecutor))| {
+        for (stage, (_, executor)) in shares.iter_mut().enumerate() {
             executor.set_rank(group.rank(stage, rank));
-            executor.set_graphs(graphs);
-            executor.set_selection(select);
-            (part, executor)
+        }
+        // In a pipeline, each rank hands its activations on to the same rank of the next stage.
+        let executor: Arc<dyn Executor> = match (shares.len(), shares.pop()) {
+            (1, Some((_, only))) => Arc::new(only),
+            (_, last) => {
+                shares.extend(last);
+                Arc::new(PipelineExecutor::of_stages(plans.clone(), shares)?)
+            }
         };
-        let shares = shares.into_iter().enumerate().map(part).collect();
-        let executor = PipelineExecutor::of_stages(shares)?;
         Ok(Self {
             rank,
             most: match group.stages.len() {
                 1 => 1,
-                _ => executor.in_flight(),
+                _ => executor.info().in_flight,
             },
-            executor: Arc::new(executor),
-            threads,
+            executor,
             group: group.clone(),
             in_flight: VecDeque::new(),
             postponed: None,
@@ -125,14 +125,14 @@ impl Worker {
         }
     }
 
-    /// That the thread cannot be bound near its first GPU costs speed at most.
+    /// Binds the thread near its first GPU. A failure to bind costs speed at most.
     fn bind(&self) {
-        if let Ok(first) = self.executor.first() {
-            let _ = first.device().bind_thread();
+        if let Some(first) = self.executor.info().devices.first() {
+            let _ = first.bind_thread();
         }
     }
 
-    /// What comes next; `None` once nothing is in flight and no more runs will come.
+    /// Returns the next action. `None` once nothing is in flight and no more runs will come.
     fn next(&mut self, runs: &Receiver<Arc<Run>>) -> Option<Action> {
         let Some((_, oldest)) = self.in_flight.front() else {
             let run = self.postponed.take().or_else(|| receive(runs));
@@ -142,7 +142,7 @@ impl Worker {
             if let Some(run) = self.postponed.take() {
                 return Some(Action::Submit(run));
             }
-            match runs.recv_timeout(LOOK) {
+            match runs.recv_timeout(RUN_POLL_INTERVAL) {
                 Ok(run) => return Some(Action::Submit(run)),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if has_ended(oldest.as_ref()) => break,
@@ -198,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
+    /// After a failure that may be another rank's, looks for the cause on the rank's own GPUs.
     fn look_for_cause(&self) {
         for (stage, streams) in self.group.stages.iter().enumerate() {
             if let Err(error) = streams.of(self.rank).comm.stream().synchronize() {
@@ -207,7 +207,7 @@ impl Worker {
         }
     }
 
-    /// Does this, if all ranks work. Its failure is the rank's.
+    /// Does `work`, unless a rank has failed. A failure or a panic is the rank's failure.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
         self.group.working().ok()?;
         let failure = match catch_unwind(AssertUnwindSafe(|| work(self))) {
@@ -226,50 +226,30 @@ impl Worker {
     fn submit(&mut self, run: &Run) -> Result<Part> {
         let input = run.input.lock().clone();
         let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
-        let reserved = match self.executor.reserve(run.batch) {
-            Ok(reserved) => reserved,
+        let plan = self.executor.plan(run.batch)?;
+        let reservation = match self.executor.clone().reserve(&plan, None) {
+            Ok(reservation) => reservation,
             Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
             Err(error) => return Err(error),
         };
-        let running = self
-            .executor
-            .submit(reserved, Feed::Pageable(&input), &self.threads, run.how)?;
-        Ok(Part::Submitted(running))
+        let inputs = Inputs::of_plan(&plan, InputData::Bytes(&input));
+        Ok(Part::Submitted(reservation.submit(inputs, run.how)?))
     }
 
-    /// Waits for a run. An error within is the run's, and not the rank's.
+    /// Waits for a run. The inner error is the run's, the outer one the rank's.
     fn finish(&mut self, run: &Run, part: Part) -> Result<Result<Results>> {
-        let running = match part {
-            Part::Submitted(running) => running,
+        let submitted = match part {
+            Part::Submitted(submitted) => submitted,
             Part::Refused(error) => return Ok(Err(error)),
         };
-        let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
-        let mut stages = Vec::new();
-        let mut steps = vec![0; plans.len()];
-        let mut observe = |stage: usize, part: Stage<'_>, time| {
-            let kind = match part {
-                Stage::Upload | Stage::Resize => StageKind::Upload,
-                Stage::Step(_) => {
-                    steps[stage] += 1;
-                    StageKind::Step(steps[stage] - 1)
-                }
-                Stage::Replay => StageKind::Replay,
-                Stage::Download => StageKind::Download,
-            };
-            stages.push((stage, kind, time));
+        let mut timing = Timing::default();
+        let options = FinishOptions {
+            timing: run.how.timed.then_some(&mut timing),
+            keep: None,
         };
-        let Finished { outputs, memory } = if run.how.timed {
-            self.executor.finish(running, Some(&mut observe))
-        } else {
-            self.executor.finish(running, None)
-        }?;
-        self.executor.first()?.keep(memory);
+        let Finished { outputs, .. } = submitted.finish(options)?;
         self.check()?;
-        Ok(Ok(Results {
-            outputs,
-            plans,
-            stages,
-        }))
+        Ok(Ok(Results { outputs, timing }))
     }
 
     /// Fails if a sum of a run was wrong on one of the rank's GPUs, or if another rank has failed.
@@ -285,16 +265,16 @@ impl Worker {
     }
 }
 
-/// Whether there is nothing more to wait for.
+/// Returns true if waiting for the run would not block.
 fn has_ended(part: Option<&Part>) -> bool {
     let Some(Part::Submitted(running)) = part else {
         return true;
     };
-    // Waiting for it says what has failed.
-    running.end().is_none_or(|end| end.is_done().unwrap_or(true))
+    // `finish` reports what has failed.
+    running.is_done().unwrap_or(true)
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

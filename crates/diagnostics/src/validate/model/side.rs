@@ -6,7 +6,7 @@ use crate::peaks::cpu_name;
 use crate::validate::digest::{CodeDigest, Loaded};
 use hipvit::error::Result;
 use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{Executor, GraphMode};
+use hipvit::exec::{Executor, ExecutorOptions, GraphMode, Placement, RunOutput};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, Optimizations, OutputKind, ValueId, optimize};
 use hipvit::hip::Device;
@@ -64,35 +64,32 @@ impl Side {
         };
         session.open_device()?;
         let (graph, _) = optimize(graph.clone(), &session.passes())?;
-        let executor = match &self.gpu {
-            None => Executor::cpu(&graph, self.dtype, self.threads)?,
-            Some(gpu) => {
-                let mode = match runs {
-                    1 => GraphMode::Off,
-                    _ => GraphMode::On,
-                };
-                let select = SelectOptions {
-                    epilogues: self.optimizations.epilogues,
-                    measured: self.optimizations.selection,
-                    ..SelectOptions::default()
-                };
-                Executor::hip(&graph, gpu, self.dtype, self.threads, select)?.graphs(mode)
-            }
+        let options = ExecutorOptions {
+            threads: self.threads,
+            graphs: if runs == 1 { GraphMode::Off } else { GraphMode::On },
+            select: SelectOptions {
+                epilogues: self.optimizations.epilogues,
+                measured: self.optimizations.selection,
+                ..SelectOptions::default()
+            },
+            ..ExecutorOptions::new(self.dtype)
         };
+        let placement = self.gpu.as_ref().map_or(Placement::Host, Placement::gpu);
+        let executor = placement.executor(&graph, &options)?;
         let graph = Arc::new(graph);
-        let dtype = executor.activations(self.dtype);
+        let dtype = executor.info().activations;
         let plan = Arc::new(Plan::new(graph.clone(), images, dtype)?);
         let mut outputs = executor.run(&plan, Input::Pixels(pixels), None)?;
         for _ in 1..runs {
             outputs = executor.run(&plan, Input::Pixels(pixels), None)?;
         }
-        if let Executor::Hip { executor, .. } = &executor {
+        if let Some(executor) = executor.hip() {
             let replays = executor.replays();
             self.replayed_runs += replays.replayed_runs;
             self.fallback = self.fallback.take().or(replays.fallback);
             self.loaded.add(executor.code())?;
         }
-        let results = outputs.into_iter().map(|(kind, matrix)| {
+        let results = outputs.into_iter().map(|RunOutput { kind, values: matrix }| {
             let output = graph.outputs().iter().find(|(known, _)| *known == kind);
             LayerValues {
                 kind,

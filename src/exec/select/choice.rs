@@ -1,4 +1,4 @@
-//! What can be selected, and where a choice comes from.
+//! A choice of what computes a problem, and where the choice comes from.
 
 use std::fmt;
 
@@ -6,48 +6,57 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{HIPSPARSELT, MIOPEN};
 
-/// What can compute a [`Problem`](super::Problem).
+/// A way to compute a [`Problem`](super::Problem), as selection files name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Candidate {
-    /// The crate's own kernels: fused attention, or the patch matrix and a linear layer.
-    Own,
-    /// The crate's own kernel for a 2:4 sparse weight that is packed.
+pub enum Choice {
+    /// Builtin kernels: fused attention, or the patch matrix and a linear layer.
+    #[serde(rename = "own")]
+    Builtin,
+    /// The builtin GEMM with a packed 2:4 sparse weight.
     Sparse,
-    /// The crate's own kernel for bytes, with all that follows.
+    /// The builtin int8 GEMM with a fused epilogue.
     Int8,
-    /// MIOpen: its convolution or its attention.
+    /// MIOpen's convolution or attention.
     Miopen,
-    /// rocBLAS by its own selection, then a kernel for bias, activation and residual.
+    /// rocBLAS, by its own selection of an algorithm, then a builtin kernel for bias, activation and residual.
     Rocblas,
     /// hipBLASLt.
     Hipblaslt {
-        /// The number of the algorithm in the order of the library's heuristics.
+        /// Number of the algorithm in the order of the library's heuristics.
         algorithm: usize,
-        /// Whether the library's [epilogue](super::LinearShape::epilogue) does the rest, or a kernel.
-        /// Of FP8 with a scale for each row, the scales are part of the rest.
+        /// True if the library's [epilogue](super::LinearShape::epilogue) computes the rest of the layer, not a builtin kernel.
+        /// For FP8 with a scale for each row, the rest includes the scales.
         epilogue: bool,
     },
-    /// hipSPARSELt, for a 2:4 sparse weight that it has compressed.
+    /// hipSPARSELt, with a 2:4 sparse weight that it has compressed.
     Hipsparselt {
-        /// The library's number of the algorithm; `None` for its own choice.
+        /// Number of the algorithm. `None` for the library's own choice.
         algorithm: Option<usize>,
-        /// As hipBLASLt's.
+        /// True if the library's epilogue computes the rest of the layer, not a builtin kernel.
         epilogue: bool,
     },
 }
 
-impl Candidate {
-    /// Whether it is for packed 2:4 sparse weights.
+impl Choice {
+    /// Returns true if the choice skips the zeros of 2:4 sparse weights.
     pub fn is_for_packed(self) -> bool {
         matches!(self, Self::Sparse | Self::Hipsparselt { .. })
     }
+
+    /// Returns true if a library's epilogue computes the rest of the layer.
+    pub(in crate::exec) fn has_epilogue(self) -> bool {
+        matches!(
+            self,
+            Self::Hipblaslt { epilogue: true, .. } | Self::Hipsparselt { epilogue: true, .. }
+        )
+    }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Own => f.write_str("own kernels"),
+            Self::Builtin => f.write_str("own kernels"),
             Self::Sparse => f.write_str("sparse_gemm"),
             Self::Int8 => f.write_str("int8_gemm"),
             Self::Miopen => f.write_str(MIOPEN),
@@ -65,18 +74,19 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Where a choice comes from.
+/// Origin of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// Measured by `hipvit tune`.
     Tuned,
-    /// Measured on such a GPU; shipped with the crate.
+    /// Measured on such a GPU, and shipped with the crate.
     Shipped,
-    /// The rule.
+    /// The rule of the library, without a measurement.
     Rule,
-    /// An option.
-    Asked,
+    /// Requested by an option.
+    #[serde(rename = "asked")]
+    Requested,
 }
 
 impl fmt::Display for Origin {
@@ -85,7 +95,7 @@ impl fmt::Display for Origin {
             Self::Tuned => "tuned",
             Self::Shipped => "shipped",
             Self::Rule => "rule",
-            Self::Asked => "asked",
+            Self::Requested => "asked",
         })
     }
 }

@@ -3,29 +3,29 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::lower::{AttentionCall, Call, PatchEmbeddingCall};
-use super::regions::Regions;
+use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter};
 use crate::error::{Error, Result};
+use crate::exec::hip::lower::{AttentionCall, PatchEmbeddingCall};
 use crate::exec::select::Problem;
 use crate::hip::{Attention, Convolution, DeviceBuffer, Dnn, Relayout, Stream};
 use crate::kernels::{KernelCall, Kernels, Strided};
 
-/// The library is opened, and a solution found, when it is first needed, which is never while a graph is captured: a plan is
-/// captured on its second run.
-pub(super) struct Miopen {
+/// MIOpen on one stream. The library is opened, and a solution is searched, when it is first needed. That is never while a graph
+/// is captured, as a plan is captured on its second run.
+pub(in crate::exec::hip) struct Miopen {
     stream: Stream,
     dnn: Option<Dnn>,
     solutions: HashMap<Wanted, Result<Solution, String>>,
 }
 
-/// What a solution depends on: in attention, also the bits of the scale.
+/// Key of a solution. For attention it includes the bits of the scale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Wanted {
     problem: Problem,
     scale: u32,
 }
 
-/// With all the memory that it needs.
+/// A solution, with its memory.
 enum Solution {
     Convolution(Convolution),
     Attention {
@@ -36,7 +36,7 @@ enum Solution {
 }
 
 impl Miopen {
-    pub(super) fn new(stream: &Stream) -> Self {
+    pub(in crate::exec::hip) fn new(stream: &Stream) -> Self {
         Self {
             stream: stream.clone(),
             dnn: None,
@@ -44,27 +44,10 @@ impl Miopen {
         }
     }
 
-    /// Finds how MIOpen computes `call`, on first use; `Err` says why it does not.
-    pub(super) fn check(&mut self, call: &Call) -> Result<(), String> {
-        let wanted = Wanted::of(call).ok_or("is not what MIOpen computes")?;
-        let Self {
-            stream,
-            dnn,
-            solutions,
-        } = self;
-        let solution = match solutions.entry(wanted) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let found = find(stream, dnn, call);
-                entry.insert(found.map_err(|error| error.to_string()))
-            }
-        };
-        solution.as_ref().map(|_| ()).map_err(String::clone)
-    }
-
-    /// Submits what was [found](Miopen::check).
-    pub(super) fn submit(&mut self, call: &Call, kernels: &Kernels, regions: &Regions<'_>) -> Result<()> {
-        let launch = |kernel: KernelCall| kernel.launch(kernels, &self.stream, &regions.0);
+    /// Submits a call whose solution was found.
+    fn run(&mut self, call: &Call, to: &Submitter<'_>) -> Result<()> {
+        let regions = to.regions;
+        let launch = |kernel: KernelCall| kernel.launch(to.kernels, &self.stream, &regions.0);
         let wanted = Wanted::of(call);
         let solution = wanted.and_then(|wanted| self.solutions.get_mut(&wanted));
         let (Some(dnn), Some(Ok(solution))) = (&mut self.dnn, solution) else {
@@ -99,6 +82,59 @@ impl Miopen {
             }
             _ => Err(Error::argument("MIOpen", "has a solution of something else")),
         }
+    }
+}
+
+impl Candidate for Miopen {
+    fn choices(&mut self, call: &Call, options: SelectOptions) -> Vec<Choice> {
+        let prepared = self.prepare(Choice::Miopen, call, options.reproducible);
+        prepared.is_ok().then_some(Choice::Miopen).into_iter().collect()
+    }
+
+    fn prepare(&mut self, _choice: Choice, call: &Call, _reproducible: bool) -> Result<(), String> {
+        let wanted = Wanted::of(call).ok_or("is not what MIOpen computes")?;
+        let Self {
+            stream,
+            dnn,
+            solutions,
+        } = self;
+        let solution = match solutions.entry(wanted) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let found = find(stream, dnn, call);
+                entry.insert(found.map_err(|error| error.to_string()))
+            }
+        };
+        solution.as_ref().map(|_| ()).map_err(String::clone)
+    }
+
+    fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
+        self.run(call, to)?;
+        let problem = call.problem();
+        to.record_call("MIOpen", || problem.map(|p| p.to_string()).unwrap_or_default())?;
+        Ok(Vec::new())
+    }
+
+    fn describe(&self, _choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
+        let called = match call {
+            Call::Patches(call) => {
+                let kernel = Called::kernel(call.extract.as_image().into(), kernels);
+                let name = format!("{} as an image", kernel.name);
+                vec![Called { name, ..kernel }]
+            }
+            Call::Projection(call) => {
+                let bias = Called::follows(&call.linear, kernels);
+                let convolution = Called::library("MIOpen convolution");
+                [convolution].into_iter().chain(bias).collect()
+            }
+            Call::Attention(call) => {
+                let rope = call.rope.map(|rope| Called::kernel(rope.into(), kernels));
+                let attention = Called::library("MIOpen attention");
+                rope.into_iter().chain([attention]).collect()
+            }
+            _ => Vec::new(),
+        };
+        (called, Vec::new())
     }
 }
 
@@ -153,14 +189,14 @@ fn relayout(call: &AttentionCall, from: [usize; 4], to: [usize; 4]) -> Relayout 
     }
 }
 
-/// Elements from one image, head, token and channel to the next where the heads of a token lie side by side.
+/// Elements from one image, head, token and channel to the next where the heads of a token are contiguous.
 fn strided(call: &AttentionCall, of: Strided) -> [usize; 4] {
     // There is none from a single image, and MIOpen takes no 0.
     let image = of.image.max(of.tokens * of.token);
     [image, call.spec.head_dim, of.token, 1]
 }
 
-/// The same where the tokens of a head do.
+/// Elements from one image, head, token and channel to the next where the tokens of a head are contiguous.
 fn dense(call: &AttentionCall) -> [usize; 4] {
     let shape = call.shape();
     let head = shape.tokens * shape.head_dim;

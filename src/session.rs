@@ -1,5 +1,5 @@
-//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, an executor on each
-//! device, and a [`Plan`] for each batch size it has run. [`crate::pipeline`] feeds it from files.
+//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. A session owns an [executor](crate::exec::Executor) of the
+//! optimised graph. [`crate::pipeline`] feeds it from files.
 
 mod builder;
 mod device;
@@ -8,17 +8,14 @@ mod gpu_outputs;
 mod parallelism;
 mod pinned;
 mod plan_cache;
-mod replicas;
 mod run;
 #[cfg(feature = "text")]
 mod text;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::builder::SessionBuilder;
 pub use self::device::Place;
@@ -28,7 +25,6 @@ pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
 pub use self::plan_cache::PlanCache;
-use self::replicas::Replicas;
 pub use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 #[cfg(feature = "text")]
@@ -37,7 +33,7 @@ pub use self::text::TextEmbeddings;
 pub use self::text::TextEncoder;
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
-use crate::exec::{Executor, GraphMode, Replays};
+use crate::exec::{Executor, GraphMode, HostThreads, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::World;
@@ -47,7 +43,6 @@ use crate::model::{self, Info, InputKind, LoadOptions, Model, TextTower};
 use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
-use crate::timeline::{self, Activity};
 
 /// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once, on all GPUs that it has
 /// [replicas](SessionBuilder::devices) on.
@@ -67,8 +62,25 @@ pub struct Session {
     loaded: Arc<Loaded>,
 }
 
-/// What clones of a session share.
+/// State that the clones of a session share.
 struct Loaded {
+    model: LoadedModel,
+    executor: Arc<dyn Executor>,
+    /// Images submitted so far.
+    images: AtomicU64,
+    degrees: Degrees,
+    batch: usize,
+    dtype: DType,
+    no_gpu: Option<Error>,
+    strict: bool,
+    select: SelectOptions,
+    non_finite: Vec<NonFinite>,
+    plan_cache: Option<PlanCache>,
+    world: Option<World>,
+}
+
+/// A session's model, without its graph.
+struct LoadedModel {
     name: String,
     origin: Origin,
     load: LoadOptions,
@@ -76,22 +88,10 @@ struct Loaded {
     preprocess: Preprocess,
     labels: Labels,
     scores: Scores,
-    graph: Arc<Graph>,
-    replicas: Replicas,
-    degrees: Degrees,
-    plans: Mutex<HashMap<usize, Arc<Plan>>>,
-    batch: usize,
-    dtype: DType,
-    no_gpu: Option<Error>,
-    strict: bool,
-    select: SelectOptions,
     text: Option<TextTower>,
-    non_finite: Vec<NonFinite>,
-    plan_cache: Option<PlanCache>,
-    world: Option<World>,
 }
 
-/// Where a session's model came from.
+/// Source of a session's model.
 enum Origin {
     /// A directory, a file, or a name on the hub.
     Path(PathBuf),
@@ -122,7 +122,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`SessionBuilder::from_bytes`].
     pub fn from_bytes(
         config: impl AsRef<[u8]>,
         weights: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -147,16 +147,16 @@ impl Session {
 
     /// The model's name: on the hub, else that of its directory.
     pub fn name(&self) -> &str {
-        &self.loaded.name
+        &self.loaded.model.name
     }
 
     /// The model as it was before all passes, with its weights, loaded again with another kind of input.
     pub fn reload(&self, input: InputKind) -> Result<Model> {
         let options = LoadOptions {
             input,
-            ..self.loaded.load.clone()
+            ..self.loaded.model.load.clone()
         };
-        match &self.loaded.origin {
+        match &self.loaded.model.origin {
             Origin::Path(path) => model::load(path, &options),
             Origin::Embedded => model::tinyvit32(&options),
             Origin::Bytes => {
@@ -168,53 +168,55 @@ impl Session {
 
     /// The model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
-        &self.loaded.info
+        &self.loaded.model.info
     }
 
     /// The rule by which an image becomes the model's input.
     pub fn preprocess(&self) -> &Preprocess {
-        &self.loaded.preprocess
+        &self.loaded.model.preprocess
     }
 
     /// The names of the classes; empty if the model has no classification head.
     pub fn labels(&self) -> &Labels {
-        &self.loaded.labels
+        &self.loaded.model.labels
     }
 
     /// How logits become probabilities.
     pub fn scores(&self) -> Scores {
-        self.loaded.scores
+        self.loaded.model.scores
     }
 
     /// The device in use, never [`Device::Auto`]; the first of several.
     pub fn device(&self) -> Device {
-        self.loaded
-            .replicas
-            .first()
-            .gpu()
-            .map_or(Device::Cpu, |gpu| Device::Hip(gpu.ordinal()))
+        let gpu = self.loaded.executor.gpu();
+        gpu.map_or(Device::Cpu, |gpu| Device::Hip(gpu.ordinal()))
     }
 
     /// The devices in use, of which [`device`](Self::device) is the first.
     pub fn devices(&self) -> DeviceSet {
-        let gpus = self.loaded.replicas.all().iter().flat_map(Executor::devices);
+        let gpus = self.loaded.executor.info().devices.iter();
         // Without a GPU this is the CPU; the builder has refused two that are the same.
         DeviceSet::gpus(gpus.map(|gpu| gpu.ordinal())).unwrap_or_else(|_| self.device().into())
     }
 
     /// The images that each replica of the model was given so far: their shares of the load.
     pub fn images_by_replica(&self) -> Vec<u64> {
-        self.loaded.replicas.images()
+        let images = self.loaded.executor.statistics().images;
+        if images.is_empty() {
+            vec![self.loaded.images.load(Ordering::Relaxed)]
+        } else {
+            images
+        }
     }
 
-    /// The number of replicas of the model.
+    /// Returns the number of replicas of the model.
     pub(crate) fn replicas(&self) -> usize {
-        self.loaded.replicas.len()
+        self.executors().len()
     }
 
-    /// How many batches are in flight at best, of which one each is on its way to a replica.
+    /// Returns the number of batches in flight that keeps all devices busy while one more is copied to each replica.
     pub fn batches_in_flight(&self) -> usize {
-        self.loaded.replicas.len() * self.loaded.replicas.first().in_flight()
+        self.loaded.executor.info().in_flight
     }
 
     /// How the devices share the work.
@@ -235,7 +237,7 @@ impl Session {
     /// [`Error::Rank`] if a rank has failed, or its process has ended before rank 0 has dropped its session;
     /// [`Error::Argument`] at rank 0, and for a session of one process.
     pub fn follow(&self) -> Result<()> {
-        self.loaded.replicas.first().follow()
+        self.loaded.executor.follow()
     }
 
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
@@ -266,7 +268,7 @@ impl Session {
 
     /// Where images are resized.
     pub fn resize(&self) -> ResizeOn {
-        if self.loaded.replicas.first().resizes() {
+        if self.loaded.executor.info().resizes {
             ResizeOn::Device
         } else {
             ResizeOn::Host
@@ -285,28 +287,39 @@ impl Session {
 
     /// The number of threads that compute.
     pub fn threads(&self) -> usize {
-        self.loaded.replicas.threads()
+        let mut pools: Vec<&HostThreads> = Vec::new();
+        for executor in self.executors() {
+            let host = &executor.info().host;
+            if !pools.iter().any(|known| known.is_same(host)) {
+                pools.push(host);
+            }
+        }
+        pools.iter().map(|host| host.count()).sum()
     }
 
     /// The number of threads that decode in a pipeline.
     pub(crate) fn decode_threads(&self) -> usize {
-        self.loaded.replicas.first().decode_threads()
+        self.loaded.executor.info().host.decode_count()
     }
 
     /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
     pub fn hip_graphs(&self) -> Option<Replays> {
-        self.loaded.replicas.replays()
+        self.loaded.executor.statistics().replays
     }
 
-    /// The executor of the first device, for measurements that runs do not offer.
+    /// Returns the executor of the first replica, for measurements that runs do not offer.
     #[doc(hidden)]
-    pub fn executor(&self) -> &Executor {
-        self.loaded.replicas.first()
+    pub fn executor(&self) -> &Arc<dyn Executor> {
+        &self.executors()[0]
     }
 
-    /// The executors of all devices.
-    pub fn executors(&self) -> &[Executor] {
-        self.loaded.replicas.all()
+    /// Returns the executors of all replicas.
+    #[doc(hidden)]
+    pub fn executors(&self) -> &[Arc<dyn Executor>] {
+        match self.loaded.executor.replicas() {
+            [] => std::slice::from_ref(&self.loaded.executor),
+            replicas => replicas,
+        }
     }
 
     /// Changes whether a GPU replays captured graphs.
@@ -316,10 +329,11 @@ impl Session {
     /// [`Error::Argument`] if the session has clones.
     #[doc(hidden)]
     pub fn set_hip_graphs(&mut self, mode: GraphMode) -> Result<()> {
-        let loaded = Arc::get_mut(&mut self.loaded);
-        let loaded = loaded.ok_or_else(|| Error::argument("session", "is shared"))?;
-        for executor in loaded.replicas.all_mut() {
-            executor.set_graphs(mode);
+        if Arc::get_mut(&mut self.loaded).is_none() {
+            return Err(Error::argument("session", "is shared"));
+        }
+        for executor in self.executors() {
+            executor.info().graphs.set(mode);
         }
         Ok(())
     }
@@ -327,7 +341,7 @@ impl Session {
     /// The computation graph after all passes. Its constants have names, but no values: those are the executor's.
     #[doc(hidden)]
     pub fn graph(&self) -> &Arc<Graph> {
-        &self.loaded.graph
+        &self.loaded.executor.info().graph
     }
 
     /// The plan for a batch of `batch` images, made on first use.
@@ -337,15 +351,7 @@ impl Session {
     /// [`Error::Argument`] for a batch of 0, or one so large that a buffer cannot be addressed.
     #[doc(hidden)]
     pub fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
-        let mut plans = self.loaded.plans.lock();
-        if let Some(plan) = plans.get(&batch) {
-            return Ok(plan.clone());
-        }
-        let _span = timeline::span(Activity::Plan);
-        let dtype = self.executor().activations(self.dtype());
-        let plan = Arc::new(Plan::new(self.graph().clone(), batch, dtype)?);
-        plans.insert(batch, plan.clone());
-        Ok(plan)
+        self.loaded.executor.plan(batch)
     }
 }
 

@@ -11,7 +11,7 @@
 //! kernel, as on an H200 these are faster than the crate's `int8_gemm`, which does both. For all else the rule is the
 //! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
 
-mod candidate;
+mod choice;
 mod confirm;
 mod options;
 mod problem;
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use crate::kernels::has_int8_gemm;
 
-pub use self::candidate::{Candidate, Origin};
+pub use self::choice::{Choice, Origin};
 pub use self::confirm::{PackedLayer, WholeModel};
 pub use self::options::{AllReduceKind, SelectOptions, Sparse};
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
@@ -38,7 +38,7 @@ pub struct Selection {
     options: SelectOptions,
     key: Key,
     /// Why hipBLASLt is no candidate.
-    no_hipblaslt: Option<String>,
+    hipblaslt_unavailable: Option<String>,
     tuned: Store,
     shipped: Store,
     /// The first problem that a library turned out not to compute, and why.
@@ -46,12 +46,12 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// For the device of `key`, which names hipBLASLt's version; `no_hipblaslt` says why it is no candidate, if so. The versions of
+    /// For the device of `key`, which names hipBLASLt's version; `hipblaslt_unavailable` says why it is no candidate, if so. The versions of
     /// MIOpen and hipSPARSELt are asked for only if a choice depends on them: the libraries take a while to open.
     pub fn new(
         options: SelectOptions,
         mut key: Key,
-        no_hipblaslt: Option<String>,
+        hipblaslt_unavailable: Option<String>,
         version: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let (mut tuned, mut shipped) = (Store::load(&key), Store::shipped(&key));
@@ -65,7 +65,7 @@ impl Selection {
         Self {
             options,
             key,
-            no_hipblaslt,
+            hipblaslt_unavailable,
             tuned,
             shipped,
             rejected: OnceLock::new(),
@@ -82,14 +82,14 @@ impl Selection {
         Self {
             options,
             key: self.key.clone(),
-            no_hipblaslt: self.no_hipblaslt.clone(),
+            hipblaslt_unavailable: self.hipblaslt_unavailable.clone(),
             tuned,
             ..Self::default()
         }
     }
 
     /// Sets what is selected for `problem`.
-    pub(super) fn choose(&mut self, problem: Problem, candidate: Candidate) {
+    pub(super) fn choose(&mut self, problem: Problem, candidate: Choice) {
         self.tuned.insert(problem, candidate, 0.0);
     }
 
@@ -115,18 +115,21 @@ impl Selection {
 
     /// Whether hipBLASLt is a candidate.
     pub fn has_hipblaslt(&self) -> bool {
-        self.no_hipblaslt.is_none()
+        self.hipblaslt_unavailable.is_none()
     }
 
     /// Whether some linear layer may be computed by rocBLAS.
     pub(super) fn uses_rocblas(&self) -> bool {
-        !self.has_hipblaslt() || self.tuned.has(Candidate::Rocblas) || self.shipped.has(Candidate::Rocblas)
+        !self.has_hipblaslt() || self.tuned.has(Choice::Rocblas) || self.shipped.has(Choice::Rocblas)
     }
 
     /// Why hipBLASLt is no candidate, or what a library did not compute.
     pub fn note(&self) -> Option<&str> {
         let rejected = self.rejected.get();
-        self.no_hipblaslt.as_ref().or(rejected).map(String::as_str)
+        self.hipblaslt_unavailable
+            .as_ref()
+            .or(rejected)
+            .map(String::as_str)
     }
 
     /// What was measured on this machine.
@@ -135,29 +138,27 @@ impl Selection {
     }
 
     /// What computes `problem` by the rule.
-    pub fn rule(&self, problem: &Problem) -> Candidate {
+    pub fn rule(&self, problem: &Problem) -> Choice {
         match problem {
             Problem::Linear(shape) if shape.int8.is_some() => self.rule_of_int8(shape),
             // rocBLAS has no FP8, so there hipBLASLt's error is the one to see.
-            Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => {
-                Candidate::Hipblaslt {
-                    algorithm: 0,
-                    epilogue: self.can_fuse(shape),
-                }
-            }
-            Problem::Linear(_) => Candidate::Rocblas,
-            Problem::PatchEmbedding(_) | Problem::Attention(_) => Candidate::Own,
+            Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => Choice::Hipblaslt {
+                algorithm: 0,
+                epilogue: self.can_fuse(shape),
+            },
+            Problem::Linear(_) => Choice::Rocblas,
+            Problem::PatchEmbedding(_) | Problem::Attention(_) => Choice::Builtin,
         }
     }
 
     /// The library, but for what cuBLAS behind HIP on CUDA does not compute: bytes of other than a multiple of 4 channels.
-    fn rule_of_int8(&self, shape: &LinearShape) -> Candidate {
+    fn rule_of_int8(&self, shape: &LinearShape) -> Choice {
         let arch = &self.key.arch;
         let is_multiple = [shape.n, shape.k].iter().all(|extent| extent.is_multiple_of(4));
         if arch.starts_with("sm_") && !is_multiple && has_int8_gemm(arch) {
-            Candidate::Int8
+            Choice::Int8
         } else {
-            Candidate::Rocblas
+            Choice::Rocblas
         }
     }
 
@@ -166,22 +167,20 @@ impl Selection {
     }
 
     /// Whether `candidate` is one for `problem` here: a file may say anything.
-    fn is_usable(&self, problem: &Problem, candidate: Candidate) -> bool {
+    fn is_usable(&self, problem: &Problem, candidate: Choice) -> bool {
         match (problem, candidate) {
-            (Problem::Linear(shape), Candidate::Rocblas) => shape.float8.is_none(),
-            (Problem::Linear(shape), Candidate::Int8) => {
-                shape.int8.is_some() && has_int8_gemm(&self.key.arch)
-            }
-            (Problem::Linear(shape), Candidate::Hipblaslt { epilogue, .. }) => {
+            (Problem::Linear(shape), Choice::Rocblas) => shape.float8.is_none(),
+            (Problem::Linear(shape), Choice::Int8) => shape.int8.is_some() && has_int8_gemm(&self.key.arch),
+            (Problem::Linear(shape), Choice::Hipblaslt { epilogue, .. }) => {
                 self.has_hipblaslt() && shape.int8.is_none() && (!epilogue || self.can_fuse(shape))
             }
             (Problem::Linear(_), _) => false,
-            (_, candidate) => matches!(candidate, Candidate::Own | Candidate::Miopen),
+            (_, candidate) => matches!(candidate, Choice::Builtin | Choice::Miopen),
         }
     }
 
     /// What computes `problem`, and where the choice comes from.
-    pub fn select(&self, problem: impl Into<Problem>) -> (Candidate, Origin) {
+    pub fn select(&self, problem: impl Into<Problem>) -> (Choice, Origin) {
         let problem = problem.into();
         let found = |store: &Store| store.get(&problem).filter(|&c| self.is_usable(&problem, c));
         let measured = self.options.measured && !self.options.reproducible;
@@ -194,28 +193,28 @@ impl Selection {
     }
 
     /// What computes a linear layer whose weight is packed, and where the choice comes from.
-    pub(super) fn packed(&self) -> (Candidate, Origin) {
+    pub(super) fn packed(&self) -> (Choice, Origin) {
         let origin = match self.options.sparse {
-            Sparse::On | Sparse::Own => Origin::Asked,
+            Sparse::On | Sparse::Builtin => Origin::Requested,
             _ => Origin::Tuned,
         };
-        (Candidate::Sparse, origin)
+        (Choice::Sparse, origin)
     }
 
     /// What computes a linear layer whose weight hipSPARSELt has compressed, and where the choice comes from.
-    pub(super) fn compressed(&self, problem: &Problem) -> (Candidate, Origin) {
+    pub(super) fn compressed(&self, problem: &Problem) -> (Choice, Origin) {
         let measured = self.options.measured && !self.options.reproducible;
         let tuned = self.tuned.get(problem).filter(|_| measured);
-        if let Some(candidate @ Candidate::Hipsparselt { .. }) = tuned {
+        if let Some(candidate @ Choice::Hipsparselt { .. }) = tuned {
             return (candidate, Origin::Tuned);
         }
         let epilogue = matches!(problem, Problem::Linear(shape) if self.can_fuse(shape));
-        let candidate = Candidate::Hipsparselt {
+        let candidate = Choice::Hipsparselt {
             algorithm: None,
             epilogue,
         };
         let origin = match self.options.sparse {
-            Sparse::On => Origin::Asked,
+            Sparse::On => Origin::Requested,
             _ => Origin::Rule,
         };
         (candidate, origin)
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn measurements_go_before_the_rule() {
-        let rule = Candidate::Hipblaslt {
+        let rule = Choice::Hipblaslt {
             algorithm: 0,
             epilogue: true,
         };
@@ -293,14 +292,14 @@ mod tests {
             (rule, Origin::Rule)
         );
         let mut tuned = Store::new(key());
-        tuned.insert(shape(3), Candidate::Rocblas, 1.5);
-        tuned.insert(PATCHES, Candidate::Miopen, 1.5);
-        tuned.insert(ATTENTION, Candidate::Miopen, 1.5);
+        tuned.insert(shape(3), Choice::Rocblas, 1.5);
+        tuned.insert(PATCHES, Choice::Miopen, 1.5);
+        tuned.insert(ATTENTION, Choice::Miopen, 1.5);
         let mut selection = selection(tuned);
-        assert_eq!(selection.select(shape(3)), (Candidate::Rocblas, Origin::Tuned));
+        assert_eq!(selection.select(shape(3)), (Choice::Rocblas, Origin::Tuned));
         assert_eq!(selection.select(shape(4)), (rule, Origin::Rule));
         for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
-            assert_eq!(selection.select(problem), (Candidate::Miopen, Origin::Tuned));
+            assert_eq!(selection.select(problem), (Choice::Miopen, Origin::Tuned));
         }
         let options = selection.options;
         for options in [
@@ -316,7 +315,7 @@ mod tests {
             selection.set_options(options);
             assert_eq!(selection.select(shape(3)), (rule, Origin::Rule));
             for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
-                assert_eq!(selection.select(problem), (Candidate::Own, Origin::Rule));
+                assert_eq!(selection.select(problem), (Choice::Builtin, Origin::Rule));
             }
         }
     }
@@ -332,7 +331,7 @@ mod tests {
         };
         assert_eq!(bytes.to_string(), "linear 3×12×8 i8→bf16 +bias+gelu");
         assert_eq!((bytes.epilogue(), bytes.activations()), (None, DType::BF16));
-        let select = |arch: &str, shape: LinearShape, tuned: Candidate| {
+        let select = |arch: &str, shape: LinearShape, tuned: Choice| {
             let key = Key {
                 arch: arch.into(),
                 ..key()
@@ -343,32 +342,32 @@ mod tests {
             selection.set_tuned(store);
             selection.select(shape)
         };
-        let rule = (Candidate::Rocblas, Origin::Rule);
-        let tuned = (Candidate::Int8, Origin::Tuned);
-        assert_eq!(select("gfx942", bytes, Candidate::Int8), tuned);
+        let rule = (Choice::Rocblas, Origin::Rule);
+        let tuned = (Choice::Int8, Origin::Tuned);
+        assert_eq!(select("gfx942", bytes, Choice::Int8), tuned);
         assert_eq!(
-            select("gfx1030", bytes, Candidate::Int8),
+            select("gfx1030", bytes, Choice::Int8),
             rule,
             "has no matrix cores"
         );
-        let library = Candidate::Hipblaslt {
+        let library = Choice::Hipblaslt {
             algorithm: 0,
             epilogue: false,
         };
         assert_eq!(select("gfx942", bytes, library), rule);
         // cuBLAS computes multiples of 4 channels.
         let odd = LinearShape { k: 13, ..bytes };
-        assert_eq!(select("sm_90", odd, library), (Candidate::Int8, Origin::Rule));
+        assert_eq!(select("sm_90", odd, library), (Choice::Int8, Origin::Rule));
         assert_eq!(select("sm_90", bytes, library), rule);
         assert_eq!(select("gfx942", odd, library), rule);
-        assert_eq!(select("gfx942", shape(3), Candidate::Int8).1, Origin::Rule);
+        assert_eq!(select("gfx942", shape(3), Choice::Int8).1, Origin::Rule);
     }
 
     #[test]
     fn a_candidate_of_something_else_is_not_selected() {
         let mut tuned = Store::new(key());
-        tuned.insert(shape(3), Candidate::Miopen, 1.5);
-        tuned.insert(PATCHES, Candidate::Rocblas, 1.5);
+        tuned.insert(shape(3), Choice::Miopen, 1.5);
+        tuned.insert(PATCHES, Choice::Rocblas, 1.5);
         tuned.insert(ATTENTION, selection(Store::default()).select(shape(3)).0, 1.5);
         let selection = selection(tuned);
         for problem in [shape(3).into(), PATCHES.into(), Problem::from(ATTENTION)] {
@@ -382,18 +381,18 @@ mod tests {
 
     #[test]
     fn without_hipblaslt_there_is_rocblas() {
-        let no_hipblaslt = Some("is not there".into());
-        let mut selection = Selection::new(SelectOptions::default(), key(), no_hipblaslt, |_| None);
+        let hipblaslt_unavailable = Some("is not there".into());
+        let mut selection = Selection::new(SelectOptions::default(), key(), hipblaslt_unavailable, |_| None);
         let mut tuned = Store::new(key());
-        let fast = Candidate::Hipblaslt {
+        let fast = Choice::Hipblaslt {
             algorithm: 1,
             epilogue: false,
         };
         tuned.insert(shape(3), fast, 1.5);
-        tuned.insert(ATTENTION, Candidate::Miopen, 1.5);
+        tuned.insert(ATTENTION, Choice::Miopen, 1.5);
         selection.set_tuned(tuned);
-        assert_eq!(selection.select(shape(3)), (Candidate::Rocblas, Origin::Rule));
-        assert_eq!(selection.select(ATTENTION), (Candidate::Miopen, Origin::Tuned));
+        assert_eq!(selection.select(shape(3)), (Choice::Rocblas, Origin::Rule));
+        assert_eq!(selection.select(ATTENTION), (Choice::Miopen, Origin::Tuned));
         assert_eq!(selection.note(), Some("is not there"));
     }
 

@@ -1,0 +1,47 @@
+//! Running a model: an [`Executor`] takes plans of one graph and named inputs, and gives named outputs.
+//!
+//! | executor | runs on |
+//! | --- | --- |
+//! | [`HostExecutor`] | the CPU, with the kernels beside the shape rules in [`crate::ops`] |
+//! | [`HipExecutor`] | one GPU, through [`crate::hip`] |
+//! | [`PipelineExecutor`] | several GPUs, each with some of the layers |
+//! | [`TensorExecutor`] | several ranks, each with a part of every layer; a rank is one of the two above |
+//! | [`Replicas`] | several executors of the same graph, which take batches in turn |
+
+mod cpu;
+mod executor;
+mod hip;
+mod host;
+mod input;
+mod measure;
+mod options;
+mod output;
+mod plans;
+mod replays;
+mod replicas;
+pub mod select;
+mod slabs;
+mod staging;
+mod step_args;
+mod threads;
+
+pub use cpu::DTYPES;
+pub use cpu::{Arena, CpuExecutor, Observer, constant_bytes};
+pub use executor::{
+    Executor, ExecutorInfo, FinishOptions, Finished, KeepResult, PendingRun, Reservation, Statistics,
+    Submission,
+};
+pub use hip::{
+    Dense, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Processes, Stage,
+    StageObserver, TensorExecutor, TimedCall, Tuned,
+};
+pub use hip::{append, unpack};
+pub use host::HostExecutor;
+pub use input::{InputData, Inputs};
+pub use options::{ExecutorOptions, Placement};
+pub use output::{RunOutput, RunOutputs};
+pub use replays::{GraphMode, GraphSwitch, Replays};
+pub use replicas::Replicas;
+pub use slabs::{BatchSlabs, Images, SlabPart, Slabs, StagedImage, StagedPixels};
+pub use staging::{InputPool, Staging, StagingPart};
+pub use threads::HostThreads;

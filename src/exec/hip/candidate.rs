@@ -1,0 +1,142 @@
+//! What can compute a call for which there is a choice: the builtin kernels or a library, each with its handles on one stream.
+
+mod builtin;
+mod hipblaslt;
+mod hipsparselt;
+mod miopen;
+mod rocblas;
+
+pub(super) use self::builtin::Builtin;
+pub(super) use self::hipblaslt::Hipblaslt;
+pub(super) use self::hipsparselt::Hipsparselt;
+pub(super) use self::miopen::Miopen;
+pub(super) use self::rocblas::Rocblas;
+
+use std::borrow::Cow;
+
+use super::call_clock::CallClock;
+use super::lower::{Call, LinearCall, Unfused};
+use super::regions::Regions;
+use crate::error::{Error, Result};
+use crate::exec::select::{Choice, SelectOptions};
+use crate::hip::{Launch, Stream};
+use crate::kernels::{KernelCall, Kernels};
+
+/// The builtin kernels or a library, on one stream.
+pub(super) trait Candidate {
+    /// Returns all ways in which it can compute `call`.
+    fn choices(&mut self, call: &Call, options: SelectOptions) -> Vec<Choice>;
+
+    /// Prepares `choice` for `call` on first use. Never submits anything.
+    ///
+    /// # Errors
+    ///
+    /// The reason why `call` is not computed so.
+    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), String>;
+
+    /// Submits `call` by a prepared choice. Returns calls to submit next, for which there is a choice of their own.
+    fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>>;
+
+    /// Returns what computes `call`, for reports, and the calls for which there is a choice of their own.
+    fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>);
+}
+
+/// The stream, the kernels and the memory that calls are submitted with.
+pub(super) struct Submitter<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) kernels: &'a Kernels,
+    pub(super) regions: &'a Regions<'a>,
+    /// Set while calls are timed one by one.
+    pub(super) clock: &'a mut Option<CallClock>,
+    /// Number of images of the batch.
+    pub(super) images: usize,
+    /// Results must not depend on the batch size.
+    pub(super) reproducible: bool,
+}
+
+impl Submitter<'_> {
+    /// Launches a kernel.
+    pub(super) fn launch(&mut self, kernel: KernelCall) -> Result<()> {
+        kernel.launch(self.kernels, self.stream, &self.regions.0)?;
+        match self.clock {
+            Some(clock) => {
+                let launch = kernel.geometry(self.kernels).ok();
+                clock.tick(self.stream, kernel_name(&kernel), None, launch)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Launches the kernel that finishes a library's result, if there is one.
+    pub(super) fn finish(&mut self, kernel: Option<impl Into<KernelCall>>) -> Result<()> {
+        kernel.map_or(Ok(()), |kernel| self.launch(kernel.into()))
+    }
+
+    /// Records a library's call that was just submitted, if calls are timed.
+    pub(super) fn record_call(&mut self, name: &str, shape: impl FnOnce() -> String) -> Result<()> {
+        match self.clock {
+            Some(clock) => clock.tick(self.stream, name.to_owned(), Some(shape()), None),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A kernel or library call of a report.
+#[derive(Clone, PartialEq)]
+pub(super) struct Called {
+    pub(super) name: String,
+    pub(super) geometry: Option<Launch>,
+}
+
+impl Called {
+    /// A call of a library.
+    pub(super) fn library(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { name, geometry: None }
+    }
+
+    /// A launch of a builtin kernel. A kernel that cannot be launched has no geometry.
+    pub(super) fn kernel(kernel: KernelCall, kernels: &Kernels) -> Self {
+        Self {
+            name: kernel_name(&kernel),
+            geometry: kernel.geometry(kernels).ok(),
+        }
+    }
+
+    /// The kernel that follows a GEMM without an epilogue, if there is one.
+    pub(super) fn follows(linear: &LinearCall, kernels: &Kernels) -> Option<Self> {
+        let Unfused { kernel, .. } = linear.unfused().ok()?;
+        Some(Self::kernel(kernel?, kernels))
+    }
+
+    /// A library's GEMM, and the kernel that follows without an epilogue.
+    fn gemm(choice: Choice, linear: &LinearCall, kernels: &Kernels) -> Vec<Self> {
+        let follows = if choice.has_epilogue() {
+            None
+        } else {
+            Self::follows(linear, kernels)
+        };
+        [Self::library(choice.to_string())]
+            .into_iter()
+            .chain(follows)
+            .collect()
+    }
+}
+
+/// Returns the name of the kernel's entry.
+pub(super) fn kernel_name(kernel: &KernelCall) -> String {
+    kernel.entry().map(Cow::into_owned).unwrap_or_default()
+}
+
+/// Returns the linear layer of a call for a library that computes nothing else.
+fn linear(call: &Call) -> Result<&LinearCall, String> {
+    match call {
+        Call::Linear(linear) => Ok(linear),
+        _ => Err("is no linear layer".into()),
+    }
+}
+
+/// Converts the reason for which a linear layer cannot be submitted.
+fn unusable(reason: String) -> Error {
+    Error::argument("linear", reason)
+}

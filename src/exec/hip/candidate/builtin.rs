@@ -1,0 +1,61 @@
+//! The builtin kernels: fused attention, the patch matrix, GEMMs with 2:4 sparse weights and with int8.
+
+use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
+use crate::error::{Error, Result};
+use crate::kernels::{KernelCall, Kernels, has_int8_gemm};
+
+/// The builtin kernels.
+pub(in crate::exec::hip) struct Builtin {
+    /// The GPU has matrix instructions for int8.
+    int8: bool,
+}
+
+impl Builtin {
+    pub(in crate::exec::hip) fn new(arch: &str) -> Self {
+        Self {
+            int8: has_int8_gemm(arch),
+        }
+    }
+
+    /// Returns the kernel of a linear layer.
+    fn gemm(choice: Choice, call: &Call) -> Result<KernelCall, String> {
+        let linear = linear(call)?;
+        match choice {
+            Choice::Sparse => Ok(linear.packed()?.into()),
+            _ => Ok(linear.bytes()?.into()),
+        }
+    }
+}
+
+impl Candidate for Builtin {
+    fn choices(&mut self, call: &Call, _options: SelectOptions) -> Vec<Choice> {
+        let Call::Linear(linear) = call else {
+            return vec![Choice::Builtin];
+        };
+        let shape = linear.shape();
+        let int8 = (shape.int8.is_some() && self.int8).then_some(Choice::Int8);
+        let sparse = (shape.int8.is_none() && shape.sparse).then_some(Choice::Sparse);
+        int8.into_iter().chain(sparse).collect()
+    }
+
+    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
+        if choice == Choice::Builtin {
+            return call.own().map_err(|e| Error::argument("call", e));
+        }
+        to.launch(Self::gemm(choice, call).map_err(unusable)?)?;
+        Ok(Vec::new())
+    }
+
+    fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
+        if choice == Choice::Builtin {
+            return (Vec::new(), call.own().unwrap_or_default());
+        }
+        let kernel = Self::gemm(choice, call).ok();
+        let called = kernel.map(|kernel| Called::kernel(kernel, kernels));
+        (called.into_iter().collect(), Vec::new())
+    }
+}

@@ -1,0 +1,226 @@
+//! hipBLASLt, by a numbered algorithm, with an epilogue or a builtin kernel after it.
+
+use std::collections::HashMap;
+
+use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
+use crate::error::{Error, Result};
+use crate::exec::hip::lower::{LinearCall, Unfused};
+use crate::exec::select::{LinearShape, REFERENCE_ROWS};
+use crate::hip::{BlasLt, DType, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Scaling, Stream};
+use crate::kernels::Kernels;
+use crate::timeline::{self, Activity};
+
+/// Maximum number of algorithms without an epilogue that are measured, if there are some with it.
+const MAX_WITHOUT_EPILOGUE: usize = 4;
+
+/// hipBLASLt on one stream. The handle, which has a workspace, is made when it is first needed.
+pub(in crate::exec::hip) struct Hipblaslt {
+    stream: Stream,
+    lt: Option<BlasLt>,
+    prepared: HashMap<Prepared, Result<Matmul, String>>,
+}
+
+/// What a prepared GEMM depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Prepared {
+    shape: LinearShape,
+    algorithm: usize,
+    epilogue: bool,
+}
+
+impl Prepared {
+    fn new(choice: Choice, call: &Call) -> Result<Self, String> {
+        let Choice::Hipblaslt { algorithm, epilogue } = choice else {
+            return Err("is not of hipBLASLt".into());
+        };
+        Ok(Self {
+            shape: linear(call)?.shape(),
+            algorithm,
+            epilogue,
+        })
+    }
+}
+
+impl Hipblaslt {
+    pub(in crate::exec::hip) fn new(stream: &Stream) -> Self {
+        Self {
+            stream: stream.clone(),
+            lt: None,
+            prepared: HashMap::new(),
+        }
+    }
+
+    /// Makes the handle.
+    pub(in crate::exec::hip) fn open(&mut self) -> Result<&mut BlasLt> {
+        Ok(match &mut self.lt {
+            Some(lt) => lt,
+            none => none.insert(BlasLt::new(&self.stream)?),
+        })
+    }
+
+    /// Returns the library's version. `Err` says why it cannot be used on this stream's device.
+    pub(in crate::exec::hip) fn version(stream: &Stream) -> Result<String, String> {
+        let probe = || -> Result<i32> {
+            let lt = BlasLt::with_workspace(stream, 0)?;
+            // The library may be there without kernels for the GPU.
+            lt.matmul(Gemm::linear(64, 64, 64, DType::F32), Epilogue::Bias)?;
+            Ok(lt.version()?)
+        };
+        let version = probe().map_err(|error| error.to_string())?;
+        Ok(version.to_string())
+    }
+
+    fn matmul(&mut self, wanted: Prepared, reproducible: bool) -> Result<Matmul> {
+        let lt = self.open()?;
+        let Prepared {
+            shape,
+            algorithm,
+            epilogue,
+        } = wanted;
+        let gemm = |m| Gemm {
+            // Without the epilogue the call tells whether the residual is in place.
+            beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
+            wide: shape.activations(),
+            output: if epilogue && shape.has_float8_result() {
+                shape.dtype
+            } else if !epilogue && shape.has_float8_rows() {
+                DType::F32
+            } else {
+                shape.activations()
+            },
+            scaling: scaling(&shape, epilogue),
+            ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
+        };
+        let operation = if epilogue {
+            shape.epilogue().unwrap_or(Epilogue::None)
+        } else {
+            Epilogue::None
+        };
+        let mut matmul = lt.matmul(gemm(shape.m), operation)?;
+        if reproducible {
+            let mut reference = lt.matmul(gemm(REFERENCE_ROWS), operation)?;
+            // A workspace grows with the number of rows, and for the most rows it may not suffice.
+            let mut algorithm = 0;
+            while reference.workspace() > 0 {
+                algorithm += 1;
+                reference.select(algorithm)?;
+            }
+            matmul.pin(&reference)?;
+        } else {
+            matmul.select(algorithm)?;
+        }
+        Ok(matmul)
+    }
+
+    fn run(&mut self, call: &LinearCall, prepared: Prepared, to: &mut Submitter<'_>) -> Result<()> {
+        let (Some(lt), Some(Ok(matmul))) = (&mut self.lt, self.prepared.get_mut(&prepared)) else {
+            return Err(Error::argument("linear", "was not prepared"));
+        };
+        let regions = to.regions;
+        let (d, bias, c, kernel) = if prepared.epilogue {
+            let [bias, residual] = [regions.optional(call.bias)?, regions.optional(call.residual)?];
+            (call.out, bias, residual, None)
+        } else {
+            let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
+            matmul.set_beta(gemm.beta);
+            (c, None, None, kernel)
+        };
+        let operands = MatmulOperands {
+            a: regions.from(call.x)?,
+            b: regions.from(call.weight)?,
+            c,
+            d: regions.from(d)?,
+            bias,
+            scales: match call.float8 {
+                Some(scales) if scaling(&prepared.shape, prepared.epilogue) != Scaling::None => Scales {
+                    a: regions.optional(scales.x)?,
+                    b: regions.optional(scales.weight)?,
+                    d: if prepared.epilogue {
+                        regions.optional(scales.out.map_or(0, |out| out.reciprocal))?
+                    } else {
+                        None
+                    },
+                },
+                _ => Scales::default(),
+            },
+            amax: None,
+        };
+        lt.run(matmul, operands)?;
+        let Prepared { shape, epilogue, .. } = prepared;
+        let name = if epilogue && (shape.epilogue().is_some() || shape.has_float8_result()) {
+            "hipBLASLt GEMM with epilogue"
+        } else {
+            "hipBLASLt GEMM"
+        };
+        to.record_call(name, || shape.to_string())?;
+        to.finish(kernel)
+    }
+}
+
+impl Candidate for Hipblaslt {
+    fn choices(&mut self, call: &Call, options: SelectOptions) -> Vec<Choice> {
+        let Ok(linear) = linear(call) else {
+            return Vec::new();
+        };
+        let shape = linear.shape();
+        if shape.int8.is_some() {
+            return Vec::new();
+        }
+        let mut choices = Vec::new();
+        for epilogue in [true, false]
+            .into_iter()
+            .filter(|&epilogue| shape.has_form(epilogue, options))
+        {
+            let first = Prepared {
+                shape,
+                algorithm: 0,
+                epilogue,
+            };
+            let limit = if epilogue {
+                usize::MAX
+            } else {
+                MAX_WITHOUT_EPILOGUE
+            };
+            let count = self.matmul(first, false).map_or(0, |matmul| matmul.algorithms());
+            let choice = |algorithm| Choice::Hipblaslt { algorithm, epilogue };
+            choices.extend((0..count.min(limit)).map(choice));
+        }
+        choices
+    }
+
+    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), String> {
+        let wanted = Prepared::new(choice, call)?;
+        if !self.prepared.contains_key(&wanted) {
+            let _span = timeline::span(Activity::Select);
+            let prepared = self
+                .matmul(wanted, reproducible)
+                .map_err(|error| error.to_string());
+            self.prepared.insert(wanted, prepared);
+        }
+        match self.prepared.get(&wanted) {
+            Some(Err(reason)) => Err(reason.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
+        let prepared = Prepared::new(choice, call).map_err(unusable)?;
+        self.run(linear(call).map_err(unusable)?, prepared, to)?;
+        Ok(Vec::new())
+    }
+
+    fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
+        let called = linear(call).map(|linear| Called::gemm(choice, linear, kernels));
+        (called.unwrap_or_default(), Vec::new())
+    }
+}
+
+/// Returns the factors by which hipBLASLt multiplies. Without the epilogue, factors of rows are left to the kernel after it.
+fn scaling(shape: &LinearShape, epilogue: bool) -> Scaling {
+    match shape.float8 {
+        None => Scaling::None,
+        Some(float8) if !float8.rows => Scaling::Tensor,
+        Some(_) if epilogue => Scaling::Outer,
+        Some(_) => Scaling::None,
+    }
+}

@@ -1,0 +1,126 @@
+//! rocBLAS, by its own selection of an algorithm, and a builtin kernel for bias, activation and residual.
+
+use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
+use crate::error::{Error, Result};
+use crate::exec::hip::lower::{LinearCall, Unfused};
+use crate::exec::hip::regions::Regions;
+use crate::hip::{Blas, Gemm, Stream};
+use crate::kernels::Kernels;
+
+/// rocBLAS on one stream. The handle, which has a workspace, is made when it is first needed.
+pub(in crate::exec::hip) struct Rocblas {
+    stream: Stream,
+    blas: Option<Blas>,
+}
+
+impl Rocblas {
+    pub(in crate::exec::hip) fn new(stream: &Stream) -> Self {
+        Self {
+            stream: stream.clone(),
+            blas: None,
+        }
+    }
+
+    /// Makes the handle.
+    pub(in crate::exec::hip) fn open(&mut self) -> Result<&mut Blas> {
+        Ok(match &mut self.blas {
+            Some(blas) => blas,
+            none => none.insert(Blas::new(&self.stream)?),
+        })
+    }
+
+    /// Submits the GEMMs of a batch. For reproducible results they are submitted one by one, as rocBLAS selects by their number.
+    pub(in crate::exec::hip) fn gemms(
+        &mut self,
+        gemm: &Gemm,
+        [a, b, c]: [u64; 3],
+        to: &mut Submitter<'_>,
+    ) -> Result<()> {
+        if !to.reproducible {
+            return self.gemm(gemm, [a, b, c], to);
+        }
+        let one = Gemm { batch: 1, ..*gemm };
+        for index in 0..gemm.batch {
+            let at = |address: u64, stride: usize, size: usize| address + (index * stride * size) as u64;
+            let [inputs, output] = [gemm.inputs.size(), gemm.output.size()];
+            let operands = [
+                at(a, gemm.a.batch_stride, inputs),
+                at(b, gemm.b.batch_stride, inputs),
+                at(c, gemm.c.batch_stride, output),
+            ];
+            self.gemm(&one, operands, to)?;
+        }
+        Ok(())
+    }
+
+    fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [u64; 3], to: &mut Submitter<'_>) -> Result<()> {
+        let regions: &Regions<'_> = to.regions;
+        self.open()?
+            .gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?;
+        to.record_call("rocBLAS GEMM", || gemm_shape(gemm))
+    }
+
+    /// Submits a linear layer in `parts` GEMMs of equally many rows.
+    fn linear(&mut self, call: &LinearCall, parts: usize, to: &mut Submitter<'_>) -> Result<()> {
+        let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
+        if !gemm.m.is_multiple_of(parts) {
+            let reason = format!("{} rows are not those of {parts} images", gemm.m);
+            return Err(Error::argument("linear", reason));
+        }
+        let part = Gemm {
+            m: gemm.m / parts,
+            ..gemm
+        };
+        let element = gemm.inputs.size();
+        for index in 0..parts {
+            let row = (index * part.m) as u64;
+            let at = |address: u64, stride: usize| address + row * (stride * element) as u64;
+            let operands = [at(call.x, gemm.a.stride), call.weight, at(c, gemm.c.stride)];
+            self.gemm(&part, operands, to)?;
+        }
+        to.finish(kernel)
+    }
+}
+
+impl Candidate for Rocblas {
+    fn choices(&mut self, call: &Call, _options: SelectOptions) -> Vec<Choice> {
+        let computes = linear(call).is_ok_and(|linear| linear.float8.is_none());
+        computes.then_some(Choice::Rocblas).into_iter().collect()
+    }
+
+    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
+        let linear = linear(call).map_err(unusable)?;
+        // rocBLAS selects by the number of rows: one GEMM per image is the same whatever the batch. Sums of bytes are exact.
+        let parts = if to.reproducible && linear.int8.is_none() {
+            to.images
+        } else {
+            1
+        };
+        self.linear(linear, parts, to)?;
+        Ok(Vec::new())
+    }
+
+    fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
+        let called = linear(call).map(|linear| Called::gemm(choice, linear, kernels));
+        (called.unwrap_or_default(), Vec::new())
+    }
+}
+
+fn gemm_shape(gemm: &Gemm) -> String {
+    let Gemm {
+        m,
+        n,
+        k,
+        batch,
+        inputs,
+        ..
+    } = gemm;
+    match batch {
+        1 => format!("{m}×{n}×{k} {inputs}"),
+        _ => format!("{batch} of {m}×{n}×{k} {inputs}"),
+    }
+}

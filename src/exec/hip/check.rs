@@ -1,0 +1,119 @@
+//! Checks of replays: the steps are submitted one by one on the same input, and the results are compared.
+
+use super::context::ExecutionContext;
+use super::executor::HipExecutor;
+use super::graphs::{Submitted, is_due, is_unwritten};
+use super::results::{boundary, downloaded, is_overwritten};
+use super::run::Waited;
+use super::steps::Steps;
+use crate::error::Result;
+use crate::graph::plan::Plan;
+use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
+use crate::timeline::{self, Activity};
+
+impl HipExecutor {
+    /// Checks a finished replay, and replaces its results by those of the steps. Returns true if the replay was wrong.
+    ///
+    /// A replay is checked if it is `suspect` or due, if it left a result unwritten, or if another replay was wrong meanwhile. The
+    /// input is still in the context's memory.
+    pub(super) fn check(&self, waited: &mut Waited, suspect: bool) -> Result<bool> {
+        let Submitted::Replay(run) = waited.submitted else {
+            return Ok(false);
+        };
+        let Waited {
+            plan,
+            context,
+            results,
+            on_device,
+            ..
+        } = waited;
+        let plan: &Plan = plan;
+        let others_wrong = self.graphs.has_fallen_back();
+        let unwritten = || {
+            let mut results = downloaded(plan, *on_device).zip(results.iter());
+            results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+        };
+        // All ranks submit the steps, or none does.
+        if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
+            return Ok(false);
+        }
+        let _span = timeline::span(Activity::CheckReplay);
+        if std::mem::take(on_device) {
+            // Results that stay on the device are compared too.
+            results.drain(..).for_each(|bytes| context.results.keep(bytes));
+            *results = self.read_results(context, plan)?;
+        }
+        let keep = |bytes: PinnedBuffer<u8>| {
+            let copy = bytes.to_vec();
+            context.results.keep(bytes);
+            copy
+        };
+        let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
+        let handed_on = self.handed_on(context, plan)?;
+        *results = self.recompute(context, plan)?;
+        let same = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        let right = self.agree(same && handed_on == self.handed_on(context, plan)?);
+        let Some(captured) = context.captured(plan) else {
+            return Ok(!right);
+        };
+        if !others_wrong {
+            self.graphs.count_checked();
+        }
+        if right {
+            captured.passed(run);
+            return Ok(false);
+        }
+        self.graphs.count_recomputed();
+        self.graphs.fall_back(|| {
+            let before = match captured.unchecked_before(run) {
+                0 => String::new(),
+                n => {
+                    format!("; the {n} before it, since the last that was compared, may have been wrong too")
+                }
+            };
+            format!(
+                "{}: replay {run} of a captured graph differs from its steps, and was computed again{before}",
+                self.device.name()
+            )
+        });
+        Ok(true)
+    }
+
+    /// Computes a finished run again, step by step, on the corrected activations of the previous stage.
+    pub(super) fn repeat(&self, waited: &mut Waited, input: Operand<'_>) -> Result<()> {
+        let context = &mut waited.context;
+        context.memory.input.copy_part_from_peer(0, input)?;
+        for bytes in waited.results.drain(..) {
+            context.results.keep(bytes);
+        }
+        waited.results = self.recompute(context, &waited.plan)?;
+        waited.on_device = false;
+        Ok(())
+    }
+
+    /// Runs the steps and waits for their results.
+    fn recompute(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
+        let stream = context.stream.clone();
+        Steps::new(self, plan, context).enqueue(&stream)?;
+        self.read_results(context, plan)
+    }
+
+    /// Returns all results of the submitted steps.
+    fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
+        let downloads = self.download(context, plan, false)?.into_iter();
+        Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
+    }
+
+    /// Returns the activations that a run left for the next stage, if there is one.
+    fn handed_on(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<Vec<u8>>> {
+        let Some(id) = boundary(plan) else {
+            return Ok(None);
+        };
+        let buffer = plan.buffer(id);
+        let target = context.results.take(buffer.bytes, &self.device)?;
+        let bytes = context.memory.arena.download(buffer.offset, target)?.wait()?;
+        let copy = bytes.to_vec();
+        context.results.keep(bytes);
+        Ok(Some(copy))
+    }
+}

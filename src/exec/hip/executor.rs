@@ -1,0 +1,285 @@
+//! The executor of one GPU, and the parts that it is made of.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use super::candidate::Hipsparselt;
+use super::clock::AnchorCell;
+use super::constants::{Constants, HostConstants};
+use super::context::Contexts;
+use super::graphs::GraphReplays;
+use super::libraries::selection_key;
+use super::lower::{Lower as _, attention_units, rounding_units};
+use super::memory::HostMemory;
+use super::order::RunOrder;
+use super::preprocess::DeviceResize;
+use super::rank::Rank;
+use super::sparse::SparseWeights;
+use crate::dtype::from_hip;
+use crate::error::{Error, Result};
+use crate::exec::executor::ExecutorInfo;
+use crate::exec::options::ExecutorOptions;
+use crate::exec::plans::Plans;
+use crate::exec::replays::{GraphSwitch, Replays};
+use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
+use crate::exec::threads::HostThreads;
+use crate::graph::{Float8, Graph};
+use crate::hip::{self, Device, Dnn};
+use crate::kernels::{Kernels, Unit};
+use crate::ops::{Linear, Op, Rounding};
+use crate::tensor::DType;
+use crate::timeline::{self, Activity};
+
+/// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on a stream of its own.
+pub struct HipExecutor {
+    pub(super) info: ExecutorInfo,
+    pub(super) plans: Plans,
+    pub(super) device: Device,
+    pub(super) dtype: DType,
+    pub(super) kernels: Kernels,
+    pub(super) constants: Constants,
+    pub(super) selection: Selection,
+    pub(super) memory: HostMemory,
+    pub(super) contexts: Contexts,
+    pub(super) graphs: GraphReplays,
+    pub(super) resize: Option<DeviceResize>,
+    /// Set for a rank of a tensor-parallel model.
+    pub(super) rank: Option<Rank>,
+    /// Set for a stage of a pipeline. Otherwise runs share the GPU and may overlap.
+    pub(super) order: Option<RunOrder>,
+    pub(super) anchor: AnchorCell,
+}
+
+impl HipExecutor {
+    /// Loads the kernels for `graph`, which is [optimised](crate::graph::optimize), and uploads its weights.
+    ///
+    /// Kernels that the cache does not have for the device are compiled. The options decide which 2:4 sparse weights stay packed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a GPU does not compute in the dtype. The kernels cannot be compiled or loaded, a library is missing,
+    /// or the weights do not fit.
+    pub fn new(graph: &Graph, device: &Device, options: &ExecutorOptions) -> Result<Self> {
+        let tuned = options.tuned.as_ref();
+        let sparse = SparseWeights::of(graph, device, options.dtype, options.select, tuned)?;
+        let host = HostThreads::near(device, options.threads)?;
+        let float8 = device.properties().float8().map(from_hip);
+        let constants = HostConstants::new(graph, options.dtype, float8, sparse.as_ref());
+        Self::with_constants(graph, &constants, device, host, options)
+    }
+
+    /// Makes the executor of a share of a model, of which no weight stays packed.
+    pub(super) fn of_share(
+        graph: &Graph,
+        device: &Device,
+        host: HostThreads,
+        options: &ExecutorOptions,
+    ) -> Result<Self> {
+        let constants = HostConstants::new(
+            graph,
+            options.dtype,
+            device.properties().float8().map(from_hip),
+            None,
+        );
+        Self::with_constants(graph, &constants, device, host, options)
+    }
+
+    /// Makes an executor from constants in its dtype, which executors on several devices share.
+    pub(in crate::exec) fn with_constants(
+        graph: &Graph,
+        constants: &HostConstants,
+        device: &Device,
+        host: HostThreads,
+        options: &ExecutorOptions,
+    ) -> Result<Self> {
+        let dtype = options.dtype;
+        check_rounding(graph, device, dtype)?;
+        if dtype.size() == 1 {
+            return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
+        }
+        let units = graph.nodes().iter().filter_map(|node| node.op.unit());
+        let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
+        let rounding = rounding_units(graph, device.properties().arch());
+        let units = units.chain(attention_units(graph)).chain(rounding);
+        let loading = timeline::span(Activity::LoadKernels);
+        let kernels = Kernels::load(device, dtype, units.chain(sparse))?;
+        drop(loading);
+        let copier = device.stream()?;
+        let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());
+        let (key, hipblaslt_unavailable) = selection_key(&copier);
+        drop(probing);
+        let version = |library: &str| match library {
+            HIPSPARSELT => Hipsparselt::version(&copier),
+            _ => Dnn::version(device).ok(),
+        };
+        let mut selection = Selection::new(options.select, key, hipblaslt_unavailable, version);
+        if let Some(tuned) = &options.tuned {
+            selection.set_tuned(tuned.clone());
+        }
+        let uploading = timeline::named_span(Activity::Weights, || "weights: upload".into());
+        let constants = Constants::upload(constants, &copier)?;
+        drop(uploading);
+        let resize = match &options.resize {
+            Some(rule) => Some(DeviceResize::load(rule, device)?),
+            None => None,
+        };
+        let plans = Plans::new(graph, dtype);
+        let graphs = GraphSwitch::new(options.graphs);
+        Ok(Self {
+            info: ExecutorInfo {
+                devices: vec![device.clone()],
+                graph: plans.graph().clone(),
+                activations: dtype,
+                in_flight: 2,
+                resizes: resize.is_some(),
+                weight_bytes: vec![constants.bytes()],
+                host,
+                graphs: graphs.clone(),
+            },
+            plans,
+            device: device.clone(),
+            dtype,
+            kernels,
+            constants,
+            selection,
+            memory: HostMemory::new(device, copier),
+            contexts: Contexts::default(),
+            graphs: GraphReplays::new(graphs),
+            resize,
+            rank: None,
+            order: None,
+            anchor: AnchorCell::default(),
+        })
+    }
+
+    /// Returns how linear layers that round to FP8 are computed on a device in `dtype`.
+    pub fn float8(device: &Device, dtype: DType) -> Float8 {
+        match device.properties().float8() {
+            Some(_) if dtype.size() == 2 => Float8::Stored,
+            _ => Float8::Weights,
+        }
+    }
+
+    /// Makes the executor a rank of a tensor-parallel model.
+    pub(super) fn set_rank(&mut self, rank: Rank) {
+        self.rank = Some(rank);
+        self.contexts.clear();
+    }
+
+    /// Makes the executor a stage of a pipeline, whose stages share `graphs` and `fallback`. Stages that are no ranks run in order.
+    pub(super) fn set_stage(&mut self, graphs: GraphSwitch, fallback: Arc<OnceLock<String>>, in_order: bool) {
+        self.graphs.share(graphs.clone(), fallback);
+        self.info.graphs = graphs;
+        // The runs of a rank are on one stream.
+        if in_order && self.rank.is_none() {
+            self.order = Some(RunOrder::default());
+        }
+    }
+
+    /// Returns true if all ranks of a tensor-parallel model call it with true.
+    pub(super) fn agree(&self, mine: bool) -> bool {
+        self.rank.as_ref().map_or(mine, |rank| rank.agreement.agree(mine))
+    }
+
+    /// Adds the rank to an error of a rank. An error of a communicator names a rank already, which may be another one.
+    pub(super) fn with_rank(&self, error: Error) -> Error {
+        match (&self.rank, error) {
+            (_, error @ (Error::Rank { .. } | Error::Hip(hip::Error::Communicator { .. })))
+            | (None, error) => error,
+            (Some(rank), error) => rank.error(error),
+        }
+    }
+
+    /// Changes how kernels are selected.
+    pub fn set_selection(&mut self, options: SelectOptions) {
+        self.selection.set_options(options);
+        // Contexts have prepared the previous selection.
+        self.contexts.clear();
+    }
+
+    /// Replaces the measurements of this machine, which are those in the user's cache by default.
+    pub fn set_tuned(&mut self, tuned: Store) {
+        self.selection.set_tuned(tuned);
+        self.contexts.clear();
+    }
+
+    /// Returns how kernels are selected.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Returns the device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Returns the dtype that the executor computes in.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns the bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> usize {
+        self.constants.bytes()
+    }
+
+    /// Returns the code of the builtin kernels that the executor loaded, by kernel and dtype.
+    ///
+    /// # Errors
+    ///
+    /// The code cannot be read or compiled again.
+    pub fn code(&self) -> Result<Vec<(String, hip::Code)>> {
+        self.kernels.code()
+    }
+
+    /// Returns how the runs so far were carried out.
+    pub fn replays(&self) -> Replays {
+        self.graphs.statistics()
+    }
+}
+
+/// # Errors
+///
+/// [`Error::Argument`], naming the node, if the device does not multiply what a linear layer rounds to; [`Error::Graph`] if a
+/// weight is not of these 8 bits.
+fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
+    for node in graph.nodes() {
+        let Op::Linear(Linear {
+            rounding: Some(rounding),
+            ..
+        }) = &node.op
+        else {
+            continue;
+        };
+        let weight = node.inputs.get(1).map(|&id| graph.value(id));
+        let stored = match rounding {
+            Rounding::Int8(_) => DType::I8,
+            Rounding::Float8(_) => DType::F8E4M3,
+            Rounding::Bf16 => continue,
+        };
+        if weight.is_none_or(|weight| weight.dtype != stored) {
+            let reason = format!(
+                "its weight is not {stored}: models in 8 bits are not divided among GPUs by tensor parallelism"
+            );
+            return Err(Error::graph(&node.name, reason));
+        }
+        if stored == DType::F8E4M3 && HipExecutor::float8(device, dtype) != Float8::Stored {
+            let reason = format!(
+                "{} does not multiply FP8 with activations in {dtype} (node `{}`)",
+                device.name(),
+                node.name
+            );
+            return Err(Error::argument("device", reason));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for HipExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HipExecutor")
+            .field("device", &self.device)
+            .field("dtype", &self.dtype)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! A rank of a tensor-parallel model, as the executor of its GPU knows it.
+
+use std::sync::Arc;
+
+use super::direct::DirectRank;
+use crate::error::Error;
+use crate::hip::Comm;
+
+/// Decisions that all ranks take together.
+pub(super) trait Agree: Send + Sync {
+    /// Waits until all ranks have called it equally often. Returns true if all passed true, and false once a rank has failed.
+    fn agree(&self, mine: bool) -> bool;
+}
+
+/// A rank of a tensor-parallel model.
+pub(super) struct Rank {
+    /// Number of the rank's GPU among those of the model.
+    pub(super) number: usize,
+    /// Number of GPUs of the model.
+    pub(super) count: usize,
+    /// Name of the GPU in errors.
+    pub(super) gpu: String,
+    pub(super) on: RankStream,
+    pub(super) agreement: Arc<dyn Agree>,
+}
+
+/// A stream of a rank, and what computes sums over the ranks on it.
+#[derive(Clone, Debug)]
+pub(super) struct RankStream {
+    pub(super) comm: Comm,
+    /// Set if a builtin kernel sums small messages.
+    pub(super) direct: Option<DirectRank>,
+    /// True if several runs are in flight on the stream.
+    pub(super) several: bool,
+}
+
+impl Rank {
+    /// Returns an error of the rank.
+    pub(super) fn error(&self, reason: impl ToString) -> Error {
+        Error::Rank {
+            rank: self.number,
+            ranks: self.count,
+            device: self.gpu.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The executor of the CPU.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::cpu::{Arena, CpuExecutor};
+use super::executor::{Executor, ExecutorInfo, FinishOptions, Finished, PendingRun, Reservation, Submission};
+use super::input::{InputData, Inputs};
+use super::options::ExecutorOptions;
+use super::output::{RunOutput, RunOutputs};
+use super::plans::Plans;
+use super::replays::GraphSwitch;
+use super::staging::Staging;
+use super::step_args::step_args;
+use super::threads::HostThreads;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::graph::plan::{Plan, Step};
+use crate::tensor::{DType, Input};
+use crate::timeline::{self, Activity};
+use crate::timing::{Phase, Timing};
+
+/// Runs plans of one graph on the CPU. A run has finished when it is submitted.
+#[derive(Debug)]
+pub struct HostExecutor {
+    info: ExecutorInfo,
+    plans: Plans,
+    executor: CpuExecutor,
+    /// Arenas that no run is using.
+    arenas: Mutex<Vec<Arena>>,
+}
+
+impl HostExecutor {
+    /// Packs the weights of `graph`; see [`CpuExecutor::with_dtype`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a dtype that the CPU does not compute in, or if the threads cannot be started; [`Error::Graph`],
+    /// naming the node, if a weight is a scalar or was released.
+    pub fn new(graph: &Graph, options: &ExecutorOptions) -> Result<Self> {
+        let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
+        let executor = CpuExecutor::with_dtype(graph, options.dtype, options.threads)?;
+        let plans = Plans::new(graph, DType::F32);
+        Ok(Self {
+            info: ExecutorInfo {
+                devices: Vec::new(),
+                graph: plans.graph().clone(),
+                activations: DType::F32,
+                in_flight: 2,
+                resizes: false,
+                weight_bytes: Vec::new(),
+                host: HostThreads::computing(executor.pool().clone()),
+                graphs: GraphSwitch::new(options.graphs),
+            },
+            plans,
+            executor,
+            arenas: Mutex::default(),
+        })
+    }
+
+    /// Returns the executor with the kernels and the packed weights.
+    pub(crate) fn cpu(&self) -> &CpuExecutor {
+        &self.executor
+    }
+
+    /// Runs `plan` step by step, and calls `observe` with each step and its time.
+    pub(super) fn run_steps(
+        &self,
+        plan: &Plan,
+        input: Input<'_>,
+        observe: &mut (dyn FnMut(&Step, Duration) + Send),
+    ) -> Result<()> {
+        self.compute(plan, input, observe)?;
+        Ok(())
+    }
+
+    fn compute(
+        &self,
+        plan: &Plan,
+        input: Input<'_>,
+        observe: &mut (dyn FnMut(&Step, Duration) + Send),
+    ) -> Result<RunOutputs> {
+        let mut arena = self.arenas.lock().pop().unwrap_or_default();
+        let mut observe = |step: &Step, time| observe(step, time);
+        let outputs = self.executor.run(plan, input, &mut arena, Some(&mut observe))?;
+        self.arenas.lock().push(arena);
+        let output = |(kind, values)| RunOutput { kind, values };
+        Ok(outputs.into_iter().map(output).collect())
+    }
+
+    fn submit(&self, plan: &Plan, input: InputData<'_>) -> Result<HostRun> {
+        let mut staged = None;
+        let input = match input {
+            InputData::Host(input) => input,
+            InputData::Staged(staging) => Input::Pixels(staged.insert(staging)),
+            InputData::Bytes(bytes) => Input::Pixels(bytes),
+            InputData::Images(_) => {
+                return Err(Error::argument("images", "the CPU executor takes resized pixels"));
+            }
+            InputData::Device(_) | InputData::Peer(_) => {
+                let reason = "is in a GPU's memory; copy it to the host for a model on the CPU";
+                return Err(Error::argument("input", reason));
+            }
+        };
+        let mut timing = Timing::default();
+        let start = Instant::now();
+        let mut steps = Duration::ZERO;
+        let span = timeline::named_span(Activity::Submit, || "run batch".into());
+        let mut observe = |step: &Step, time| {
+            let node = plan.node(step);
+            timing.add(Phase::Step(node.role), time);
+            steps += time;
+            let name = || node.name.clone().into();
+            timeline::add_ended(Activity::Step(node.role), name, time, || step_args(plan, step));
+        };
+        let outputs = self.compute(plan, input, &mut observe)?;
+        drop(span);
+        timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
+        Ok(HostRun {
+            outputs,
+            timing,
+            staging: staged,
+        })
+    }
+}
+
+impl Executor for HostExecutor {
+    fn info(&self) -> &ExecutorInfo {
+        &self.info
+    }
+
+    fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        self.plans.get(batch)
+    }
+
+    fn stage(&self, bytes: usize, _capacity: usize) -> Result<Staging> {
+        Ok(Staging::on_host(vec![0; bytes], &self.info.host))
+    }
+
+    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
+        Ok(Box::new(HostReservation {
+            executor: self,
+            plan: plan.clone(),
+        }))
+    }
+}
+
+/// A run on the CPU takes its memory when it is submitted.
+struct HostReservation {
+    executor: Arc<HostExecutor>,
+    plan: Arc<Plan>,
+}
+
+impl Reservation for HostReservation {
+    fn submit(self: Box<Self>, inputs: Inputs<'_>, _submission: Submission) -> Result<Box<dyn PendingRun>> {
+        let input = inputs.only(&self.plan)?;
+        Ok(Box::new(self.executor.submit(&self.plan, input)?))
+    }
+}
+
+/// A run that has ended.
+struct HostRun {
+    outputs: RunOutputs,
+    timing: Timing,
+    staging: Option<Staging>,
+}
+
+impl PendingRun for HostRun {
+    fn is_done(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished> {
+        if let Some(timing) = options.timing {
+            timing.merge(&self.timing);
+        }
+        Ok(Finished {
+            outputs: self.outputs,
+            staging: self.staging,
+        })
+    }
+}

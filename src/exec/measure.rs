@@ -1,0 +1,104 @@
+//! Runs of any executor that wait for their results, and measurements.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::executor::{Executor, FinishOptions, Submission};
+use super::hip::{HipExecutor, TimedCall};
+use super::host::HostExecutor;
+use super::input::Inputs;
+use super::output::RunOutputs;
+use crate::error::{Error, Result};
+use crate::graph::plan::{Plan, Step};
+use crate::hip::Device;
+use crate::tensor::Input;
+use crate::timing::Timing;
+
+impl dyn Executor {
+    /// Runs `plan` on one input and waits for the results. Adds the time of each phase to `timing`.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a run, the input is not what the plan takes, or the device fails.
+    pub fn run(
+        self: &Arc<Self>,
+        plan: &Arc<Plan>,
+        input: Input<'_>,
+        timing: Option<&mut Timing>,
+    ) -> Result<RunOutputs> {
+        let submission = Submission {
+            timed: timing.is_some(),
+            ..Submission::default()
+        };
+        let reservation = self.clone().reserve(plan, None)?;
+        let run = reservation.submit(Inputs::of_plan(plan, input.into()), submission)?;
+        let finished = run.finish(FinishOptions { timing, keep: None })?;
+        Ok(finished.outputs)
+    }
+
+    /// Runs `plan` step by step, and calls `observe` with each step and its time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run), and [`Error::Argument`] for a model that is divided among several GPUs.
+    pub fn run_steps(
+        self: &Arc<Self>,
+        plan: &Arc<Plan>,
+        input: Input<'_>,
+        observe: &mut (dyn FnMut(&Step, Duration) + Send),
+    ) -> Result<()> {
+        if let Some(host) = self.host() {
+            return host.run_steps(plan, input, observe);
+        }
+        let gpu = self.hip().ok_or_else(|| divided("steps"))?;
+        gpu.run_steps(plan, input, observe)
+    }
+
+    /// Returns the time of each kernel and library call of `plan` on a GPU. Empty on the CPU, whose steps are single calls.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run), and [`Error::Argument`] for a model that is divided among several GPUs.
+    pub fn time_calls(&self, plan: &Arc<Plan>) -> Result<Vec<TimedCall>> {
+        if self.host().is_some() {
+            return Ok(Vec::new());
+        }
+        self.hip().ok_or_else(|| divided("calls"))?.time_calls(plan)
+    }
+
+    /// Returns the device's time of a run of `plan`; see [`HipExecutor::time_runs`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run), and [`Error::Argument`] if the model is not on one GPU.
+    pub fn time_runs(&self, plan: &Arc<Plan>, time: Duration) -> Result<Duration> {
+        let reason = "are of one GPU that has the whole model";
+        let gpu = self
+            .hip()
+            .ok_or_else(|| Error::argument("times of runs", reason))?;
+        gpu.time_runs(plan, time)
+    }
+
+    /// Returns the executor's GPU, the first of several. `None` on the CPU.
+    pub fn gpu(&self) -> Option<&Device> {
+        self.info().devices.first()
+    }
+
+    /// Returns the executor of one GPU, for measurements that runs do not offer. `None` if it is another kind of executor.
+    pub fn hip(&self) -> Option<&HipExecutor> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
+    }
+
+    /// Returns the executor of the CPU. `None` if it is another kind of executor.
+    pub fn host(&self) -> Option<&HostExecutor> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
+    }
+}
+
+fn divided(what: &'static str) -> Error {
+    let reason = "are those of one device; this model is divided among several GPUs";
+    Error::argument(what, reason)
+}

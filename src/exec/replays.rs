@@ -1,0 +1,108 @@
+//! Whether runs replay captured graphs, and how many did.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::error::{Error, Result, named};
+
+/// Whether runs on a GPU replay captured graphs.
+///
+/// There are ROCm releases whose replays compute something else at times, so replays are checked:
+///
+/// - a captured graph is used only if its first replay gave the same bytes as the steps, one by one;
+/// - before every replay the logits and embeddings are overwritten, so that a replay which does not write all of them cannot
+///   hand out those of an earlier run;
+/// - of the replays of each captured graph, the 4th, 16th, 64th, 256th and from then on every 256th are followed by the steps on
+///   the same input, and compared byte for byte.
+///
+/// After the first difference every run submits its steps one by one, [`Replays::fallback`] says why, and what was in flight is
+/// computed again: no result that is returned from then on comes from a replay. The comparisons cost four runs, and then 0.4 % of
+/// the time. What they cannot find is a replay between two of them that goes wrong once and still writes every result;
+/// [`GraphMode::Off`] is for whoever cannot accept that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GraphMode {
+    /// Where the provider can, but not while steps are timed: inside a replay they cannot be told apart.
+    #[default]
+    Auto,
+    /// Where the provider can. All steps are one phase of the timing then.
+    On,
+    /// Never.
+    Off,
+}
+
+impl FromStr for GraphMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        named(
+            "graph",
+            text,
+            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
+        )
+    }
+}
+
+/// A [`GraphMode`] that can be changed between runs. Clones share the mode.
+#[derive(Clone, Debug)]
+pub struct GraphSwitch(Arc<AtomicU8>);
+
+impl GraphSwitch {
+    /// Returns a switch at `mode`.
+    pub fn new(mode: GraphMode) -> Self {
+        Self(Arc::new(AtomicU8::new(mode as u8)))
+    }
+
+    /// Changes the mode of runs that are submitted later.
+    pub fn set(&self, mode: GraphMode) {
+        self.0.store(mode as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the mode.
+    pub fn get(&self) -> GraphMode {
+        let modes = [GraphMode::Auto, GraphMode::On, GraphMode::Off];
+        modes[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+}
+
+/// How runs were carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Replays {
+    /// Runs that replayed a captured graph, with those that captured one.
+    pub replayed_runs: u64,
+    /// Runs whose steps were submitted one by one.
+    pub eager_runs: u64,
+    /// Replays whose results were compared with those of the steps.
+    pub checked_runs: u64,
+    /// Replays that were wrong, and whose results were replaced by those of the steps.
+    pub recomputed_runs: u64,
+    /// Why no graph is replayed any more, if capturing one failed or a replay differed from the steps.
+    pub fallback: Option<String>,
+    /// With tensor parallelism, what sums over the GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<String>,
+    /// Reason why RCCL sums although the GPUs can access each other's memory. Set if that access could not be set up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_direct: Option<String>,
+}
+
+/// One line: how many runs of either kind, and why no more are replayed.
+impl fmt::Display for Replays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<15} {:>10} runs replayed, {} step by step",
+            "HIP graphs", self.replayed_runs, self.eager_runs
+        )?;
+        if let Some(reason) = &self.fallback {
+            write!(f, ": {reason}")?;
+        }
+        match &self.all_reduce {
+            Some(what) => write!(f, "\n{:<15} {what}", "all-reduce"),
+            None => Ok(()),
+        }
+    }
+}
