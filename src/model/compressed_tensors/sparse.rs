@@ -1,10 +1,10 @@
 //! Weights with 2:4 sparsity along the input channels, packed in compressed-tensors' format `sparse-24-bitmask`.
 //!
-//! A layer whose `weight` is [rows, columns] has these tensors:
+//! A layer whose `weight` is `[rows, columns]` has these tensors:
 //!
-//! - `compressed`: [rows, columns / 2], the kept values, in the weight's own type
-//! - `bitmask`: u8 [rows, ⌈columns / 8⌉], a bit for each column, the lowest first, 1 if the value was kept
-//! - `shape`: i64 [2, 1]
+//! - `compressed`: `[rows, columns / 2]`, the kept values, in the weight's own type
+//! - `bitmask`: u8 `[rows, ⌈columns / 8⌉]`, a bit for each column, the lowest first, 1 if the value was kept
+//! - `shape`: i64 `[2, 1]`
 //!
 //! They take 9/16 of the bytes for 16-bit weights (−43.75 %), 17/32 for 32 bits (−46.9 %), 5/8 for 8 bits (−37.5 %).
 //! The mask has as many bits as two 2-bit indices for each four values, which GPUs read.
@@ -100,7 +100,7 @@ fn names(weight: &str) -> [String; 3] {
 /// A tensor that is written.
 pub(in crate::model) type Part = (String, Dtype, Vec<usize>, Vec<u8>);
 
-/// Packs the weight `name`, [rows, columns] with values of `size` bytes.
+/// Packs the weight `name`, `[rows, columns]` with values of `size` bytes.
 ///
 /// Returns `None` if more than two values of a group of four are not zero, or the columns are not a multiple of four.
 /// If fewer than two are not zero, the first zeros are kept.
