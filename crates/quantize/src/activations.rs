@@ -1,4 +1,5 @@
-//! FP8 for what linear layers multiply and their weights: a step for each, found by the magnitudes on some images.
+//! FP8 weights and activations of linear layers. The activation scales come from the magnitudes on
+//! calibration images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use hipvit::graph::{Graph, ValueId};
 use hipvit::model::{Checkpoint, Model, Replacement};
 use hipvit::ops::{Float8Scale, Op};
 
-/// The weights that are quantised, in FP8 with one scale each and the step of what they multiply.
+/// Rounds the quantised weights to FP8 with one scale each, and determines the scale of each layer's input.
 pub(super) fn round(
     checkpoint: &Checkpoint,
     model: &Model,
@@ -51,16 +52,18 @@ pub(super) fn round(
     Ok(replaced)
 }
 
-/// An attention that GPUs compute in FP8, if the layers that give its queries, keys and values are in FP8.
+/// An attention that GPUs can compute in FP8 if the layers that produce its queries, keys and values are in
+/// FP8.
 pub(super) struct Attended {
-    /// Its node's name.
+    /// Name of the attention's node.
     pub(super) name: String,
-    /// What it reads, and the weights of the layers that compute it.
+    /// Queries, keys and values, each with the weights of the layer that computes it.
     operands: Vec<(ValueId, Vec<String>)>,
 }
 
 impl Attended {
-    /// Those of the blocks whose operands' weights all are in FP8 in `replaced`, with activations.
+    /// Returns the blocks' attentions for which `replaced` has all operand weights in FP8 with FP8
+    /// activations.
     pub(super) fn of(graph: &Graph, replaced: &BTreeMap<String, Replacement>) -> Vec<Self> {
         let in_float8 = |name: &String| {
             matches!(
@@ -87,19 +90,19 @@ impl Attended {
         attended.collect()
     }
 
-    /// The weights of all operands.
+    /// Returns the weights that compute the operands.
     pub(super) fn weights(&self) -> impl Iterator<Item = &String> {
         self.operands.iter().flat_map(|(_, weights)| weights)
     }
 
-    /// The elements of all operands, of one image.
+    /// Returns the number of elements of all operands for one image.
     pub(super) fn elements(&self, graph: &Graph) -> usize {
         let of = |(value, _): &(ValueId, Vec<String>)| graph.value(*value).shape.iter().product::<usize>();
         self.operands.iter().map(of).sum()
     }
 }
 
-/// Gives layers in FP8 whose results are the queries, keys and values of `attentions` the step of these.
+/// Adds the FP8 output scale of `attentions`' operands to the layers that compute them.
 pub(super) fn attend(
     model: &Model,
     attentions: &[Attended],

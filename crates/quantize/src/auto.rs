@@ -1,17 +1,21 @@
-//! A precision for each layer under a bound on the logits' error: its own, int8, and bf16 where the model is to run on the CPU, or FP8
-//! where it is to run on a GPU.
+//! Selects a precision for each layer under a bound on the error of the logits.
 //!
-//! The layers that read the same activations are one choice. Each is quantised alone in each precision, which gives the errors on the
-//! calibration images; how much time that saves is measured where the model is to run. Choices are then made in the order of time
-//! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
-//! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
+//! Each layer stays in its own precision or becomes int8. A third choice is bf16 for the CPU, or FP8 for a
+//! GPU.
 //!
-//! Where a GPU computes attention in FP8, that is one more choice for the layers whose results are its queries, keys and values: FP8
-//! with attention in FP8, too, if its kernel there takes less time than that of 16 bits. The CPU, whose errors count, rounds queries, keys
-//! and values, not the probabilities, which kernels may round as well: that is in the error on the GPU alone.
+//! Layers that read the same activations are one choice. Each choice is quantised alone in each precision to
+//! measure its error on the calibration images. The time that it saves is measured on the target device.
+//! Choices are then sorted by time saved per squared error, because the squares of independent errors add up.
+//! The longest prefix whose measured joint error is within the bound is applied. A later choice replaces an
+//! earlier one for the same layers if it saves more time.
 //!
-//! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
-//! one, until it is within.
+//! If the GPU supports FP8 attention, the layers that produce its queries, keys and values have one more
+//! choice: FP8 with FP8 attention. It is offered only if the FP8 kernel is faster there than the 16-bit
+//! kernel. The errors are measured on the CPU, which rounds queries, keys and values. GPU kernels may round
+//! the probabilities too; only the error measured on the GPU includes that.
+//!
+//! Held-out images then show the error on other images. If it exceeds the bound, the last choices are
+//! reverted one by one until it is within the bound.
 
 mod candidates;
 
@@ -32,91 +36,93 @@ use hipvit::session::Session;
 
 pub(super) use candidates::Search;
 
-/// Layers that read the same activations, and what was decided about them.
+/// Layers that read the same activations, and the decision about them.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Choice {
-    /// The layers' names.
+    /// Names of the layers.
     pub layers: Vec<String>,
-    /// What they are in.
+    /// Chosen precision.
     pub precision: Precision,
-    /// Microseconds of these layers in full precision, for the batch that was measured.
+    /// Time of the layers in full precision in microseconds, for the measured batch size.
     pub full_us: f64,
-    /// What was measured of the other precisions.
+    /// Measurements of the other precisions.
     pub candidates: Vec<Candidate>,
 }
 
-/// What was measured of some layers in one precision.
+/// Measurements of some layers in one precision.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Candidate {
     /// int8, bf16 or FP8.
     pub precision: Precision,
-    /// The error of the outputs if these layers alone are in it: root mean square, as a part of the outputs'.
+    /// Error of the outputs if only these layers are in `precision`: root mean square, relative to the
+    /// outputs.
     pub error: f64,
-    /// Microseconds of these layers in it.
+    /// Time of the layers in `precision` in microseconds.
     pub us: f64,
 }
 
-/// The attention that reads the results of some layers, which have to be in FP8 for it to be so, and what was decided about it.
+/// The decision about an attention that can be in FP8 only if the layers that produce its operands are.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AttentionChoice {
-    /// The attention's name; more than one if the same layers compute the operands of several.
+    /// Names of the attentions. There is more than one if these layers compute the operands of several.
     pub attention: Vec<String>,
-    /// These layers.
+    /// Names of the layers that produce the operands.
     pub layers: Vec<String>,
-    /// FP8, or full: in the activations' dtype.
+    /// FP8, or full for the activations' dtype.
     pub precision: Precision,
-    /// The error of the outputs if it and these layers alone are in FP8.
+    /// Error of the outputs if only the attention and these layers are in FP8.
     pub error: f64,
-    /// Microseconds of these layers in FP8, whose results are, too.
+    /// Time of these layers in microseconds, with weights and results in FP8.
     pub layers_us: f64,
-    /// Microseconds of the attention in the activations' dtype, between layers in FP8.
+    /// Time of the attention in the activations' dtype in microseconds, between layers in FP8.
     pub full_us: f64,
-    /// Microseconds of it in FP8.
+    /// Time of the attention in FP8 in microseconds.
     pub us: f64,
-    /// The bytes of its queries, keys and values in the activations' dtype, of the batch that was measured.
+    /// Bytes of queries, keys and values in the activations' dtype, for the measured batch size.
     pub full_bytes: usize,
-    /// And in FP8.
+    /// Bytes of queries, keys and values in FP8, for the measured batch size.
     pub bytes: usize,
 }
 
-/// What `auto` decided, and what was measured.
+/// The choices of the search, with the measurements behind them.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Decision {
-    /// The bound on the error.
+    /// Bound on the error.
     pub budget: f64,
-    /// The error of these choices on the images that they were made by.
+    /// Error on the calibration images with these choices.
     pub calibration: Fidelity,
-    /// And on images that were held out; `None` if there was only one image.
+    /// Error on the held-out images with these choices. `None` if there was only one image.
     pub held_out: Option<Fidelity>,
-    /// What was reverted because the error on the held-out images exceeded the budget.
+    /// Choices that were reverted because the error on the held-out images exceeded the budget.
     pub reverted: Option<Reverted>,
-    /// The error of the written model on the GPU that it is to run on: on the held-out images, or on the only one.
+    /// Error of the written model on the target GPU, on the held-out images or on the only image.
     pub on_gpu: Option<OnGpu>,
-    /// Where times were measured: the CPU's or the GPU's name, the dtype and the batch.
+    /// Where times were measured: the name of the CPU or GPU, the dtype and the batch size.
     pub measured_on: String,
-    /// The choices, in the order of the layers.
+    /// Choices in the order of the layers.
     pub choices: Vec<Choice>,
-    /// And about attention, where the GPU computes it in FP8.
+    /// Choices about attention, if the GPU supports FP8 attention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<AttentionChoice>,
 }
 
-/// Choices within the budget on the calibration images, but not on the held-out ones.
+/// Choices that met the budget on the calibration images, but not on the held-out images.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Reverted {
-    /// The error on the held-out images with them.
+    /// Error on the held-out images with these choices.
     pub error: f64,
-    /// The layers, which are now in full precision, or in another one that was chosen before; and attentions, no longer in FP8.
+    /// Names of the layers that are back in full precision or in an earlier choice, and of the attentions
+    /// that are no longer in FP8.
     pub layers: Vec<String>,
 }
 
 impl Decision {
-    /// The layers in `precision`.
+    /// Returns the layers in `precision`.
     pub fn layers(&self, precision: Precision) -> impl Iterator<Item = &String> {
         self.choices
             .iter()
@@ -124,7 +130,7 @@ impl Decision {
             .flat_map(|choice| &choice.layers)
     }
 
-    /// The attentions in FP8.
+    /// Returns the attentions in FP8.
     pub fn attention_in_float8(&self) -> impl Iterator<Item = &String> {
         let chosen = self.attention.iter();
         chosen
@@ -133,36 +139,36 @@ impl Decision {
     }
 }
 
-/// Layers that read one value, and the tensors that change if they are quantised.
+/// Layers that read one value, and the tensors that change if the layers are quantised.
 pub(super) struct Unit {
     layers: BTreeSet<String>,
     pub(super) tensors: BTreeSet<String>,
-    /// Tokens, input channels, output channels of each GEMM.
+    /// `[tokens, input channels, output channels]` of each GEMM.
     pub(super) sizes: Vec<[usize; 3]>,
 }
 
-/// The tensors that take others' places if all layers are in a precision, and how long each unit then takes.
+/// Replacements for the tensors of all layers in one precision, and the time of each unit with them.
 pub(super) struct Quantized {
     pub(super) precision: Precision,
     pub(super) replaced: BTreeMap<String, Replacement>,
     pub(super) times: Vec<Duration>,
-    /// If attention is in FP8, too: that of each unit. Of one that has none, this is no option.
+    /// FP8 attention of each unit, if attention is in FP8 too. A unit without one does not have this option.
     pub(super) attention: Option<Vec<Option<Attention>>>,
 }
 
-/// The attention that reads the results of a unit.
+/// The attentions that read the results of a unit.
 #[derive(Clone, Debug)]
 pub(super) struct Attention {
     pub(super) names: Vec<String>,
-    /// Its time in the activations' dtype, and in FP8.
+    /// Time in the activations' dtype, and in FP8.
     pub(super) times: [Duration; 2],
-    /// The bytes of what it reads.
+    /// Bytes of the operands in the activations' dtype, and in FP8.
     pub(super) bytes: [usize; 2],
 }
 
 impl Attention {
-    /// That of a unit: `None` unless the unit computes all that it reads, and the GPU computes it in FP8. `times` are those with it in the
-    /// activations' dtype and in FP8.
+    /// Returns the attentions of a unit. `None` unless the unit computes all their operands and the GPU
+    /// computes them in FP8. `times` are the step times with attention in the activations' dtype and in FP8.
     pub(super) fn of(
         unit: &Unit,
         attentions: &[Attended],
@@ -190,7 +196,7 @@ impl Attention {
 }
 
 impl Quantized {
-    /// Linear layers alone.
+    /// Creates an option that quantises linear layers only.
     pub(super) fn new(
         precision: Precision,
         replaced: BTreeMap<String, Replacement>,
@@ -212,7 +218,7 @@ impl Quantized {
         self.attention.as_ref()?.get(unit)?.as_ref()
     }
 
-    /// The microseconds by which a unit, with what is attention's, is faster than in full precision.
+    /// Returns the microseconds that a unit and its attention save compared with full precision.
     fn saved(&self, unit: usize, full: Duration) -> f64 {
         let [before, after] = self.attention(unit).map_or([Duration::ZERO; 2], |of| of.times);
         us(full + before) - us(self.times[unit] + after)
@@ -223,16 +229,17 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What full precision gives for the images.
+/// Outputs of the full-precision model for the calibration images and the held-out images.
 pub(super) struct References<'a> {
     pub(super) calibration: Reference<'a>,
     pub(super) held_out: Option<Reference<'a>>,
 }
 
-/// By unit, the option that it takes.
+/// Option taken by each unit.
 type Taken = BTreeMap<usize, usize>;
 
-/// Decides what each unit is in; returns what is replaced then. `full` is how long each takes in full precision.
+/// Selects the option of each unit. Returns the decision and the replaced tensors. `full` is the time of each
+/// unit in full precision.
 pub(super) fn decide(
     checkpoint: &Checkpoint,
     units: &[Unit],
@@ -252,7 +259,7 @@ pub(super) fn decide(
         taken.iter().flat_map(of_unit).collect()
     };
     let session = |taken: &Taken| -> Result<Session> {
-        // The format is that of a model of which nothing is replaced, too.
+        // The format applies to any set of replaced tensors, including an empty one.
         on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
     };
     let mut choices = Vec::with_capacity(units.len());
@@ -292,7 +299,7 @@ pub(super) fn decide(
         });
     }
     let saved = |unit: usize, option: usize| options[option].saved(unit, full[unit]);
-    // Attention in FP8 must be faster itself, and than the same layers without it.
+    // FP8 attention must be faster than 16-bit attention, and than the same layers without it.
     let is_faster = |&(unit, option): &(usize, usize)| {
         let without = (0..options.len()).filter(|&other| options[other].attention.is_none());
         let mut without = without.filter(|&other| options[other].precision == options[option].precision);
@@ -316,7 +323,7 @@ pub(super) fn decide(
         }
         taken
     };
-    // The longest beginning whose error is within the budget. That of none is 0.
+    // Find the longest prefix whose error is within the budget by bisection. An empty prefix has error 0.
     let (mut fits, mut exceeds) = (0, order.len() + 1);
     let mut next = order.len();
     while fits + 1 < exceeds {
@@ -328,7 +335,7 @@ pub(super) fn decide(
         }
         next = fits.midpoint(exceeds);
     }
-    // Shorter ones, until the error on the held-out images is within it, too.
+    // Shorten the prefix until the error on the held-out images is within the budget, too.
     let chosen = first(fits);
     let (mut taken, mut before) = (chosen.clone(), None);
     let (calibration, held_out) = loop {
@@ -341,7 +348,8 @@ pub(super) fn decide(
             break (calibration, held_out);
         }
         before = before.or(held_out.map(|held_out| held_out.error));
-        // The last of a beginning may be slower than an earlier choice for the same layers, and thus not taken.
+        // Skip prefixes that change nothing: their last choice is slower than an earlier one for the same
+        // layers.
         while first(fits) == taken {
             fits -= 1;
         }
@@ -359,7 +367,7 @@ pub(super) fn decide(
     let changed = chosen
         .iter()
         .filter(|(unit, option)| taken.get(unit) != Some(option));
-    // Of layers that stay in FP8, attention alone was reverted.
+    // If the layers stay in FP8, only their attention was reverted.
     let reverted = |(&unit, &before): (&usize, &usize)| -> Vec<String> {
         let precision = |option: usize| options[option].precision;
         match (options[before].attention(unit), taken.get(&unit)) {
@@ -404,7 +412,7 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
         if !names.iter().all(|name| layers.quantized.contains(name)) {
             continue;
         }
-        // A tensor of which several layers read parts is one choice too.
+        // Layers that read parts of one tensor are one choice, too.
         let known = names.iter().find_map(|name| by_tensor.get(name).copied());
         let key = known.unwrap_or(node.inputs[0]);
         let unit = units.entry(key).or_insert_with(|| {
@@ -424,7 +432,7 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
             unit.tensors.insert(name);
         }
     }
-    // What a balanced norm gives must be read by balanced weights alone.
+    // The output of a balanced norm must be read by balanced weights only.
     for group in groups {
         let units = units.values_mut();
         for unit in units.filter(|unit| !unit.tensors.is_disjoint(&group.weights)) {

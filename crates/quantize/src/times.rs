@@ -1,4 +1,4 @@
-//! How long layers take in each precision, where the model is to run.
+//! Times of layers in each precision on the target device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use hipvit::model::Model;
 use hipvit::ops::{Levels, Op};
 use hipvit::tensor::DType;
 
-/// A GPU that a model is to run on.
+/// Target GPU of a model.
 #[derive(Clone, Debug)]
 pub struct GpuTarget {
-    /// The GPU.
+    /// GPU.
     pub device: Device,
-    /// What activations are in.
+    /// Dtype of the activations.
     pub dtype: DType,
-    /// How many images at once.
+    /// Batch size.
     pub batch: usize,
 }
 
-/// How often each time is measured; the shortest counts.
+/// Number of measurements of each time; the shortest counts.
 const RUNS: usize = 8;
 
-/// The time of each unit on the CPU, for one image, in f32, in int8 and in bf16.
+/// Measures the time of each unit on the CPU for one image, in f32, int8 and bf16.
 pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 3]> {
     let mut known: HashMap<[usize; 3], [Duration; 3]> = HashMap::new();
     let mut times = [const { Vec::new() }; 3];
@@ -52,13 +52,13 @@ pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Dura
     Ok(times)
 }
 
-/// The times of a model's steps on a GPU, by node.
+/// Times of a model's steps on a GPU, by node.
 pub(super) struct StepTimes {
     graph: Arc<Graph>,
     shortest: HashMap<usize, Duration>,
 }
 
-/// The times of the steps of `model` on a GPU.
+/// Measures the times of the steps of `model` on a GPU.
 pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
     let GpuTarget { device, dtype, batch } = target;
     let passes = Passes {
@@ -89,7 +89,8 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget) -> Result<StepTimes> {
 }
 
 impl StepTimes {
-    /// The time of each unit: of its GEMMs, and of what rounds their operands and finishes their results.
+    /// Returns the time of each unit: its GEMMs, and the kernels that round their operands and finish their
+    /// results.
     pub(super) fn units(&self, units: &[Unit]) -> Vec<Duration> {
         let of_unit = |unit: &Unit| {
             let nodes = nodes_of(&self.graph, unit);
@@ -98,8 +99,8 @@ impl StepTimes {
         units.iter().map(of_unit).collect()
     }
 
-    /// The time of the attention of this name, with what rounds its operands; `None` if there is none that is computed in FP8, or in
-    /// the dtype, as is asked for.
+    /// Returns the time of the attention `name` and of the kernels that round its operands. `None` if there
+    /// is no such attention in FP8, or in the dtype, as `float8` requests.
     pub(super) fn attention(&self, name: &str, float8: bool) -> Option<Duration> {
         let index = self.graph.nodes().iter().position(|node| {
             node.name == name && matches!(&node.op, Op::Attention(spec) if spec.float8.is_some() == float8)
@@ -108,7 +109,8 @@ impl StepTimes {
     }
 }
 
-/// The nodes that compute a unit's layers, also where passes have packed, divided, scaled or padded their weights.
+/// Returns the nodes that compute a unit's layers, also after passes have packed, divided, scaled or padded
+/// the weights.
 fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
         matches!(node.op, Op::Linear(_))
@@ -117,7 +119,7 @@ fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     nodes.map(|(index, _)| index)
 }
 
-/// The times of a linear layer on the CPU in f32, in int8 and in bf16: of tokens, input channels, output channels.
+/// Measures a linear layer of `[tokens, input channels, output channels]` on the CPU in f32, int8 and bf16.
 fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
     let failed = |reason: String| Error::graph("linear", reason);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
@@ -159,7 +161,7 @@ mod tests {
     use crate::{Layers, groups};
     use hipvit::model::{LoadOptions, load};
 
-    /// A layer that is not found would take no time, and gain none in 8 bits.
+    /// A layer that is not found would count as taking no time, and so gain nothing in 8 bits.
     #[test]
     fn layers_are_found_after_every_pass() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
