@@ -1,4 +1,4 @@
-//! The sizes that ops are validated at.
+//! Sizes that ops are validated at.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,25 +24,25 @@ pub enum Config {
     Awkward,
     /// Attention with heads of 64, 80, 96, 128 and 132 channels.
     Heads,
-    /// `B×H×N×D` on the command line, with an `x` for each `×`: the ops of a model of this size.
+    /// Sizes of a model, written `B×H×N×D` on the command line with an `x` for each `×`.
     Custom(Sizes),
 }
 
-/// What most [`Config`]s stand for; all shapes follow from it.
+/// Sizes of a model, from which all shapes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sizes {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Tokens of an image.
+    /// Number of tokens per image.
     pub tokens: usize,
-    /// Channels of a head.
+    /// Number of channels per head.
     pub head_dim: usize,
 }
 
 impl Config {
-    /// All that have a name, the smaller ones first.
+    /// All named sizes, the smaller ones first.
     pub const ALL: [Self; 7] = [
         Self::Micro,
         Self::Small,
@@ -53,7 +53,7 @@ impl Config {
         Self::Heads,
     ];
 
-    /// The name on the command line; custom sizes are written as numbers instead.
+    /// Returns the name on the command line. Custom sizes are written as numbers instead.
     pub fn name(self) -> &'static str {
         match self {
             Self::Micro => "micro",
@@ -67,8 +67,8 @@ impl Config {
         }
     }
 
-    /// What attention of this size is expected to take at most, in seconds, on any device: 0.1 s for the smallest and 300 s for the largest,
-    /// and between these by the power of the bytes that leads from one to the other.
+    /// Returns the expected maximum time of attention at this size on any device in seconds. It is 0.1 s for
+    /// the smallest and 300 s for the largest size, and interpolated by a power of the bytes between them.
     pub fn limit_seconds(self) -> Option<f64> {
         match self {
             Self::Micro => Some(0.1),
@@ -80,7 +80,7 @@ impl Config {
         }
     }
 
-    /// The sizes of a model, unless there are several.
+    /// Returns the sizes of the model. `None` if there are several.
     pub fn sizes(self) -> Option<Sizes> {
         let [batch, heads, tokens, head_dim] = match self {
             Self::Micro => [1, 2, 32, 16],
@@ -101,7 +101,7 @@ impl Config {
 }
 
 impl Sizes {
-    /// Channels of a token.
+    /// Returns the number of channels per token.
     pub fn channels(self) -> usize {
         self.heads * self.head_dim
     }
@@ -132,7 +132,7 @@ impl FromStr for Config {
     }
 }
 
-/// `8x12x197x64`.
+/// Formats sizes as `8x12x197x64`.
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -158,7 +158,7 @@ impl FromStr for Sizes {
         let [batch, heads, tokens, head_dim] = numbers[..] else {
             return Err(invalid());
         };
-        // Far from overflow, also of a weight.
+        // The limits are far from overflow, also for the size of a weight.
         if heads * head_dim > 1 << 16 || batch * tokens > 1 << 26 {
             return Err(invalid());
         }

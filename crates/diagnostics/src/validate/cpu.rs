@@ -83,7 +83,7 @@ impl Backend for Cpu {
     }
 }
 
-/// The image's own code, which allocates its result.
+/// Resizes with the decoder's own code, which allocates its result.
 fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) -> Result<Run> {
     let Input::Pixels(pixels) = operands.input() else {
         return Err(Error::graph("resize", "takes bytes"));
@@ -106,7 +106,7 @@ fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) ->
     })
 }
 
-/// The time of the plan's last step.
+/// Returns the time of the plan's last step.
 fn last_step(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena) -> Result<Duration> {
     let mut last = Duration::ZERO;
     executor.run(plan, input, arena, Some(&mut |_, time| last = time))?;

@@ -1,5 +1,5 @@
-//! Norms that write rows in 8 bits, which plans have where linear layers round what they multiply row by row: each leaves the bytes and
-//! the scales that the kernel which rounds rows makes of the norm's result.
+//! Norms that write 8-bit rows, used in plans whose linear layers round their input by row. Each must produce
+//! the bytes and scales that the rounding kernel makes of the norm's result.
 
 use super::cases::{Case, LEVELS};
 use super::check::{FILL, MARGIN};
@@ -11,7 +11,7 @@ use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, Quan
 use hipvit::ops::{LayerNorm, Op, RmsNorm};
 use hipvit::tensor::DType;
 
-/// Compares both ways to 8 bits, if `op` is a norm and the case a small one. Returns the kernels that ran.
+/// Compares both ways to 8 bits if `op` is a norm and the case is small. Returns the kernels that ran.
 pub(super) fn check(
     device: &Device,
     case: &Case,
@@ -49,7 +49,7 @@ pub(super) fn check(
     let stream = device.stream()?;
     let units = ["layer_norm", "quantize", "norm_quantize"].map(hipvit::kernels::Unit::of);
     let kernels = Kernels::load(device, dtype, units)?;
-    // FP8, and one of the levels.
+    // FP8, and one set of int8 levels.
     for levels in [None, Some(LEVELS[channels % LEVELS.len()])] {
         let mut buffer = stream.upload(&memory)?;
         let base = buffer.address();

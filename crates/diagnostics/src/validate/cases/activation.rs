@@ -34,7 +34,7 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Beyond where activations have become linear.
+/// An operand beyond the range where activations become linear.
 pub(super) fn wide(shape: &[usize]) -> Operand {
     Operand {
         spread: 6.0,
@@ -51,7 +51,7 @@ fn add(list: &mut List, shape: [usize; 3], activations: &[Activation], every_for
     }
 }
 
-/// Each activation and none; bias and residual in all four combinations.
+/// Adds each activation and none; bias and residual in all four combinations.
 fn forms(list: &mut List, rows: usize, channels: usize) {
     for (index, activation) in ACTIVATIONS.into_iter().map(Some).chain([None]).enumerate() {
         for form in [index, index + 1] {
@@ -70,7 +70,8 @@ fn forms(list: &mut List, rows: usize, channels: usize) {
     }
 }
 
-/// `(x [R,D], bias [D]?, residual [R,D]?) → [R,D]`: activation(x + bias) + residual, in x's memory or elsewhere.
+/// `(x [R,D], bias [D]?, residual [R,D]?) → [R,D]`: activation(x + bias) + residual, in place of x or in
+/// separate memory.
 #[derive(Debug)]
 struct BiasActivation {
     activation: Option<Activation>,
@@ -124,7 +125,7 @@ impl KernelForm for BiasActivation {
         if let Some(residual) = self.residual() {
             y = eval(&Op::Add(Add), &[&y, &gather(&operands[residual], rows)?])?;
         }
-        // Those of an activation, and both sums.
+        // The roundings of an activation and of both sums.
         Ok(vec![Part::new(&y, rows, rounded(dtype, 13.0))])
     }
 

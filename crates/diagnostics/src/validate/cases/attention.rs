@@ -1,5 +1,5 @@
-//! Attention: the op with its operands packed in each way, with and without a bias, the fused kernels with masks, and that
-//! for few queries.
+//! Attention: the op with each packing of its operands, with and without a bias; the fused kernels with
+//! masks; the kernel for few queries.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) const EVERY: Mask = Mask {
     ..PADDING
 };
 
-/// One of each head size that there is a fused kernel for, and one that there is none for.
+/// One head size for each fused kernel, and one without a fused kernel.
 const HEAD_DIMS: [usize; 5] = [64, 80, 96, 128, 132];
 
 pub(super) fn cases(list: &mut List) {
@@ -86,13 +86,13 @@ pub(super) fn cases(list: &mut List) {
                     vec![activation(&[1, tokens, 3 * 64])],
                 );
             }
-            // As ops these are few enough for the kernel for few queries; here they are the other kernel's.
+            // The op uses the kernel for few queries at these sizes; these cases use the other kernel.
             for tokens in [1, 63, 64, 65, 197, 257] {
                 masked(list, 1, [tokens, tokens], (1, 64), EVERY);
                 biased(list, 1, tokens, (2, 64));
                 masked_and_biased(list, 2, [tokens, tokens], (2, 32), PADDING);
             }
-            // With and without keys for every wave, and with more than one tile of a wave.
+            // With and without keys for every wave, and with more than one tile per wave.
             for [queries, keys] in [[1, 1], [17, 31], [16, 33], [5, 300], [33, 513]] {
                 for head_dim in [32, 64, 80, 96, 128] {
                     split(list, 2, [queries, keys], (2, head_dim));
@@ -104,7 +104,7 @@ pub(super) fn cases(list: &mut List) {
         Scale::Heads => {
             for head_dim in HEAD_DIMS {
                 let heads = (2, head_dim);
-                // More than one tile of keys, and a partly filled one of queries.
+                // More than one tile of keys, and a partly filled tile of queries.
                 list.push(
                     Op::Attention(spec(heads, AttentionOperands::PackedQkv)),
                     vec![activation(&[1, 67, 6 * head_dim])],
@@ -134,7 +134,7 @@ pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperand
     Attention {
         heads,
         head_dim,
-        // Scores that differ, so that weights do.
+        // Different scores, so that weights differ.
         scale: 3.0 / (head_dim as f32).sqrt(),
         operands,
         ..Attention::default()
@@ -154,10 +154,10 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     };
     list.push(Op::Attention(causal), vec![packed(3)]);
     in_float8(list, batch, tokens, heads);
-    // One query for all images, as where attention pools.
+    // One query for all images, as in attention pooling.
     let shared = activation(&[1, 1, c]);
     list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
-    // The same of the patch tokens alone.
+    // One query for the patch tokens only.
     if tokens > 1 {
         let of_patches = Attention {
             first_key: tokens.div_ceil(9),
@@ -167,7 +167,8 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     }
 }
 
-/// Of queries, keys and values that are rounded to FP8: activations are uniform in ±1, and 448 steps are 0.9.
+/// Adds attention with queries, keys and values rounded to FP8. Activations are uniform in ±1, and 448 steps
+/// are 0.9.
 fn in_float8(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     let of = |operands| Attention {
         float8: Some(0.002),
@@ -191,7 +192,7 @@ fn in_float8(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)
     add(of_patches, vec![activation(&[1, 1, c]), packed(2)]);
 }
 
-/// With keys that are padding: of all queries, with a bias and without, and of one for all images.
+/// Adds attention with padding keys: all queries with and without a bias, and one query for all images.
 fn padded(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands, bias| {
@@ -213,7 +214,7 @@ fn padded(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     list.push(op(AttentionOperands::PackedKv, false), kv);
 }
 
-/// Scores with a bias: of all queries, and of one for all images.
+/// Adds attention with a bias on the scores: all queries, and one query for all images.
 fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| {
@@ -229,7 +230,7 @@ fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     list.push(op(AttentionOperands::PackedKv), kv);
 }
 
-/// As large as scores are.
+/// Returns a bias with the magnitude of scores.
 pub(super) fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
     Operand {
         mean: 0.0,
@@ -238,7 +239,7 @@ pub(super) fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
     }
 }
 
-/// Queries of another number than the keys, shared by all images or not.
+/// Adds attention with different numbers of queries and keys, with queries for each image or shared by all.
 fn shared(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| Op::Attention(spec(heads, operands));
@@ -257,7 +258,7 @@ fn masked(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usi
     masked_form(list, batch, extents, spec, mask);
 }
 
-/// The kernel with a bias.
+/// Adds the kernel with a bias.
 fn masked_and_biased(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
     let spec = Attention {
         bias: true,
@@ -287,7 +288,7 @@ fn masked_form(list: &mut List, batch: usize, [queries, keys]: [usize; 2], spec:
     list.push_kernel(form, operands);
 }
 
-/// The kernel for few queries, where the dtype has it.
+/// Adds the kernel for few queries, if the dtype has it.
 fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usize, usize)) {
     let tokens = |n| activation(&[batch, n, heads.0 * heads.1]);
     let form = MaskedAttention {
@@ -298,23 +299,25 @@ fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usi
     list.push_kernel(form, vec![tokens(queries), tokens(keys), tokens(keys)]);
 }
 
-/// Which keys a query sees: those from `left` before its position to `right` after it, and of these the ones that the key
-/// mask does not hide. Positions are counted from the end, as where keys of earlier tokens are cached.
+/// Keys that a query sees: from `left` before its position to `right` after it, without those that the key
+/// mask hides.
+///
+/// Positions are counted from the end, as with a cache of earlier keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::validate) struct Mask {
     pub(in crate::validate) left: Option<u32>,
     pub(in crate::validate) right: Option<u32>,
-    /// Whether the last operand says which keys are present.
+    /// True if the last operand is a key mask.
     pub(in crate::validate) padding: bool,
 }
 
 impl Mask {
-    /// The position of query 0 among the keys.
+    /// Returns the position of query 0 among the keys.
     fn diagonal(queries: usize, keys: usize) -> i64 {
         keys as i64 - queries as i64
     }
 
-    /// The keys that `query` sees by its position.
+    /// Returns the keys that `query` sees by its position.
     pub(in crate::validate) fn keys(&self, query: usize, queries: usize, keys: usize) -> Range<usize> {
         let position = query as i64 + Self::diagonal(queries, keys);
         let within = |key: i64| key.clamp(0, keys as i64) as usize;
@@ -325,7 +328,7 @@ impl Mask {
         first..end.max(first)
     }
 
-    /// The key mask, if there is one.
+    /// Returns the key mask, if there is one.
     pub(super) fn operand(&self, batch: usize, keys: usize) -> Option<Operand> {
         self.padding.then(|| Operand {
             role: Role::KeyMask,
@@ -333,7 +336,7 @@ impl Mask {
         })
     }
 
-    /// As the kernels take it.
+    /// Returns the mask as a kernel argument.
     pub(super) fn visibility(
         &self,
         key_mask: u64,
@@ -371,7 +374,7 @@ impl fmt::Display for Mask {
 struct MaskedAttention {
     spec: Attention,
     mask: Mask,
-    /// Whether by the kernel for few queries, wherever it takes them.
+    /// True to use the kernel for few queries where it supports them.
     split: bool,
 }
 
@@ -411,7 +414,7 @@ impl KernelForm for MaskedAttention {
         if let Some(bias) = bias {
             return Ok(arguments.with_bias(bias)?.into());
         }
-        // Of f32 there is no such kernel, and the form is the other's.
+        // There is no such kernel for f32, which uses the other one.
         let split = self
             .split
             .then(|| arguments.split(memory.element, u32::MAX))
@@ -420,7 +423,7 @@ impl KernelForm for MaskedAttention {
     }
 }
 
-/// The kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
+/// Returns the kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
 pub(super) fn masked_arguments(
     spec: &Attention,
     mask: Mask,
@@ -452,12 +455,12 @@ pub(super) fn masked_arguments(
     Ok((AttentionArgs::new(spec, images, operands, visible)?, bias))
 }
 
-/// The operand that says which keys are present.
+/// Returns the index of the key mask.
 pub(super) fn key_mask_index(spec: &Attention) -> usize {
     spec.operands.count() + usize::from(spec.bias)
 }
 
-/// The queries of these rows image by image, each with all of its keys and values, unpacked.
+/// Returns the unpacked queries of these rows by image, each with all of its keys and values.
 pub(in crate::validate) fn attention_parts(
     spec: &Attention,
     mask: Option<Mask>,
@@ -511,7 +514,8 @@ pub(in crate::validate) fn attention_parts(
             };
             let result = separate.eval_masked(&arrays, visible)?.swap_remove(0);
             let tolerance = if is_fused(spec) && spec.float8.is_none() {
-                // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
+                // The bias is converted to base 2 and added. Each operation has one rounding of at most twice
+                // its size.
                 let largest = arrays.get(3).map_or(0.0, |bias| {
                     bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))
                 });
@@ -525,7 +529,7 @@ pub(in crate::validate) fn attention_parts(
         .collect()
 }
 
-/// These queries' rows of a bias `[heads, queries, keys]`.
+/// Returns the rows of a bias `[heads, queries, keys]` for these queries.
 fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
     let &[heads, all, keys] = tensor.shape() else {
         return Err("takes a bias of heads, queries and keys".into());
@@ -537,7 +541,7 @@ fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
     Array::new([heads, queries.len(), keys], gathered).ok_or_else(|| "a bias of another size".into())
 }
 
-/// `c` channels from `offset` on of these tokens of an image: `[1, tokens, c]`.
+/// Returns `c` channels starting at `offset` of these tokens of an image: `[1, tokens, c]`.
 fn tokens(
     (tensor, offset): (&Tensor, usize),
     image: usize,

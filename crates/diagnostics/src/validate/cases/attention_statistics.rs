@@ -1,5 +1,5 @@
-//! Statistics of attention's softmax: as the op, and with the masks that only the kernel takes. Every query sees a key, since the
-//! check of a result takes finite numbers alone.
+//! Statistics of attention's softmax: the op, and the masks that only the kernel supports. Every query sees a
+//! key, because checked results must be finite.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Packed, causal, with one query for all images, and of one image with a bias.
+/// Adds packed, causal and biased attention, and one query for all images.
 fn every_op(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let packed = |batch: usize, parts: usize| activation(&[batch, tokens, parts * c]);

@@ -1,4 +1,4 @@
-//! Which tokens are an image's own, of images whose grids differ.
+//! Masks of the tokens that belong to an image, for images with different grids.
 
 use super::{AWKWARD, List, Operand, Scale, image};
 use hipvit::ops::{GridMask, Op};
@@ -20,7 +20,7 @@ fn add(list: &mut List, batch: usize, tokens: usize) {
     list.push(Op::GridMask(GridMask), vec![flexible(batch, tokens)]);
 }
 
-/// Images of up to so many patches, as [`hipvit::patch_grid`] has them.
+/// Images of up to `patches` patches, as [`hipvit::patch_grid`] encodes them.
 pub(super) fn flexible(batch: usize, patches: usize) -> Operand {
     image(&[batch, patches * 2 + 1, 2, 3], DType::U8)
 }

@@ -1,4 +1,4 @@
-//! Position embeddings resampled to each image's grid: from tables finer and coarser than the grids.
+//! Position embeddings resampled to the grid of each image, from finer and coarser tables.
 
 use super::grid_mask::flexible;
 use super::{AWKWARD, List, Scale, activation, parameter};
@@ -16,7 +16,7 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Of one image: the graph of an op alone takes no tokens of a batch beside images.
+/// Adds a case with one image, because the graph of a single op has no batch of tokens besides images.
 fn add(list: &mut List, [tokens, channels]: [usize; 2], side: usize) {
     let operands = vec![
         activation(&[1, tokens, channels]),

@@ -1,4 +1,4 @@
-//! Linear layers: what follows the GEMM, and where the result lies.
+//! Linear layers: the operations after the GEMM, and the placement of the result.
 
 use super::{
     ACTIVATIONS, AWKWARD, List, Operand, Role, Scale, Work, activation, byte_weight, parameter,
@@ -22,7 +22,7 @@ const GELU: Linear = Linear {
     activation: Some(Activation::GeluErf),
     ..BIAS
 };
-/// Activations are uniform in ±1, and norms about that, some of which are beyond the fixed ones.
+/// Activations are uniform in ±1. Fixed scales are near that, so that some activations exceed them.
 pub(in crate::validate) const LEVELS: [Levels; 3] = [
     Levels::Range,
     Levels::Magnitude,
@@ -32,7 +32,7 @@ pub(in crate::validate) const LEVELS: [Levels; 3] = [
     },
 ];
 
-/// Likewise: 448 steps are 0.9.
+/// FP8 scales: 448 steps are 0.9.
 const FLOAT8: [Rounding; 2] = [
     Rounding::Float8(Float8Scale::Fixed(0.002)),
     Rounding::Float8(Float8Scale::Row),
@@ -88,7 +88,7 @@ pub(super) fn cases(list: &mut List) {
                         let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
-                    // As far as the kernel and the library take them.
+                    // Round to the multiples that the kernel and the library need.
                     for (multiple, role) in [4, 8].into_iter().zip(SPARSE) {
                         let k = a.k.next_multiple_of(multiple);
                         let n = if multiple == 8 {
@@ -98,7 +98,7 @@ pub(super) fn cases(list: &mut List) {
                         };
                         sparse(list, &[a.batch, a.tokens], [k, n], spec, spec.residual, role);
                     }
-                    // As far as a GPU's FP8 takes them.
+                    // Round to the multiple that FP8 needs on a GPU.
                     let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
                     for rounding in FLOAT8.map(Some) {
                         let spec = Linear { rounding, ..spec };
@@ -114,7 +114,7 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Of activations `[outer.., k]` and a weight `[n, k]`.
+/// Adds a linear layer with activations `[outer.., k]` and a weight `[n, k]`.
 fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
     let [k, n] = extents;
     let weight = match spec.rounding {
@@ -125,10 +125,10 @@ fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, i
     of_weight(list, outer, extents, spec, in_arena, weight);
 }
 
-/// How a 2:4 sparse weight lies on a GPU.
+/// Layouts of a 2:4 sparse weight on a GPU.
 const SPARSE: [Role; 2] = [Role::SparseWeight, Role::CompressedWeight];
 
-/// Of a weight that is 2:4 sparse.
+/// Adds a linear layer with a 2:4 sparse weight.
 fn sparse(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
     let [k, n] = extents;
     of_weight(list, outer, extents, spec, in_arena, sparse_weight(&[n, k], role));

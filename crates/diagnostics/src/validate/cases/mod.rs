@@ -1,4 +1,5 @@
-//! What is validated: each op and kernel, in each form, at each size. Pure. One file per op, named after it.
+//! The cases of a validation: each op and kernel, in each form, at each size. There is one file per op, named
+//! after it.
 
 mod activation;
 mod add;
@@ -37,7 +38,7 @@ pub(super) use linear::LEVELS;
 pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
-/// What adds an op's cases to a list.
+/// Functions that add the cases of an op to a list.
 const CASES: [fn(&mut List); 18] = [
     patch_conv::cases,
     patch_extract::cases,
@@ -65,63 +66,63 @@ pub(super) struct Case {
     pub(super) config: Config,
     pub(super) work: Work,
     pub(super) operands: Vec<Operand>,
-    /// Whether activations lie in the arena, where the result may overwrite them, rather than beside it.
+    /// True if activations are in the arena, where the result may overwrite them, and not outside of it.
     pub(super) in_arena: bool,
-    /// The result that is checked.
+    /// Index of the result that is checked.
     pub(super) result: usize,
 }
 
-/// What is computed.
+/// Kind of computation.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Op(Op),
-    /// A kernel in a form that no [`Op`] asks for.
+    /// A kernel in a form that no [`Op`] needs.
     Kernel(Arc<dyn KernelForm>),
-    /// Of one image, in u8.
+    /// Resampling of one u8 image.
     Resize(Resize),
 }
 
-/// See [`Work::Kernel`]. Its `Display` is what the report calls it.
+/// A form of a kernel, see [`Work::Kernel`]. Reports use its `Display`.
 pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
-    /// The name that `--op` takes.
+    /// Returns the name for `--op`.
     fn op_name(&self) -> &'static str;
 
-    /// The result's extents, given the operands'.
+    /// Returns the shape of the result for the operands' shapes.
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
         operands[0].to_vec()
     }
 
-    /// The result's element type, with operands of type `dtype`.
+    /// Returns the dtype of the result for operands of `dtype`.
     fn result_dtype(&self, dtype: DType) -> DType {
         dtype
     }
 
-    /// The operand that the result overwrites.
+    /// Returns the operand that the result overwrites.
     fn in_place(&self) -> Option<usize> {
         None
     }
 
-    /// Floating-point operations.
+    /// Returns the number of floating-point operations.
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64;
 
-    /// The reference's values of these rows of the result.
+    /// Returns the reference values of these rows of the result.
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String>;
 
-    /// The kernel's arguments, by the constructors that lowering uses.
+    /// Returns the kernel's arguments, using the constructors of lowering.
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String>;
 }
 
-/// Where a kernel's operands and result lie on the device.
+/// Addresses of a kernel's operands and result on the device.
 #[derive(Debug)]
 pub(super) struct Addresses {
     pub(super) operands: Vec<u64>,
     pub(super) result: u64,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) element: usize,
 }
 
 impl Addresses {
-    /// Of the operand `index`; 0 if there is none.
+    /// Returns the address of the operand `index`; 0 if there is none.
     fn operand(&self, index: Option<usize>) -> u64 {
         index
             .and_then(|index| self.operands.get(index).copied())
@@ -129,7 +130,7 @@ impl Addresses {
     }
 }
 
-/// An operand's shape and what its elements are.
+/// Shape and content of an operand.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Operand {
     pub(super) shape: Vec<usize>,
@@ -141,22 +142,22 @@ pub(super) struct Operand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The graph's input, u8 `[B,H,W,3]` or f32 `[B,3,H,W]`.
+    /// Input of the graph, u8 `[B,H,W,3]` or f32 `[B,3,H,W]`.
     Image(DType),
     Activation,
     Parameter,
-    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
+    /// An 8-bit weight: int8 with a scale for each row, or E4M3 with one scale.
     ByteWeight(DType),
-    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
+    /// A weight with two zeros in each four along the rows. On a GPU it is packed for hipvit's kernel.
     SparseWeight,
-    /// The same, but on a GPU hipSPARSELt compresses it.
+    /// A weight with two zeros in each four along the rows. On a GPU hipSPARSELt compresses it.
     CompressedWeight,
-    /// u8, 0 for an absent key.
+    /// u8; 0 for an absent key.
     KeyMask,
 }
 
 impl Case {
-    /// The name that `--op` takes.
+    /// Returns the name for `--op`.
     pub(super) fn op_name(&self) -> &'static str {
         match &self.work {
             Work::Op(Op::Attention(_)) if self.result == 1 => STATISTICS,
@@ -166,7 +167,7 @@ impl Case {
         }
     }
 
-    /// The elements' type, where it is not any that the device computes in.
+    /// Returns the dtype of the elements if it is fixed. `None` if it is the device's compute dtype.
     pub(super) fn dtype(&self) -> Option<DType> {
         matches!(self.work, Work::Resize(_)).then_some(DType::U8)
     }
@@ -175,7 +176,7 @@ impl Case {
         self.operands.iter().map(|o| o.shape.as_slice()).collect()
     }
 
-    /// The result's extents.
+    /// Returns the shape of the result.
     pub(super) fn result(&self) -> Result<Vec<usize>> {
         match &self.work {
             Work::Op(op) => {
@@ -188,7 +189,7 @@ impl Case {
         }
     }
 
-    /// The result's element type, with operands of type `dtype`.
+    /// Returns the dtype of the result for operands of `dtype`.
     pub(super) fn result_dtype(&self, dtype: DType) -> DType {
         match &self.work {
             Work::Op(op) => op.result_dtype(self.result, dtype),
@@ -197,7 +198,7 @@ impl Case {
         }
     }
 
-    /// The operand that the result overwrites whatever a plan says.
+    /// Returns the operand that the result always overwrites, independent of a plan.
     pub(super) fn in_place(&self) -> Option<usize> {
         match &self.work {
             Work::Kernel(form) => form.in_place(),
@@ -205,7 +206,7 @@ impl Case {
         }
     }
 
-    /// Floating-point operations; those of masked scores are not done and not counted.
+    /// Returns the number of floating-point operations. Operations of masked scores are not executed and not counted.
     pub(super) fn flops(&self, result: &[usize]) -> u64 {
         match &self.work {
             Work::Op(op) => {
@@ -213,23 +214,23 @@ impl Case {
                 op.flops(&self.shapes(), &results)
             }
             Work::Kernel(form) => form.flops(&self.shapes(), result),
-            // Its sums are of integers.
+            // Resampling sums integers.
             Work::Resize(_) => 0,
         }
     }
 
-    /// Images of the batch.
+    /// Returns the number of images in the batch.
     pub(super) fn batch(&self) -> usize {
         self.image().map_or(1, |image| image.shape[0])
     }
 
-    /// The weight that is 2:4 sparse, if there is one.
+    /// Returns the 2:4 sparse weight, if there is one.
     pub(super) fn sparse_weight(&self) -> Option<&Operand> {
         let is_sparse = |o: &&Operand| matches!(o.role, Role::SparseWeight | Role::CompressedWeight);
         self.operands.iter().find(is_sparse)
     }
 
-    /// The operand that is the graph's input, if one is.
+    /// Returns the operand that is the input of the graph, if there is one.
     pub(super) fn image(&self) -> Option<&Operand> {
         self.operands.iter().find(|o| matches!(o.role, Role::Image(_)))
     }
@@ -253,7 +254,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// All cases of these sizes.
+/// Returns all cases of these sizes.
 pub(super) fn cases(config: Config) -> Vec<Case> {
     let mut list = List {
         config,
@@ -279,7 +280,7 @@ const NORMALIZE: Normalize = Normalize {
     shift: [-2.1, -2.0, -1.8],
 };
 
-/// Sizes around those of tiles and waves, with channels that are no multiple of a vector.
+/// Sizes near those of tiles and waves, with channels that are no multiple of a vector.
 struct Awkward {
     batch: usize,
     tokens: usize,
@@ -288,7 +289,7 @@ struct Awkward {
     /// K and N of a GEMM.
     k: usize,
     n: usize,
-    /// Heads and their channels.
+    /// Numbers of heads and channels per head.
     heads: &'static [(usize, usize)],
 }
 
@@ -320,13 +321,13 @@ const fn awkward(
     }
 }
 
-/// The sizes that a [`Config`] names.
+/// Sizes that a [`Config`] selects.
 enum Scale {
-    /// Those of one model; every form of every op where `every_form`.
+    /// Sizes of one model. `every_form` adds every form of every op.
     Model { sizes: Sizes, every_form: bool },
-    /// [`AWKWARD`].
+    /// The sizes of [`AWKWARD`].
     Awkward,
-    /// One of each head size.
+    /// One case for each head size.
     Heads,
 }
 
@@ -347,7 +348,7 @@ impl List {
         }
     }
 
-    /// Whether this is the smallest set, which has each form of each kernel.
+    /// Returns true for the smallest set, which has each form of each kernel.
     fn is_micro(&self) -> bool {
         self.config == Config::Micro
     }
@@ -364,7 +365,7 @@ impl List {
         self.push_work(Work::Kernel(Arc::new(form)), operands, false);
     }
 
-    /// Checks another result of the op than the first.
+    /// Adds a case that checks the result `result` of an op with several results.
     fn push_result(&mut self, result: usize, op: Op, operands: Vec<Operand>) {
         self.push(op, operands);
         if let Some(case) = self.cases.last_mut() {
@@ -383,10 +384,10 @@ impl List {
     }
 }
 
-/// The name that `--op` takes for the statistics of attention's softmax.
+/// Name for `--op` of the statistics of attention's softmax.
 const STATISTICS: &str = "attention_statistics";
 
-/// Floating-point operations of an op with one result.
+/// Returns the floating-point operations of an op with one result.
 fn flops(op: &Op, operands: &[&[usize]], result: &[usize]) -> u64 {
     op.flops(operands, &[result.to_vec()])
 }
@@ -411,7 +412,7 @@ fn activation(shape: &[usize]) -> Operand {
     }
 }
 
-/// Weights are small, so that sums stay within half precision.
+/// Returns a parameter. Its values are small, so that sums stay within half precision.
 fn parameter(shape: &[usize]) -> Operand {
     Operand {
         role: Role::Parameter,
@@ -420,7 +421,7 @@ fn parameter(shape: &[usize]) -> Operand {
     }
 }
 
-/// A weight that is 2:4 sparse, with one of the roles for such.
+/// Returns a 2:4 sparse weight with the given role.
 fn sparse_weight(shape: &[usize], role: Role) -> Operand {
     Operand {
         role,
@@ -428,7 +429,7 @@ fn sparse_weight(shape: &[usize], role: Role) -> Operand {
     }
 }
 
-/// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
+/// Returns an 8-bit weight with scales. Its values have about the range of a [`parameter`]'s.
 fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
     Operand {
         role: Role::ByteWeight(dtype),
@@ -436,7 +437,8 @@ fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
     }
 }
 
-/// Whole images of this many patches, with `rest` more pixels at the right and the bottom: height and width.
+/// Returns height and width of an image with this many patches, and `rest` more pixels at the right and the
+/// bottom.
 fn image_size(tokens: usize, patch: [usize; 2], rest: usize) -> [usize; 2] {
     let down = (1..=tokens).rfind(|&d| d * d <= tokens && tokens.is_multiple_of(d));
     let down = down.unwrap_or(1);

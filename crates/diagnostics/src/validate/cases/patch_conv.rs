@@ -1,4 +1,4 @@
-//! Normalisation of pixels, and the patch embedding as a convolution: a graph's ops before the passes.
+//! Normalisation of pixels, and the patch embedding as a convolution, as in a graph before the passes.
 
 use super::{AWKWARD, List, NORMALIZE, Scale, image, image_size, parameter};
 use hipvit::ops::{Op, PatchConv};

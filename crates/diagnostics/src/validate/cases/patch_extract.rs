@@ -1,4 +1,4 @@
-//! Patch extraction: both layouts, normalised or not.
+//! Patch extraction in both layouts, normalised or not.
 
 use super::super::expected::Part;
 use super::{AWKWARD, List, NORMALIZE, Scale, image, image_size};
@@ -40,7 +40,7 @@ fn add(list: &mut List, batch: usize, tokens: usize, patch: [usize; 2], rest: us
     }
 }
 
-/// The patches of these rows, one below the other in an image of their own.
+/// Returns the patches of these rows, stacked in one image.
 pub(in crate::validate) fn patch_part(
     op: &Op,
     [h, w]: [usize; 2],

@@ -1,4 +1,5 @@
-//! Rotary position embedding: both pairings, one table for all heads and one for each, of all tokens and of the last.
+//! Rotary position embedding: both pairings, with one table for all heads or one per head, for all tokens or
+//! the last ones.
 
 use super::{AWKWARD, List, Scale, activation, parameter};
 use hipvit::ops::{Op, Rope, RopePairs};
@@ -10,7 +11,7 @@ pub(super) fn cases(list: &mut List) {
             let prefix = usize::from(sizes.tokens > 1);
             forms(list, extents, prefix, every_form);
             if list.is_micro() {
-                // Heads whose halves are no whole vectors, beside one that is shorter than a vector.
+                // One head size whose halves are no whole vectors, and one that is shorter than a vector.
                 forms(list, [2, 3, 2, 22], 2, true);
                 forms(list, [1, 2, 3, 2], 0, true);
             }
@@ -28,7 +29,8 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Packed queries, keys and values in place; with `every_form` also queries alone, and results beside the operand.
+/// Adds packed queries, keys and values in place. `every_form` adds queries alone, and results in separate
+/// memory.
 fn forms(list: &mut List, [batch, tokens, heads, head_dim]: [usize; 4], prefix: usize, every_form: bool) {
     let width = heads * head_dim;
     for pairs in [RopePairs::Interleaved, RopePairs::Halves] {

@@ -1,4 +1,4 @@
-//! The SwiGLU gate, and with the norm of its result: the ops, and the kernel with a bias.
+//! The SwiGLU gate, with and without the norm of its result: the ops, and the kernel with a bias.
 
 use std::fmt;
 
@@ -23,13 +23,13 @@ pub(super) fn cases(list: &mut List) {
                 list.push(Op::SwiGlu(SwiGlu), vec![x]);
                 normed(list, [a.batch, a.tokens], a.channels, 0);
             }
-            // The longest rows that a wave and a block of either wave size keep in registers, and longer ones; the waves of more
-            // than a block.
+            // The longest rows that a wave and a block of either wave size keep in registers, longer rows,
+            // and the waves of more than one block.
             for channels in [2048, 2056, 4096, 4104, 8192, 8195, 8200] {
                 normed(list, [1, 2], channels, 0);
             }
             normed(list, [3, 3], 2048, 0);
-            // Rows that are filled up, of which one is not kept in registers.
+            // Padded rows, one of which is not kept in registers.
             for (channels, padding) in [(16, 7), (72, 1), (264, 7), (2736, 6), (8200, 3), (65, 2)] {
                 normed(list, [2, 3], channels, padding);
             }
@@ -88,7 +88,7 @@ impl KernelForm for BiasedSwiGlu {
             &Op::Add(Add),
             &[&gather(&operands[0], rows)?, &gather(&operands[1], rows)?],
         )?;
-        // Those of an activation, the bias of the other half, and the product.
+        // The roundings of an activation, of the other half's bias, and of the product.
         Ok(vec![Part::new(
             &eval(&Op::SwiGlu(SwiGlu), &[&x])?,
             rows,

@@ -1,4 +1,4 @@
-//! Token assembly: prefix and position, each or both.
+//! Token assembly: prefix, position, or both.
 
 use super::{AWKWARD, List, Scale, activation, parameter};
 use hipvit::ops::{Op, Prepend, Tokens};

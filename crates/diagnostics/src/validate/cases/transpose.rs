@@ -1,4 +1,5 @@
-//! Transposition of tokens and channels: alone, scaled, with a residual, as a gate, to longer rows and from them.
+//! Transposition of tokens and channels: alone, scaled, with a residual, as a gate, and to or from padded
+//! rows.
 
 use super::{AWKWARD, List, Scale, activation, parameter};
 use hipvit::ops::{Combine, Op, Transpose};
@@ -17,15 +18,15 @@ pub(super) fn cases(list: &mut List) {
         Scale::Heads => {}
     }
     if list.is_micro() {
-        // Whole tiles, and rows that begin at no multiple of a vector.
+        // Whole tiles, and rows that do not begin at a multiple of a vector.
         forms(list, [2, 64, 128], true);
         forms(list, [3, 67, 3], true);
         forms(list, [2, 5, 130], true);
     }
 }
 
-/// From `[batch, tokens, channels]`, and to and from rows that are padded to whole vectors; with `every_form` each combination of
-/// operands, beside and in the arena.
+/// Adds transpositions of `[batch, tokens, channels]`, and to and from rows padded to whole vectors.
+/// `every_form` adds each combination of operands, inside and outside of the arena.
 fn forms(list: &mut List, [batch, tokens, channels]: [usize; 3], every_form: bool) {
     let padded = tokens.next_multiple_of(8);
     sized(list, [batch, tokens, channels], [0, 0], every_form);
