@@ -36,7 +36,7 @@ const QUEUE: usize = 4096;
 /// Lines are written together up to about this size.
 const TOGETHER: usize = 64 << 10;
 
-/// Maximum number of characters that a line has of a path or of a request's id.
+/// Maximum number of characters that a line shows of a path or of a request's id.
 const SHOWN: usize = 256;
 
 /// Time in which the last lines must be written when the server stops.
@@ -45,7 +45,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// The status of a request whose client left before there was an answer, as in nginx' log.
 const CLIENT_LEFT: u16 = 499;
 
-/// Address of a connection's client, in the extensions of its requests.
+/// Address of a connection's client, stored in the extensions of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
@@ -78,17 +78,17 @@ impl Note {
         }
     }
 
-    /// Sets the model, which must be one that exists.
+    /// Sets the model. The name must be that of an existing model.
     pub(super) fn model(&self, name: &str) {
         self.add(|facts| name.clone_into(&mut facts.model));
     }
 
-    /// Adds images to those of the request: a stream has several messages.
+    /// Adds to the number of images of the request. A stream adds those of each message.
     pub(super) fn images(&self, images: usize) {
         self.add(|facts| facts.images += images);
     }
 
-    /// Sets the request's id. Without one the header's stays.
+    /// Sets the request's id. Without one, the id of the header stays.
     pub(super) fn request_id(&self, id: &str) {
         if !id.is_empty() {
             self.add(|facts| facts.id = shortened(id));
@@ -107,7 +107,7 @@ fn shortened(text: &str) -> String {
 
 enum Message {
     Line(String),
-    /// Answered when all lines before it have been written.
+    /// Answered after all earlier lines have been written.
     End(SyncSender<()>),
 }
 
@@ -126,7 +126,7 @@ impl AccessLogger {
     ///
     /// [`Error::Io`] if standard output is closed, [`Error::Argument`] if the thread cannot be started.
     pub(super) fn start(form: AccessLog, metrics: &Metrics) -> Result<Self> {
-        // A descriptor of its own: nothing else holds its lock, and nothing is buffered.
+        // A separate descriptor, so that no lock is shared and nothing is buffered.
         let output = std::io::stdout().as_fd().try_clone_to_owned();
         let output = output.map_err(|source| Error::io("standard output", source))?;
         Self::with_output(form, metrics.access_log_dropped.clone(), File::from(output))
@@ -156,7 +156,7 @@ impl AccessLogger {
             logger: self.clone(),
             client: request.extensions().get().map(|Peer(address)| *address),
             method: shortened(request.method().as_str()),
-            // Without the query, which may have a token.
+            // Leave out the query, which may contain a token.
             path: shortened(request.uri().path()),
             begin: Instant::now(),
             facts: Arc::new(Mutex::new(facts)),
@@ -173,7 +173,7 @@ impl AccessLogger {
         }
     }
 
-    /// Waits until the lines so far have been written, for a limited time.
+    /// Waits a limited time until all lines so far have been written.
     pub(super) fn flush(&self) {
         let end = Instant::now() + LAST_LINES;
         let (answer, written) = sync_channel(1);
@@ -189,7 +189,8 @@ impl AccessLogger {
     }
 }
 
-/// Writes lines until every logger is gone. An output that fails is tried again with the next lines: a full disk may have space again.
+/// Writes lines until every logger has been dropped. After a failure the next lines are tried again, because
+/// a full disk may have space again.
 fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counter) {
     let mut torn = false;
     while let Ok(first) = lines.recv() {
@@ -220,7 +221,7 @@ fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counte
     }
 }
 
-/// The line of one request, which is written when this is dropped.
+/// The line of one request, written on drop.
 #[derive(Debug)]
 pub(super) struct Entry {
     logger: AccessLogger,
@@ -315,7 +316,7 @@ struct Line<'a> {
     images: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a String>,
-    /// The client left before it had the whole answer.
+    /// True if the client left before it had the whole answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<bool>,
 }
@@ -402,7 +403,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines that were written, by an output that does what a test says.
+    /// Lines written by an output that fails on request.
     #[derive(Clone)]
     struct Output(Arc<Mutex<(Vec<u8>, bool)>>);
 
@@ -527,7 +528,7 @@ mod tests {
         for _ in 0..3 * QUEUE {
             logger.push(line.clone());
         }
-        // The queue and what the thread has taken are all that is kept.
+        // Only the queue and the lines that the thread has taken are kept.
         assert!(dropped.get() >= QUEUE as u64, "{}", dropped.get());
         // Returns although nothing is written.
         logger.flush();

@@ -1,8 +1,9 @@
-//! The bodies of answers: they count for their memory until the client has read them, and the client has a time to take each part.
+//! Bodies of answers. They count for their memory until the client has read them, and the client must take
+//! each part in time.
 //!
-//! The library of HTTP/2 asks a body for its next part as soon as the window of the stream has a byte for it. A part is therefore
-//! short, and its last byte comes by itself, after everything before it was sent. While a part waits, the library does not
-//! ask the body for anything, so the task of the stream keeps the time.
+//! hyper asks a body for its next part as soon as the window of the HTTP/2 stream has space for a byte. A
+//! part is therefore short, and its last byte is a separate frame that follows all others. While a part
+//! waits, hyper does not poll the body, so the task of the stream keeps the deadline.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::memory::Charge;
 const PART: usize = 64 << 10;
 
 tokio::task_local! {
-    /// Deadline of the task's stream for the part that its client takes.
+    /// Deadline of the current task's stream for the part that its client takes.
     static LIMIT: Limit;
 }
 
@@ -32,7 +33,8 @@ tokio::task_local! {
 struct Limit(Arc<Mutex<Option<Instant>>>);
 
 impl Limit {
-    /// Sets the limit of the current task, if it serves a stream of HTTP/2. Elsewhere the connection's write limit does.
+    /// Sets the deadline of the current task if it serves an HTTP/2 stream. Otherwise the connection's write
+    /// limit applies.
     fn set(at: Option<Instant>) {
         let _ = LIMIT.try_with(|limit| *limit.0.lock() = at);
     }
@@ -76,13 +78,14 @@ struct Answer {
     body: Body,
     /// Bytes of `body` that the connection has not taken.
     rest: Bytes,
-    /// True if the last byte of a part comes by itself.
+    /// True if the last byte of a part is a separate frame.
     splits: bool,
     time: Duration,
     _charge: Charge,
 }
 
-/// Sets the charge of an answer to its length, if that is known. The memory that making it took is free then.
+/// Sets the charge of an answer to its length, if that is known. This frees the memory that was needed to
+/// create it.
 ///
 /// # Errors
 ///
@@ -94,7 +97,7 @@ pub(super) fn count(response: &Response, charge: &Charge) -> Result<(), Failure>
     }
 }
 
-/// Keeps `charge` until an answer is read, and gives its client `time` for each part.
+/// Keeps `charge` until an answer has been read, and limits the time of each part to `time`.
 pub(super) fn limit(response: Response, version: Version, charge: Charge, time: Duration) -> Response {
     response.map(|body| {
         if body.is_end_stream() {
@@ -140,7 +143,7 @@ impl hyper::body::Body for Answer {
                 other => return Poll::Ready(other),
             }
         }
-        // A time that cannot be added is no limit.
+        // A deadline that overflows is no limit.
         Limit::set(Instant::now().checked_add(self.time));
         Poll::Ready(Some(Ok(Frame::data(self.part()))))
     }
@@ -197,7 +200,7 @@ mod tests {
         });
     }
 
-    /// Asks for a part, and then for nothing more, as a stream without a window.
+    /// Polls for a part, and then no more, like a stream without a window.
     #[test]
     fn a_part_that_is_not_taken_ends_its_stream() {
         block_on(async {

@@ -1,5 +1,5 @@
-//! gRPC's health checking protocol, for Kubernetes' gRPC probes and load balancers. A service is a model's name; the empty name, and the
-//! name of the inference service, are the whole server.
+//! gRPC's health checking protocol, for Kubernetes' gRPC probes and load balancers. A service is the name of
+//! a model. The empty name and the name of the inference service are the whole server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::proto::health::health_server::{Health, HealthServer};
 use super::proto::health::{HealthCheckRequest, HealthCheckResponse};
 use super::service::Service;
 
-/// The inference service, which clients may ask for by its name.
+/// Name of the inference service.
 const INFERENCE: &str = "inference.GRPCInferenceService";
 
-/// Interval between looks at the status of a watched service.
+/// Interval between checks of a watched service's status.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Maximum number of open watches.
 const WATCHES: usize = 256;
 
-/// Maximum size of a request: a name.
+/// Maximum size of a request, which is a name.
 const MESSAGE: usize = 4 << 10;
 
 /// Returns the health service of a server.
@@ -70,7 +70,7 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     }
 }
 
-/// Sends the status whenever it changes, until the client leaves or the server stops.
+/// Sends every change of the status until the client leaves or the server stops.
 async fn watch(
     service: Arc<Service>,
     name: String,
@@ -88,7 +88,7 @@ async fn watch(
             }
         }
         if draining {
-            // An open stream would hold up the end of the server.
+            // An open stream would delay the end of the server.
             let _ = answers
                 .send(Err(Status::unavailable("the server is stopping")))
                 .await;

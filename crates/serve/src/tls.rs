@@ -45,10 +45,10 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Returns why clients will refuse a certificate at `now`, judged by its dates.
+/// Returns the reason if clients will refuse a certificate at `now` because of its dates.
 fn invalidity(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<&'static str> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // Without trust anchors the dates are all that is looked at: a valid certificate has an unknown issuer.
+    // Without trust anchors only the dates are checked: a valid certificate has an unknown issuer.
     let checked = certificate.verify_for_usage(&[], &[], &[], now, KeyUsage::server_auth(), None, None);
     match checked.err()? {
         webpki::Error::CertExpired { .. } => Some("the certificate has expired: renew it"),
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate that was made for this test. Its key is gone.
+    /// Certificate for this test. Its key was deleted.
     const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----
 MIIBejCCASCgAwIBAgIUYDRBN6J9MslJyEaGTynjzDboZgwwCgYIKoZIzj0EAwIw
 FDESMBAGA1UEAwwJbG9jYWxob3N0MB4XDTI2MTEyNjA1MjExNVoXDTI3MTEyNjA1

@@ -55,7 +55,7 @@ impl Hardware {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no datasheet. The message suggests similar names.
+    /// [`Error::Argument`](hipvit::Error::Argument) if there is no datasheet. The message suggests similar names.
     pub fn named(name: &str) -> Result<Self> {
         Ok(Self::of(&named(name)?))
     }
@@ -122,7 +122,7 @@ impl Hardware {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the device does not compute in `dtype` or its peak was not measured.
+    /// [`Error::Argument`](hipvit::Error::Argument) if the device does not compute in `dtype` or its peak was not measured.
     pub fn flops_per_second(&self, dtype: DType) -> Result<f64> {
         let peak = self.peaks.iter().find(|(known, _)| *known == dtype);
         peak.map(|&(_, rate)| rate).ok_or_else(|| {

@@ -79,7 +79,7 @@ fn what_json_becomes_is_bounded_by_its_text() {
             "{counted:?} {bound}"
         );
     }
-    // What is skipped takes nothing, however deep.
+    // Skipped values take no memory at any depth.
     let nested = format!(
         r#"{{"parameters": {{"a": {}}}, "inputs": []}}"#,
         list(r#"{"": 0}"#, 10_000)
