@@ -1,4 +1,4 @@
-//! FP8: of weights, of activations by images or by each token, and of attention.
+//! FP8: weights, activations by images or by token, and attention.
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,7 +35,7 @@ fn tinyvit32_in_fp8_stays_as_accurate() {
         ),
         (0, 0, report.quantized)
     );
-    // The weights' memory is that of f32, which is what is shown.
+    // The weights are shown with their memory in f32.
     assert!(!model.graph.values().iter().any(|value| value.dtype == DType::I8));
     let images: Vec<RgbImage> = digits()
         .into_iter()
@@ -102,7 +102,7 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     let error = in_fp8(Precision::Fp8, false, ActivationRange::Largest);
     let with_attention = in_fp8(Precision::Fp8, true, ActivationRange::Largest);
     assert_ne!(error.to_bits(), with_attention.to_bits());
-    // Not without linear layers in FP8 by images.
+    // Attention needs linear layers in FP8 with images.
     for (precision, images) in [(Precision::Int8, 1), (Precision::Fp8, 0)] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
@@ -126,7 +126,7 @@ fn tinyvit32_with_clipped_fp8_activations_stays_as_accurate() {
     assert_ne!(percentile.to_bits(), least.to_bits());
 }
 
-/// What has no activations in FP8 by images has none to clip.
+/// Only FP8 activations with images can be clipped.
 #[test]
 fn clipping_other_activations_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn clipping_other_activations_is_refused() {
     assert!(!out.exists());
 }
 
-/// Each token by its own largest magnitude.
+/// Each token is scaled by its largest magnitude.
 #[test]
 fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
     in_fp8(Precision::Fp8Dynamic, false, ActivationRange::Largest);
@@ -207,7 +207,7 @@ fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
     assert!(!dir.path().join("other").exists());
 }
 
-/// The error of the logits.
+/// Returns the error of the logits.
 fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRange) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
