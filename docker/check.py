@@ -26,7 +26,7 @@ def expressions():
         for rule in group["rules"]:
             yield rule["expr"]
     for panel in json.loads((HERE / "monitoring/dashboard.json").read_text())["panels"]:
-        # A row has panels, not targets.
+        # A row has panels instead of targets.
         for target in panel.get("targets", []):
             yield target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*").replace("$instance", ".*")
 
@@ -38,7 +38,7 @@ def main():
     for document in checked:
         kubernetes_validate.validate(document, "1.33", strict=True)
     described = set(re.findall(r"^# TYPE (\S+)", Path(sys.argv[1]).read_text(), re.MULTILINE))
-    # What has no sample, such as a GPU's sensors on a machine without one, is not printed.
+    # Metrics without a sample, such as a GPU's sensors on a machine without one, are not printed.
     source = (HERE / "../crates/serve/src/metrics.rs").read_text()
     described |= {f"hipvit_{name}" for name in re.findall(r'register!\(\s*"(\w+)"', source)}
     count = 0

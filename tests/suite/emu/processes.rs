@@ -12,7 +12,7 @@ use crate::at;
 use crate::command_line::{stderr, stdout};
 use crate::distributed::{Launcher, ends_soon};
 
-/// Creates a command that sees one GPU. That of [`both_gpus`] sees two.
+/// Creates a command that sees one GPU; [`both_gpus`] sees two.
 fn one_gpu() -> Command {
     command(env!("CARGO_BIN_EXE_hipvit"), "gfx942")
 }
