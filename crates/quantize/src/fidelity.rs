@@ -135,7 +135,7 @@ pub(super) fn on_cpu(model: Model) -> Result<Session> {
 
 /// Returns the logits of each image, or the embeddings of a model without classes.
 fn outputs(session: &Session, images: &[Vec<u8>]) -> Result<Array2<f32>> {
-    let none = || Error::graph("outputs", "there is none to compare");
+    let none = || Error::graph("outputs", "the model has none to compare");
     let batches = images.chunks(session.batch()).map(|batch| {
         let outputs = session.run_with(RunInput::Pixels(&batch.concat()), RunOptions::new())?;
         let output = outputs.logits().unwrap_or(outputs.embeddings());

@@ -203,7 +203,7 @@ pub fn quantize(
     if precision == Precision::Full && sparsity.is_none() {
         return Err(Error::argument(
             "precision",
-            "is full and nothing is pruned: the model would stay as it is",
+            "is full and no pruning is requested, so the model would not change",
         ));
     }
     options.activation_range.check()?;
@@ -217,11 +217,11 @@ pub fn quantize(
     let mut images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
     let mut held_out = Vec::new();
     if budget.is_some() && (images.is_empty() || precision != Precision::Int8) {
-        let reason = "is an error on images, which only int8 is chosen by";
+        let reason = "needs calibration images and the precision int8";
         return Err(Error::argument("budget", reason));
     }
     if options.attention && (images.is_empty() || precision != Precision::Fp8) {
-        let reason = "is in FP8 where linear layers are, by images";
+        let reason = "needs the precision fp8 and calibration images";
         return Err(Error::argument("attention", reason));
     }
     if budget.is_some() {

@@ -32,7 +32,7 @@ impl ActivationRange {
             Self::Percentile(percentile) if !(percentile > 0.0 && percentile <= 100.0) => {
                 Err(Error::argument(
                     "activation_range",
-                    format_args!("is the percentile {percentile}, which is not above 0 and at most 100"),
+                    format_args!("is the percentile {percentile}. Use one above 0 and at most 100"),
                 ))
             }
             _ => Ok(()),

@@ -521,7 +521,7 @@ fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes
             if contents == InferTensorContents::default() {
                 return Ok(Data::Raw(raw));
             } else {
-                return Err("has `contents` and `raw_input_contents`".into());
+                return Err("has both `contents` and `raw_input_contents`. Send one of them".into());
             }
         }
         (contents, None) => contents.unwrap_or_default(),

@@ -171,7 +171,7 @@ async fn expect_post(method: Method, uri: Uri) -> Response {
 
 fn wrong_method(method: &Method, uri: &Uri, expected: &str) -> Response {
     let shown: String = uri.path().chars().take(SHOWN).collect();
-    let failure = Failure::invalid(format!("{method} is not for {shown}; use {expected}"));
+    let failure = Failure::invalid(format!("{shown} does not accept {method}. Use {expected}"));
     let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response

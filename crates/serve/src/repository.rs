@@ -246,7 +246,7 @@ impl Repository {
     fn change(&self, name: &str) -> Result<MutexGuard<'_, ()>, Failure> {
         self.changes.try_lock_for(CHANGE_TIME).ok_or_else(|| {
             let reason = format!(
-                "model `{name}` waits for another one that is being loaded or unloaded. Try again later"
+                "model `{name}` cannot be changed while another model is being loaded or unloaded. Try again later"
             );
             Failure::new(Kind::Unavailable, reason)
         })
@@ -359,7 +359,7 @@ impl Repository {
                 }
                 let session = load_session(&builder, directory)?;
                 for tensor in session.non_finite_weights() {
-                    tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
+                    tracing::warn!(model = name, %tensor, "some weights are NaN or infinite");
                 }
                 if let Some(error) = session.no_gpu() {
                     self.log_no_gpu(&error.brief());

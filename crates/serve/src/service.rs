@@ -426,7 +426,7 @@ pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
 fn refuse_templates(parameters: &Parameters) -> Result<(), Failure> {
     match parameters.text("template")? {
         Some(templates) if !templates.is_empty() => Err(Failure::invalid(
-            "parameter `template` is for requests with images and texts; write the texts in full",
+            "parameter `template` is for requests with images and texts. Write the texts in full",
         )),
         _ => Ok(()),
     }
@@ -471,8 +471,9 @@ impl TextJob {
         }
         let all = texts.len().saturating_mul(templates.len().max(1));
         if all > queue {
-            let reason =
-                format!("texts times templates are {all}, and the queue takes {queue}; send fewer at once");
+            let reason = format!(
+                "texts times templates are {all}, which exceeds the queue of {queue}. Send fewer at once"
+            );
             return Err(Failure::input(TEXT, reason));
         }
         check_filled(&templates, &texts)?;

@@ -148,7 +148,7 @@ fn a_server_that_loses_a_gpu_of_its_only_group_is_not_ready() {
         assert!(answer.status == 200 || answer.status == 503, "{answer:?}");
         answer.status == 503
     });
-    let reason = "model `tinyvit32` has no device left that works; load it again";
+    let reason = "model `tinyvit32` has no working device left. Load it again";
     assert_eq!(served.infer().error(), (503, reason.into()));
     assert_eq!(served.get("/v2/health/ready").status, 503);
     let lost = "hipvit_lost_instances_total{model=\"tinyvit32\",device=\"hip:0,1\"} 1";

@@ -160,10 +160,7 @@ fn without_a_device_the_server_is_not_ready() {
     fake.set(Slot::Devices, 0);
     let (status, message) = infer(&running).error();
     assert_eq!(status, 503);
-    assert_eq!(
-        message,
-        "model `vit` has no device left that works; load it again"
-    );
+    assert_eq!(message, "model `vit` has no working device left. Load it again");
     wait_until("the server is not ready", || {
         running.get("/v2/health/ready").status == 503
     });

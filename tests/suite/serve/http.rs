@@ -311,7 +311,10 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     }
     assert_eq!(
         running.get("/v2/models/digits/infer").error(),
-        (405, "GET is not for /v2/models/digits/infer; use POST".into())
+        (
+            405,
+            "/v2/models/digits/infer does not accept GET. Use POST".into()
+        )
     );
     for (headers, body, reason) in [
         (
@@ -335,7 +338,7 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     let deleted = request(running.address, "DELETE", path, &[], b"");
     assert_eq!(
         deleted.error(),
-        (405, format!("DELETE is not for {path}; use GET"))
+        (405, format!("{path} does not accept DELETE. Use GET"))
     );
     // The error of a wrong path lists the paths.
     let (status, message) = running.get("/v3").error();

@@ -168,7 +168,7 @@ fn more_images_than_the_queue_takes_are_refused() {
     let (status, message) = running.infer(&samples(&[1, 2, 3])).error();
     assert_eq!(status, 400);
     assert!(
-        message.contains("3 images") && message.contains("takes 2"),
+        message.contains("3 images") && message.contains("holds 2"),
         "{message}"
     );
     assert_eq!(running.infer(&samples(&[1, 2])).status, 200);

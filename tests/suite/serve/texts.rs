@@ -316,7 +316,7 @@ fn wrong_texts_are_refused_by_name() {
         (
             vec![image_input(&golden), text_input(&["a"; 5])],
             json!({"parameters": {"template": "{} a\n{} b"}}),
-            "input `text`: texts times templates are 10, and the queue takes 8",
+            "input `text`: texts times templates are 10, which exceeds the queue of 8",
         ),
         (
             vec![image_input(&golden), text_input(&[&"a".repeat(1000)])],

@@ -130,7 +130,7 @@ impl Hardware {
             refused(
                 "dtype",
                 format!(
-                    "no peak of {} in {dtype} is known; there is one in {}",
+                    "no peak of {} in {dtype} is known. Known dtypes: {}",
                     self.name,
                     known.join(", ")
                 ),

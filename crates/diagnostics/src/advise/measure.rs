@@ -23,8 +23,7 @@ const TIME: Duration = Duration::from_millis(500);
 pub fn measure(advice: &mut Advice) -> Result<()> {
     let options = advice.options.clone();
     if let Some(gpu) = &options.gpu {
-        let reason =
-            format!("what is predicted for {gpu} by its datasheet is not measured on another device");
+        let reason = format!("a prediction for {gpu} by its datasheet cannot be measured on another device");
         return Err(refused("gpu", reason));
     }
     let trials: Vec<(usize, Spec)> = advice

@@ -65,7 +65,10 @@ pub struct Candidate {
 
 pub(super) fn requirement(subject: &Subject<'_>, rate: f64) -> Result<Requirement> {
     if !(rate > 0.0 && rate.is_finite()) {
-        return Err(refused("rate", format!("{rate} is no number of images above 0")));
+        return Err(refused(
+            "rate",
+            format!("{rate} is not a number of images above 0"),
+        ));
     }
     let (prediction, batch) = (subject.prediction, subject.batch);
     let per_image = |of_run: u64| of_run as f64 / batch as f64;

@@ -106,7 +106,7 @@ impl Advice {
         text += &format!("{}\n\n", self.steps(width));
         text += "What to do next, by predicted gain\n";
         text += &match self.next(Basis::Device) {
-            None => "  nothing that this model knows of\n".to_owned(),
+            None => "  no suggestion\n".to_owned(),
             Some(table) => format!("{}\n", table.text(width)),
         };
         if let Some(table) = self.next(Basis::Files) {

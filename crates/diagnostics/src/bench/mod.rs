@@ -558,7 +558,8 @@ fn compare_outputs(specs: &[Spec], measured: &mut [Measured]) {
 /// Fills `pixels` for `batch` images of `image` bytes, if the host has memory for them and for `more` bytes.
 fn fill(pixels: &mut Vec<u8>, batch: usize, image: usize, more: usize) -> Result<()> {
     let len = batch.checked_mul(image);
-    let len = len.ok_or_else(|| Error::argument("batch", format!("{batch} images cannot be addressed")))?;
+    let len =
+        len.ok_or_else(|| Error::argument("batch", format!("{batch} images exceed the address space")))?;
     let needed = len
         .saturating_sub(pixels.len())
         .saturating_add(len)

@@ -224,7 +224,7 @@ fn changed(run: &Run, gap: Range<usize>) -> Option<String> {
         .position_first(|&byte| byte != FILL)?;
     let offset = (gap.start + at) as i64 - MARGIN as i64;
     Some(format!(
-        "memory that is not the result's was overwritten at byte {offset}"
+        "memory outside of the result was overwritten at byte {offset}"
     ))
 }
 

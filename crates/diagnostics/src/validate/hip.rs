@@ -71,7 +71,7 @@ impl Backend for Hip {
                 match dtype.size() {
                     _ if !multiplies => Some("the GPU does not multiply FP8"),
                     2 => None,
-                    _ => Some("attention in FP8 is of graphs in 16 bits"),
+                    _ => Some("FP8 attention needs a 16-bit graph"),
                 }
             }
             Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
@@ -116,7 +116,7 @@ impl Hip {
             return None;
         }
         if weight.shape.iter().any(|extent| !extent.is_multiple_of(8)) {
-            return Some("hipSPARSELt takes multiples of 8 channels");
+            return Some("hipSPARSELt needs multiples of 8 channels");
         }
         let stream = self.device.stream().ok()?;
         let opened = SparseLt::with_workspace(&stream, 0);
@@ -136,14 +136,14 @@ impl Hip {
                     && !multiples_of(4)
                     && !has_int8_gemm(properties.arch()) =>
             {
-                Some("cuBLAS multiplies bytes of a multiple of 4 channels")
+                Some("cuBLAS int8 GEMMs need multiples of 4 channels")
             }
             Rounding::Int8(_) => None,
             Rounding::Float8(_) if properties.float8().is_none() => Some("the GPU does not multiply FP8"),
-            Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 is multiplied beside 16-bit activations"),
-            Rounding::Float8(_) if !multiples_of(16) => Some("FP8 is multiplied in multiples of 16 channels"),
+            Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 GEMMs need 16-bit activations"),
+            Rounding::Float8(_) if !multiples_of(16) => Some("FP8 GEMMs need multiples of 16 channels"),
             Rounding::Float8(_) => None,
-            Rounding::Bf16 => Some("GPUs compute it in the activations' dtype, as without rounding"),
+            Rounding::Bf16 => Some("GPUs compute it in the activations' dtype, without rounding"),
         }
     }
 
@@ -186,7 +186,7 @@ impl Hip {
             executor.set_tuned(store);
             let other = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |_, _| Ok(()))?;
             if memory != other {
-                let reason = "int8_gemm and the library's GEMM leave other bits";
+                let reason = "int8_gemm and the library's GEMM give different bits";
                 return Err(Error::graph(case.op_name(), reason));
             }
         }

@@ -85,7 +85,7 @@ pub(super) fn check(
             .position(|(apart, at_once)| apart != at_once);
         if let Some(at) = differing {
             let reason = format!(
-                "norm_quantize leaves another byte at {at} than layer_norm and quantize, of {levels:?} (None: FP8 by rows)"
+                "norm_quantize differs from layer_norm and quantize at byte {at}, with {levels:?} (None: FP8 by rows)"
             );
             return Err(refused(reason));
         }

@@ -135,12 +135,12 @@ fn what_is_not_written_and_what_should_not_have_been_fails() {
     assert_eq!(reason(Fault::Unwritten), "is not finite");
     assert_eq!(
         reason(Fault::Before),
-        "memory that is not the result's was overwritten at byte -1"
+        "memory outside of the result was overwritten at byte -1"
     );
     // One row of 39 channels.
     assert_eq!(
         reason(Fault::Behind),
-        "memory that is not the result's was overwritten at byte 156"
+        "memory outside of the result was overwritten at byte 156"
     );
     assert!(reason(Fault::Refuses).contains("does not run"));
 }

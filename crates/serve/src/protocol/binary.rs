@@ -19,7 +19,9 @@ pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, String> {
         let length = length as usize;
         if length > data.len() {
             let left = data.len();
-            return Err(format!("element {index} has {length} bytes, and {left} are left"));
+            return Err(format!(
+                "element {index} declares {length} bytes, but {left} are left"
+            ));
         }
         elements.push(data.split_to(length));
     }
@@ -128,7 +130,7 @@ mod tests {
         let data = Bytes::from_static(&[1, 0, 0, 0, 7, 255, 255, 255, 255, 1]);
         assert_eq!(
             split_elements(data).unwrap_err(),
-            "element 1 has 4294967295 bytes, and 1 are left"
+            "element 1 declares 4294967295 bytes, but 1 are left"
         );
         let data = Bytes::from_static(&[1, 0, 0]);
         assert_eq!(

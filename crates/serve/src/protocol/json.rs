@@ -156,7 +156,7 @@ impl List<'_> {
         if self.elements.lengths.len() == self.depth {
             Ok(())
         } else {
-            Err(E::custom("`data` has lists beside elements"))
+            Err(E::custom("`data` has both lists and elements at one depth"))
         }
     }
 }
@@ -207,7 +207,9 @@ impl<'de> Visitor<'de> for List<'_> {
         let leaves = elements.numbers.len() + elements.strings.len();
         if elements.lengths.len() == depth {
             if leaves > 0 {
-                return Err(A::Error::custom("`data` has elements beside lists"));
+                return Err(A::Error::custom(
+                    "`data` has both elements and lists at one depth",
+                ));
             }
             elements.lengths.push(None);
         }
@@ -223,7 +225,8 @@ impl<'de> Visitor<'de> for List<'_> {
         }
         match elements.lengths[depth].replace(length) {
             Some(before) if before != length => {
-                let reason = format!("`data` has lists of {before} and of {length} at depth {depth}");
+                let reason =
+                    format!("`data` has lists of the lengths {before} and {length} at depth {depth}");
                 Err(A::Error::custom(reason))
             }
             _ => Ok(()),
@@ -246,7 +249,7 @@ impl Elements {
             ));
         }
         match (self.numbers.is_empty(), self.strings.is_empty()) {
-            (false, false) => Err(Failure::input(name, "has numbers and strings")),
+            (false, false) => Err(Failure::input(name, "has both numbers and strings")),
             (true, false) => {
                 let element = |(index, text): (usize, &String)| match name {
                     IMAGE => decode_base64(text)
@@ -311,8 +314,18 @@ pub(crate) fn read_request(
                 Data::Raw(data)
             }
             (None, Some(elements)) => elements.data(&name, &input.shape.0)?,
-            (Some(_), Some(_)) => return Err(Failure::input(&name, "has `data` and `binary_data_size`")),
-            (None, None) => return Err(Failure::input(&name, "has neither `data` nor `binary_data_size`")),
+            (Some(_), Some(_)) => {
+                return Err(Failure::input(
+                    &name,
+                    "has both `data` and `binary_data_size`. Send one of them",
+                ));
+            }
+            (None, None) => {
+                return Err(Failure::input(
+                    &name,
+                    "has neither `data` nor `binary_data_size`. Send one of them",
+                ));
+            }
         };
         inputs.push(InputTensor {
             name,

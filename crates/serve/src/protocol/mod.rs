@@ -122,7 +122,7 @@ impl InferRequest {
             return Ok(());
         }
         Err(Failure::invalid(format!(
-            "`id` has {} bytes, and {MAX_ID_BYTES} are the most. Send a shorter one",
+            "`id` has {} bytes; the maximum is {MAX_ID_BYTES}. Send a shorter one",
             id.len()
         )))
     }

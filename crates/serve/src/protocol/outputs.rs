@@ -172,7 +172,7 @@ impl Outputs {
         if requested.len() > MAX_TENSORS {
             let count = requested.len();
             return Err(Failure::invalid(format!(
-                "the request names {count} outputs, and {MAX_TENSORS} are the most"
+                "the request names {count} outputs; the maximum is {MAX_TENSORS}"
             )));
         }
         let is_again = |(index, output): &(usize, &RequestedOutput)| {

@@ -118,7 +118,7 @@ impl Inputs {
                 &mut images
             };
             if slot.is_some() {
-                let reason = format!("is one of several inputs; a request has one of {}", self.names());
+                let reason = format!("is one of several inputs. Send only one of {}", self.names());
                 return Err(Failure::input(&input.name, reason));
             }
             *slot = Some(input);
@@ -175,7 +175,7 @@ impl Inputs {
         let most = self.max_images;
         if images > most {
             return Err(format!(
-                "has {images} images, and the queue (--queue) takes {most}. Send at most {most} at once"
+                "has {images} images; the queue (--queue) holds {most}. Send at most {most} at once"
             ));
         }
         Ok(())
@@ -251,7 +251,7 @@ fn encoded(input: InputTensor) -> Result<Images, String> {
     let files = match input.data {
         Data::Raw(bytes) => binary::split_elements(bytes)?,
         Data::Bytes(elements) => elements,
-        Data::Numbers(_) => return Err("has numbers for encoded images".into()),
+        Data::Numbers(_) => return Err("has numbers instead of encoded images".into()),
     };
     check_length(files.len(), &shape)?;
     for (index, file) in files.iter().enumerate() {
@@ -284,7 +284,7 @@ fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
         if text.len() > MAX_TEXT_BYTES {
             let bytes = text.len();
             return Err(format!(
-                "text {index} has {bytes} bytes, and {MAX_TEXT_BYTES} are the most. Send its beginning: the model reads a few dozen words"
+                "text {index} has {bytes} bytes; the maximum is {MAX_TEXT_BYTES}. Send its beginning: the model reads a few dozen words"
             ));
         }
         let text = String::from_utf8(text.to_vec());

@@ -81,7 +81,7 @@ impl Decoders {
                 .spawn(move || {
                     // Dropping the image of a panicked thread answers it.
                     while catch_unwind(AssertUnwindSafe(|| shared.decode_all())).is_err() {
-                        tracing::error!("a thread that decodes panicked and goes on");
+                        tracing::error!("a decoder thread panicked and continues");
                     }
                 });
             let thread = spawned.map_err(|e| Error::argument("threads", e))?;
@@ -111,7 +111,7 @@ impl Drop for Decoders {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
         if !join_until(&mut self.threads, Instant::now() + END_TIME) {
-            tracing::warn!("a thread that decodes does not end");
+            tracing::warn!("a decoder thread does not end");
         }
     }
 }

@@ -47,7 +47,7 @@ use hipvit::error::{Error, Result};
 use hipvit::hip;
 
 /// Reason why an engine without instances runs nothing.
-const NO_DEVICE: &str = "has no device left that works; load it again";
+const NO_DEVICE: &str = "has no working device left. Load it again";
 
 /// Options of an engine: its batches and its capacity.
 #[derive(Clone, Copy, Debug)]
@@ -249,7 +249,7 @@ impl Engine {
         let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
-                "the request has {images} {}, and the queue (--queue) takes {capacity} of its priority. Send at most {capacity} at once",
+                "the request has {images} {}; the queue (--queue) holds {capacity} of its priority. Send at most {capacity} at once",
                 shared.metrics.what()
             )));
         }
@@ -277,7 +277,7 @@ impl Engine {
             shared.metrics.shed(priority, images);
             let failure = if is_full {
                 format!(
-                    "model `{}` is overloaded: {admitted} {} wait or run, {backlog} are the most",
+                    "model `{}` is overloaded: {admitted} {} wait or run; the maximum is {backlog}",
                     shared.name,
                     shared.metrics.what()
                 )

@@ -326,7 +326,7 @@ fn a_long_backlog_sheds_before_the_queue_is_full() {
     assert!(matches!(failure.kind(), Kind::Overloaded(_)));
     assert_eq!(
         failure.message(),
-        "model `fake` is overloaded: 5 images wait or run, 2 are the most"
+        "model `fake` is overloaded: 5 images wait or run; the maximum is 2"
     );
     running.go.send(Ok(())).unwrap();
     steered.runs(&[2.0, 3.0, 4.0, 5.0]);
