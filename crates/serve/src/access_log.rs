@@ -31,16 +31,16 @@ use super::metrics::Metrics;
 use hipvit::error::{Error, Result};
 
 /// Maximum number of lines that wait to be written.
-const QUEUE: usize = 4096;
+const MAX_QUEUED_LINES: usize = 4096;
 
 /// Lines are written together up to about this size.
-const TOGETHER: usize = 64 << 10;
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Maximum number of characters that a line shows of a path or of a request's id.
-const SHOWN: usize = 256;
+const MAX_SHOWN_CHARS: usize = 256;
 
 /// Time in which the last lines must be written when the server stops.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The status of a request whose client left before there was an answer, as in nginx' log.
 const CLIENT_LEFT: u16 = 499;
@@ -102,7 +102,7 @@ impl Note {
 }
 
 fn shortened(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
 enum Message {
@@ -133,7 +133,7 @@ impl AccessLogger {
     }
 
     fn with_output(form: AccessLog, dropped: Counter, output: impl Write + Send + 'static) -> Result<Self> {
-        let (lines, receiver) = sync_channel(QUEUE);
+        let (lines, receiver) = sync_channel(MAX_QUEUED_LINES);
         let lost = dropped.clone();
         thread::Builder::new()
             .name("hipvit-access-log".into())
@@ -175,7 +175,7 @@ impl AccessLogger {
 
     /// Waits a limited time until all lines so far have been written.
     pub(super) fn flush(&self) {
-        let end = Instant::now() + LAST_LINES;
+        let end = Instant::now() + FLUSH_TIMEOUT;
         let (answer, written) = sync_channel(1);
         let mut message = Message::End(answer);
         while let Err(TrySendError::Full(full)) = self.lines.try_send(message) {
@@ -205,7 +205,9 @@ fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counte
                 }
                 Message::End(answer) => ends.push(answer),
             }
-            next = (text.len() < TOGETHER).then(|| lines.try_recv().ok()).flatten();
+            next = (text.len() < WRITE_BYTES)
+                .then(|| lines.try_recv().ok())
+                .flatten();
         }
         if torn {
             text.insert(0, '\n');
@@ -524,12 +526,12 @@ mod tests {
         let dropped = Counter::default();
         let logger = AccessLogger::with_output(AccessLog::Text, dropped.clone(), Stuck(stuck)).unwrap();
         // The thread takes few long lines before it writes.
-        let line = "x".repeat(TOGETHER / 16);
-        for _ in 0..3 * QUEUE {
+        let line = "x".repeat(WRITE_BYTES / 16);
+        for _ in 0..3 * MAX_QUEUED_LINES {
             logger.push(line.clone());
         }
         // Only the queue and the lines that the thread has taken are kept.
-        assert!(dropped.get() >= QUEUE as u64, "{}", dropped.get());
+        assert!(dropped.get() >= MAX_QUEUED_LINES as u64, "{}", dropped.get());
         // Returns although nothing is written.
         logger.flush();
         drop(go);

@@ -22,7 +22,7 @@ use super::failure::Failure;
 use super::memory::Charge;
 
 /// Maximum bytes of a part.
-const PART: usize = 64 << 10;
+const MAX_PART_BYTES: usize = 64 << 10;
 
 tokio::task_local! {
     /// Deadline of the current task's stream for the part that its client takes.
@@ -121,7 +121,7 @@ impl Answer {
         } else {
             length
         };
-        self.rest.split_to(most.min(PART))
+        self.rest.split_to(most.min(MAX_PART_BYTES))
     }
 }
 
@@ -178,12 +178,12 @@ mod tests {
         block_on(async {
             let account = Account::new(1 << 30, Metrics::new());
             for (version, expected) in [
-                (Version::HTTP_11, vec![PART, PART, 1000]),
-                (Version::HTTP_2, vec![PART, PART, 999, 1]),
+                (Version::HTTP_11, vec![MAX_PART_BYTES, MAX_PART_BYTES, 1000]),
+                (Version::HTTP_2, vec![MAX_PART_BYTES, MAX_PART_BYTES, 999, 1]),
             ] {
                 let charge = account.charge(None);
                 charge.grow(1 << 20).unwrap();
-                let all = 2 * PART + 1000;
+                let all = 2 * MAX_PART_BYTES + 1000;
                 let response = Response::new(Body::from(vec![7_u8; all]));
                 count(&response, &charge).unwrap();
                 let mut body = limit(response, version, charge, Duration::from_secs(60)).into_body();
@@ -206,9 +206,9 @@ mod tests {
         block_on(async {
             let account = Account::new(1 << 30, Metrics::new());
             let charge = account.charge(None);
-            let response = Response::new(Body::from(vec![7_u8; 4 * PART]));
+            let response = Response::new(Body::from(vec![7_u8; 4 * MAX_PART_BYTES]));
             count(&response, &charge).unwrap();
-            assert_eq!(account.used(), 4 * PART);
+            assert_eq!(account.used(), 4 * MAX_PART_BYTES);
             let time = Duration::from_millis(20);
             let mut body = limit(response, Version::HTTP_2, charge, time).into_body();
             let stalled = limited(async move {

@@ -28,19 +28,19 @@ use super::metrics::Metrics;
 /// Bytes that a connection may receive beyond what its requests account for: PING, SETTINGS, WINDOW_UPDATE, refused requests.
 ///
 /// It covers a window of HTTP/2 that a client had filled when its request was refused.
-const ALLOWANCE: u64 = 2 << 20;
+const ALLOWANCE_BYTES: u64 = 2 << 20;
 
 /// TLS handshakes of one client at once: each takes a millisecond of a thread that all connections share.
-const HANDSHAKES: usize = 4;
+const MAX_HANDSHAKES: usize = 4;
 
 /// Bytes per second by which a used allowance grows again: a thousand pings.
-const REFILL: u64 = 16 << 10;
+const REFILL_BYTES_PER_SECOND: u64 = 16 << 10;
 
 /// Bytes that an authorised request accounts for in addition to its body.
 const REQUEST: u64 = 16 << 10;
 
 /// Maximum bytes of an announced body that count before they are read.
-const ANNOUNCED: u64 = 1 << 20;
+const MAX_ANNOUNCED_BYTES: u64 = 1 << 20;
 
 /// Reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ impl Table {
         open.next += 1;
         let of_client = open.by_client.entry(client).or_insert_with(|| OfClient {
             connections: 0,
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
         });
         of_client.connections += 1;
         let connection = Arc::new(Connection::new(local, of_client.handshakes.clone()));
@@ -215,13 +215,16 @@ struct Allowance {
 
 impl Allowance {
     fn new(at: Instant) -> Self {
-        Self { left: ALLOWANCE, at }
+        Self {
+            left: ALLOWANCE_BYTES,
+            at,
+        }
     }
 
     /// Takes `bytes` at `now`. Returns false if fewer are left.
     fn take(&mut self, bytes: u64, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at).as_millis() as u64;
-        let refill = passed.saturating_mul(REFILL) / 1000;
+        let refill = passed.saturating_mul(REFILL_BYTES_PER_SECOND) / 1000;
         if refill > 0 {
             self.at = now;
             self.give(refill);
@@ -236,7 +239,7 @@ impl Allowance {
     }
 
     fn give(&mut self, bytes: u64) {
-        self.left = self.left.saturating_add(bytes).min(ALLOWANCE);
+        self.left = self.left.saturating_add(bytes).min(ALLOWANCE_BYTES);
     }
 }
 
@@ -283,7 +286,7 @@ impl Connection {
     pub(super) fn authorize(&self, announced: u64) {
         let mut state = self.state.lock();
         state.is_authorized = true;
-        state.allowance.give(REQUEST + announced.min(ANNOUNCED));
+        state.allowance.give(REQUEST + announced.min(MAX_ANNOUNCED_BYTES));
     }
 
     fn credit(&self, bytes: u64) {
@@ -515,12 +518,12 @@ mod tests {
     fn an_allowance_is_used_refilled_and_credited() {
         let begin = Instant::now();
         let mut allowance = Allowance::new(begin);
-        assert!(allowance.take(ALLOWANCE, begin));
+        assert!(allowance.take(ALLOWANCE_BYTES, begin));
         assert!(!allowance.take(1, begin));
-        assert!(allowance.take(REFILL, begin + Duration::from_secs(1)));
+        assert!(allowance.take(REFILL_BYTES_PER_SECOND, begin + Duration::from_secs(1)));
         assert!(!allowance.take(1, begin + Duration::from_secs(1)));
         allowance.give(u64::MAX);
-        assert!(allowance.take(ALLOWANCE, begin) && !allowance.take(1, begin));
+        assert!(allowance.take(ALLOWANCE_BYTES, begin) && !allowance.take(1, begin));
     }
 
     #[test]
@@ -530,7 +533,7 @@ mod tests {
             .build();
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(600));
         runtime.unwrap().block_on(async {
-            let connection = Arc::new(Connection::new(None, Arc::new(Semaphore::new(HANDSHAKES))));
+            let connection = Arc::new(Connection::new(None, Arc::new(Semaphore::new(MAX_HANDSHAKES))));
             // Requests without the token no longer keep the connection.
             let request = connection.begin_request();
             assert_eq!(connection.expired(short, long).await, Closed::Unauthorized);

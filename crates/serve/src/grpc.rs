@@ -39,7 +39,7 @@ type Answer<T> = Result<Response<T>, Status>;
 const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Maximum number of responses of a stream that its client has not taken.
-const UNREAD: usize = 4;
+const MAX_UNREAD_RESPONSES: usize = 4;
 
 /// Number of copies of its outputs that an answer needs: tensors, response and encoded message.
 const COPIES: usize = 3;
@@ -374,7 +374,7 @@ async fn model_stream_infer(
     headers: HeaderMap,
     body: Body,
 ) -> axum::response::Response {
-    let (sender, answers) = mpsc::channel(UNREAD);
+    let (sender, answers) = mpsc::channel(MAX_UNREAD_RESPONSES);
     tokio::spawn(async move {
         let mut messages = Messages::new(body, service.bodies.clone());
         let answer = async {

@@ -33,7 +33,7 @@ const OPEN: [&str; 6] = [
 ];
 
 /// Maximum size of the body of a request that needs no token.
-const OPEN_BODY: usize = 4 << 10;
+const MAX_OPEN_BODY_BYTES: usize = 4 << 10;
 
 /// True if a request has the server's token, or needs none. Stored in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +43,13 @@ pub(super) struct Authorized(pub(super) bool);
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Maximum size of a body that is not of an inference: names and parameters.
-const CALL_BODY: usize = 1 << 20;
+const MAX_CALL_BODY_BYTES: usize = 1 << 20;
 
 /// Maximum decoded bytes per byte of a body without an inference. An entry of a map has at least two bytes.
 const DECODED_CALL: usize = 128;
 
 /// Bytes that a stream needs in addition to its messages: a received frame and its task.
-const STREAM_MEMORY: usize = 16 << 10;
+const STREAM_BYTES: usize = 16 << 10;
 
 /// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
@@ -121,7 +121,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     }
     if path == STREAM {
         // The stream's task keeps this memory.
-        if let Err(failure) = memory.grow(STREAM_MEMORY) {
+        if let Err(failure) = memory.grow(STREAM_BYTES) {
             return refuse(failure);
         }
         let (mut head, body) = request.into_parts();
@@ -142,8 +142,8 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     // Limit clients without a token to the size of a name. gRPC calls other than inference are small, too.
     let is_small = path != INFER && !path.ends_with("/infer") && path != EMBEDDINGS;
     let most = match (is_open, is_small) {
-        (true, _) => OPEN_BODY,
-        (false, true) => limit.min(CALL_BODY),
+        (true, _) => MAX_OPEN_BODY_BYTES,
+        (false, true) => limit.min(MAX_CALL_BODY_BYTES),
         (false, false) => limit,
     };
     let read = async {

@@ -19,21 +19,21 @@ use super::service::Service;
 const INFERENCE: &str = "inference.GRPCInferenceService";
 
 /// Interval between checks of a watched service's status.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of open watches.
-const WATCHES: usize = 256;
+const MAX_WATCHES: usize = 256;
 
 /// Maximum size of a request, which is a name.
-const MESSAGE: usize = 4 << 10;
+const MAX_REQUEST_BYTES: usize = 4 << 10;
 
 /// Returns the health service of a server.
 pub(super) fn service(service: Arc<Service>) -> HealthServer<Checker> {
     let checker = Checker {
         service,
-        watches: Arc::new(Semaphore::new(WATCHES)),
+        watches: Arc::new(Semaphore::new(MAX_WATCHES)),
     };
-    HealthServer::new(checker).max_decoding_message_size(MESSAGE)
+    HealthServer::new(checker).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
 /// Answers health checks.
@@ -95,7 +95,7 @@ async fn watch(
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = answers.closed() => return,
         }
     }
@@ -127,7 +127,7 @@ impl Health for Checker {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let Ok(permit) = self.watches.clone().try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!(
-                "{WATCHES} watches are open, and more are not taken"
+                "{MAX_WATCHES} watches are open, and more are not taken"
             )));
         };
         let (answers, stream) = mpsc::channel(1);

@@ -25,10 +25,10 @@ use super::{embeddings, metrics, openai, triton};
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 /// Maximum number of characters of a path that an error repeats.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Bytes above which a body is parsed on a separate thread, so that other requests do not wait.
-const LONG_BODY: usize = 256 << 10;
+const LONG_BODY_BYTES: usize = 256 << 10;
 
 type Result<T = Response, E = Failure> = std::result::Result<T, E>;
 
@@ -121,7 +121,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// Runs work that may take long without blocking other connections.
 pub(super) fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes > LONG_BODY {
+    if bytes > LONG_BODY_BYTES {
         tokio::task::block_in_place(work)
     } else {
         work()
@@ -156,7 +156,7 @@ const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, a
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {
-    let shown: String = uri.path().chars().take(SHOWN).collect();
+    let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
     let failure = Failure::new(Kind::NotFound, format!("there is no {shown}. There are {PATHS}"));
     openai::error_at(uri.path(), failure)
 }
@@ -170,7 +170,7 @@ async fn expect_post(method: Method, uri: Uri) -> Response {
 }
 
 fn wrong_method(method: &Method, uri: &Uri, expected: &str) -> Response {
-    let shown: String = uri.path().chars().take(SHOWN).collect();
+    let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
     let failure = Failure::invalid(format!("{shown} does not accept {method}. Use {expected}"));
     let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;

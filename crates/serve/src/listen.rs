@@ -35,19 +35,19 @@ use hipvit::error::Result;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Maximum concurrent requests of one HTTP/2 connection.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 
 /// Bytes that an HTTP/2 client may send before they are read.
-const WINDOW: u32 = 256 << 10;
+const WINDOW_BYTES: u32 = 256 << 10;
 
 /// Maximum size of the fields of an HTTP/2 request. Each field counts 32 bytes more than its name and value.
 const HEADER_LIST: u32 = 8 << 10;
 
 /// Bytes that are read from an HTTP/1 client at once, and the maximum size of a head.
-const HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Idle time after which an HTTP/2 client is pinged.
-const PING: Duration = Duration::from_secs(60);
+const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time for closing a connection without an open request.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
@@ -212,11 +212,11 @@ impl Acceptor {
             builder
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
-                .keep_alive_interval(PING)
-                .initial_connection_window_size(WINDOW)
-                .initial_stream_window_size(WINDOW)
+                .keep_alive_interval(PING_INTERVAL)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .initial_stream_window_size(WINDOW_BYTES)
                 .max_header_list_size(HEADER_LIST)
-                .max_concurrent_streams(STREAMS);
+                .max_concurrent_streams(MAX_STREAMS);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
         } else {
@@ -224,7 +224,7 @@ impl Acceptor {
             builder
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
-                .max_buf_size(HEAD)
+                .max_buf_size(MAX_HEAD_BYTES)
                 .header_read_timeout(self.header_time);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;

@@ -16,7 +16,7 @@ use hyper::{Method, Request};
 use super::failure::{Failure, Kind};
 
 /// Maximum number of characters of a header that an error repeats.
-const SHOWN: usize = 100;
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// Refuses a request that may come from a web page of another site. `local` is the server's address of the
 /// connection.
@@ -106,7 +106,7 @@ fn forbidden(reason: String) -> Failure {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use hipvit::session::{ResizeOn, Session, SessionBuilder};
 use hipvit_explain::Explainer;
 
 /// Maximum time that a load or unload waits for others.
-const CHANGE_TIME: Duration = Duration::from_secs(120);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A model in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,7 +244,7 @@ impl Repository {
 
     /// Waits until no other model is being loaded or unloaded.
     fn change(&self, name: &str) -> Result<MutexGuard<'_, ()>, Failure> {
-        self.changes.try_lock_for(CHANGE_TIME).ok_or_else(|| {
+        self.changes.try_lock_for(CHANGE_TIMEOUT).ok_or_else(|| {
             let reason = format!(
                 "model `{name}` cannot be changed while another model is being loaded or unloaded. Try again later"
             );
@@ -498,21 +498,21 @@ impl Repository {
 }
 
 /// Maximum number of models that an error lists.
-const LISTED: usize = 10;
+const MAX_LISTED_MODELS: usize = 10;
 
 /// Maximum number of characters of a name that an error repeats.
-const REPEATED: usize = 100;
+const MAX_REPEATED_CHARS: usize = 100;
 
 /// Returns the message for an unknown model, with the known ones.
 fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
-    let shown: String = name.chars().take(REPEATED).collect();
+    let shown: String = name.chars().take(MAX_REPEATED_CHARS).collect();
     let mut names: Vec<String> = entries
         .keys()
-        .take(LISTED)
+        .take(MAX_LISTED_MODELS)
         .map(|name| format!("`{name}`"))
         .collect();
-    if entries.len() > LISTED {
-        names.push(format!("and {} more", entries.len() - LISTED));
+    if entries.len() > MAX_LISTED_MODELS {
+        names.push(format!("and {} more", entries.len() - MAX_LISTED_MODELS));
     }
     if names.is_empty() {
         format!("there is no model `{shown}`; the server has no model")

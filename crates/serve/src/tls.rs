@@ -14,13 +14,14 @@ use hipvit::error::{Error, Result};
 use hipvit_files::regular_file;
 
 /// Maximum size of a file of certificates, or of a key.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the certificate chain and the key. Logs a warning if the certificate is not valid now.
 pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     let wrong = |path: &Path, reason: String| Error::config(path, reason);
-    let read =
-        |path: &Path| regular_file::read_within(path, MAX_FILE).map_err(|source| Error::io(path, source));
+    let read = |path: &Path| {
+        regular_file::read_within(path, MAX_FILE_BYTES).map_err(|source| Error::io(path, source))
+    };
     let certificate = read(&files.certificate)?;
     let chain = CertificateDer::pem_slice_iter(&certificate)
         .collect::<Result<Vec<_>, _>>()

@@ -33,13 +33,13 @@ use hipvit::error::{Error, Result};
 const TRACE_RESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 
 /// Maximum time of one export.
-const EXPORT_TIME: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time of the last export when the server stops.
-const LAST_EXPORT_TIME: Duration = Duration::from_secs(5);
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of a collector's answer.
-const ANSWER: usize = 1 << 20;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// Returns the collector that OpenTelemetry's environment variables name. `None` if traces are disabled.
 pub(super) fn endpoint_of_environment() -> Option<String> {
@@ -91,7 +91,7 @@ impl Traces {
     /// Exports the remaining spans.
     pub(super) fn close(&self) {
         if let Some((provider, _)) = &self.provider
-            && let Err(error) = provider.shutdown_with_timeout(LAST_EXPORT_TIME)
+            && let Err(error) = provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT)
         {
             tracing::warn!(%error, "the last traces were not exported");
         }
@@ -279,7 +279,7 @@ impl HttpClient for Client {
         // Timers need the runtime when they are created, not only when they are polled.
         let sent = self
             .0
-            .spawn(async move { tokio::time::timeout(EXPORT_TIME, send(request)).await });
+            .spawn(async move { tokio::time::timeout(EXPORT_TIMEOUT, send(request)).await });
         sent.await?.map_err(|_| "the collector did not answer in time")?
     }
 }
@@ -308,7 +308,7 @@ async fn send(request: Request<Bytes>) -> std::result::Result<Response<Bytes>, H
         .send_request(Request::from_parts(head, Full::new(body)))
         .await?;
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
     drop(sender);
     connection.abort();
     Ok(Response::from_parts(head, body))

@@ -7,7 +7,7 @@ use super::service::Service;
 use hipvit::hip::allocator;
 
 /// Interval between checks of the memory in use.
-const INTERVAL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Minimum bytes freed since the peak.
 const MIN_FREED: u64 = 32 << 20;
@@ -18,7 +18,7 @@ const MAX_PART_IN_USE: u64 = 4;
 pub(super) async fn watch(service: Weak<Service>) {
     let mut peak = Peak::default();
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Some(in_use) = service.upgrade().map(|service| service.memory_in_use()) else {
             return;
         };

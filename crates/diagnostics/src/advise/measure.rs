@@ -11,7 +11,7 @@ use hipvit::hip::Runtime;
 use hipvit::session::{Device, ResizeOn, Session};
 
 /// Measurement time of a row, including its steps.
-const TIME: Duration = Duration::from_millis(500);
+const ROW_TIME: Duration = Duration::from_millis(500);
 
 /// Measures on the device what [`advise`](super::advise) predicted, and adds the results to the advice.
 /// Suggestions that cannot be tried are not measured.
@@ -35,7 +35,7 @@ pub fn measure(advice: &mut Advice) -> Result<()> {
     let mut specs = vec![spec(&options)];
     specs.extend(trials.iter().map(|(_, spec)| spec.clone()));
     let settings = Settings {
-        time: TIME,
+        time: ROW_TIME,
         power: Duration::ZERO,
         steps: true,
         peaks: false,
@@ -131,7 +131,7 @@ fn resizing(options: &Options, on: ResizeOn) -> Result<f64> {
     session.run(&images)?;
     let start = Instant::now();
     let mut runs = 0;
-    while runs < 2 || start.elapsed() < TIME {
+    while runs < 2 || start.elapsed() < ROW_TIME {
         session.run(&images)?;
         runs += 1;
     }

@@ -13,7 +13,7 @@ use hipvit::hip::Monitor;
 
 /// Interval between samples. Sensors change every few milliseconds at best, and faster polling would load the
 /// host.
-const INTERVAL: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sensor readings of a GPU over a sustained run. A field is `None` if the GPU or its provider does not offer
 /// it.
@@ -72,10 +72,10 @@ pub(super) fn sustained(
         let sampler = thread::Builder::new().spawn_scoped(scope, || {
             let mut samples = Samples::default();
             // Skip the first moment, when the power is still that of an idle GPU.
-            thread::sleep(INTERVAL);
+            thread::sleep(SAMPLE_INTERVAL);
             while !ended.load(Ordering::Relaxed) {
                 samples.take(monitor);
-                thread::sleep(INTERVAL);
+                thread::sleep(SAMPLE_INTERVAL);
             }
             samples
         });

@@ -24,7 +24,7 @@ use hipvit::ops::{Attention, GridMask, Linear, Op, Prepend, Rounding};
 use hipvit::tensor::DType;
 
 /// Maximum number of launches that are timed together.
-const BATCH: usize = 50;
+const MAX_LAUNCHES: usize = 50;
 
 /// A GPU.
 pub(super) struct Hip {
@@ -171,7 +171,7 @@ impl Hip {
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {
-            Some(clock) => clock(first, BATCH, batch),
+            Some(clock) => clock(first, MAX_LAUNCHES, batch),
             None => Ok(()),
         };
         let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
@@ -354,7 +354,7 @@ impl Layout {
         let first = batch(&mut memory, 1)?;
         let result = memory.read()?;
         if let Some(clock) = clock {
-            clock(first, BATCH, &mut |count| batch(&mut memory, count))?;
+            clock(first, MAX_LAUNCHES, &mut |count| batch(&mut memory, count))?;
         }
         Ok(Run {
             memory: result,
