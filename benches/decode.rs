@@ -1,10 +1,10 @@
-//! From JPEG files to logits, beside decoding alone:
+//! Times the way from JPEG files to logits, and decoding alone:
 //!
 //!     cargo bench --bench decode -- --files DIR --device hip --dtype bf16 --batch 256 --resize device --model DIR
 //!
-//! Prints images/s of decoding alone, on one thread and on all cores; of the pipeline, which decodes on as many threads;
-//! their ratio; and the time of decoding by pixel. Repetitions are interleaved, the figures are medians. The files of
-//! DIR are taken again and again until there are `--images`.
+//! Prints images/s of decoding alone, on one thread and on all cores; of the pipeline, which decodes on as
+//! many threads; their ratio; and the time of decoding by pixel. Repetitions are interleaved, the figures are
+//! medians. The files of DIR are taken again and again until there are `--images`.
 
 use std::hint::black_box;
 use std::path::PathBuf;

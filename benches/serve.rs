@@ -1,13 +1,13 @@
-//! A server under load, on this machine's loopback: `hipvit serve`, beside the pipeline's own rate on the same images, or any other
-//! server of the Open Inference Protocol, by the same client:
+//! Loads a server on this machine's loopback. The server is `hipvit serve`, compared with the pipeline's rate
+//! on the same images, or any other server of the Open Inference Protocol:
 //!
 //!     cargo bench --bench serve --features serve -- [--model DIR]… [--image FILE] [--seconds N] [-- SERVE OPTIONS]
 //!     cargo bench --bench serve --features serve -- --model DIR --device hip --dtype bf16 --batch 64 --resize device --clients 128
 //!     cargo bench --bench serve --features serve -- --url 127.0.0.1:8080 --name NAME [--image FILE] [--json]
 //!
-//! Arrivals are random (exponential gaps) and do not wait for answers: a latency counts from the moment at which the request was to
-//! be sent, so that a server that falls behind cannot hide it. A request has from 1 to `--images` images, at random, as binary tensors
-//! or with `--json` as base64. Clients are threads with a connection each.
+//! Arrivals are random (exponential gaps) and do not wait for answers. A latency counts from the scheduled
+//! time of its request, so that a slow server cannot hide it. A request has from 1 to `--images` images, at
+//! random, as binary tensors or with `--json` as base64. Clients are threads with a connection each.
 
 #![allow(
     clippy::expect_used,

@@ -1,5 +1,7 @@
-"""Checks the manifests and the monitoring files of this folder, without a cluster: Kubernetes' objects against its API's schemas,
-every expression of the alert rules and of the dashboard by a parser of PromQL, and that the metrics they name are the server's.
+"""Checks the manifests and the monitoring files of this folder without a cluster.
+
+- Kubernetes' objects must match its API's schemas.
+- Every expression of the alert rules and of the dashboard must be valid PromQL, and name metrics of the server.
 
     pip install --require-hashes -r ci/requirements/manifests.txt
     python docker/check.py METRICS     # what a server's /metrics printed

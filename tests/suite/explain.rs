@@ -65,7 +65,7 @@ fn explain_writes_pictures_and_arrays_that_sum_to_the_logit() {
         let picture = open(out.join("attribution.png"), Limits::default()).unwrap();
         // Enlarged by a whole number.
         assert_eq!((picture.width, picture.height), (224, 224));
-        // Four heads beside each other, four blocks, 2 pixels between them.
+        // Four heads side by side, four blocks, 2 pixels between them.
         let picture = open(out.join("attention.png"), Limits::default()).unwrap();
         assert_eq!((picture.width, picture.height), (4 * 226 - 2, 4 * 226 - 2));
 

@@ -137,7 +137,7 @@ fn what_cannot_be_written_is_refused_before_the_model_is_loaded() {
         );
     }
     assert_eq!(fs::read_to_string(path("read_only.csv")).unwrap(), "old");
-    // Likewise of what other commands write beside their results.
+    // The same applies to other files that commands write.
     let [page, plot] = ["missing/page.html", "missing/plot.svg"].map(path);
     let sample = at("assets/samples/3.png");
     for args in [

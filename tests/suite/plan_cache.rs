@@ -302,7 +302,7 @@ fn a_folder_that_cannot_be_written_is_no_error() {
     assert!(not_written(&session).starts_with(file.to_str().unwrap()));
     assert_eq!(run(&session), expected);
 
-    // Where a graph would lie there is a folder, which renaming does not replace.
+    // The graph's path is a folder, which renaming does not replace.
     let folder = root.path().join("plans");
     let cached = builder().plan_cache(&folder);
     let path = written(&cached.load(at(MODEL)).unwrap()).0.to_owned();

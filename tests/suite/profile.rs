@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// The JSON object form of the trace event format, as far as it is used: the required fields of each event
-/// and no others. [`read`] checks that numbers are neither negative nor NaN.
+/// The used part of the trace event format's JSON object form: the required fields of each event and no
+/// others. [`read`] checks that numbers are neither negative nor NaN.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TraceFile {

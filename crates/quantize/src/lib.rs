@@ -19,7 +19,7 @@
 //!
 //! |q| ≤ 127. Activations are quantised at run time by the range of each token ([`ops::int8`](hipvit::ops::int8)), so images are not
 //! required. With images, the channels between a norm and its linear layers are balanced first (SmoothQuant,
-//! <https://arxiv.org/abs/2211.10438>): for channels with much larger activations, a factor moves from the
+//! <https://arxiv.org/abs/2211.10438>). For channels with much larger activations, a factor moves from the
 //! norm's weight to the layers' columns.
 //!
 //! # bf16
@@ -176,8 +176,8 @@ pub struct Report {
     pub bytes_after: u64,
 }
 
-/// Quantises the model at `path`, or the embedded model, and writes it to the directory `out`, which must be
-/// empty or not exist. `images` are the calibration images and may be empty.
+/// Quantises the model at `path`, or the embedded model, and writes it to the directory `out`. The directory
+/// must be empty or not exist. `images` are the calibration images and may be empty.
 ///
 /// # Errors
 ///

@@ -1,7 +1,9 @@
-//! The access log: one line for each request on standard output, when its answer has been sent or its client has left.
+//! The access log: one line for each request on standard output, when its answer has been sent or its client
+//! has left.
 //!
-//! A thread writes. Requests hand it their lines through a queue of fixed length and never wait: a line that finds the queue full, or
-//! that cannot be written, is dropped and counted in `hipvit_access_log_dropped_total`.
+//! A thread writes. Requests pass it their lines through a queue of fixed length and never wait. A line is
+//! dropped if the queue is full or the line cannot be written. `hipvit_access_log_dropped_total` counts
+//! dropped lines.
 
 use std::fmt::Write as _;
 use std::fs::File;

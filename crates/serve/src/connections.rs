@@ -157,8 +157,9 @@ impl Open {
 
     /// Returns the connection that gives way to `client`.
     ///
-    /// - If a client has more than its share of the table and `client` has less, it is the longest idle
-    ///   connection of the client with the most connections. If none is idle, it is that client's latest one.
+    /// - If `client` has less than its share of the table and another client more, it is a connection of the
+    ///   client with the most connections. The longest idle one is displaced, or the latest one if none is
+    ///   idle.
     /// - Otherwise it is the longest idle connection of a client that has at least as many connections as
     ///   `client`.
     fn displaced_by(&self, client: Client, most: usize) -> Option<u64> {

@@ -1,9 +1,9 @@
 //! Predicts the speed of a model on a device, names what bounds it, and suggests changes: `hipvit advise`.
 //!
 //! Predictions use the roofline model (S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful
-//! visual performance model for multicore architectures", Communications of the ACM 52(4), 2009). The time of
-//! a step is the longer of two: its operations at the peak rate of its dtype, and its bytes at the memory
-//! bandwidth. Each operand is read once and the result written once. The cost of the step's launches is
+//! visual performance model for multicore architectures", Communications of the ACM 52(4), 2009). A step has
+//! two times: its operations at the peak rate of its dtype, and its bytes at the memory bandwidth. The longer
+//! one counts. Each operand is read once and the result written once. The cost of the step's launches is
 //! added.
 //!
 //! **Predictions are bounds, not measurements**: kernels reach a part of the peaks, and caches keep what one

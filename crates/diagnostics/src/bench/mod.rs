@@ -124,9 +124,9 @@ impl Bench {
         }
     }
 
-    /// Measures a row for each of `specs`, in their order. Each repetition runs smaller batches first, so
-    /// that the memory that a session takes from the pool is what the batch needs. `progress` is called
-    /// before each measurement.
+    /// Measures a row for each of `specs`, in their order. Each repetition runs smaller batches first. The
+    /// memory that a session takes from the pool is then what the batch needs. `progress` is called before
+    /// each measurement.
     ///
     /// A row that cannot be measured has an [error](Row::error). The other rows are still measured.
     pub fn run(&mut self, specs: &[Spec], progress: &mut dyn FnMut(&Spec)) -> Vec<Row> {

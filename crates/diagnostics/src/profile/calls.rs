@@ -1,8 +1,8 @@
 //! Kernels within steps and replays.
 //!
 //! Events cannot be put between the kernels of a captured graph without changing the graph, so a replay is
-//! timed as a whole. The times of its kernels are measured in a run of the individual steps, and scaled by
-//! one factor so that their sum is the replay's time.
+//! timed as a whole. The times of its kernels are measured in a run of the individual steps. They are scaled
+//! by one factor so that their sum is the replay's time.
 
 use std::time::Duration;
 

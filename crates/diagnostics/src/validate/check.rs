@@ -73,9 +73,11 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
     regions
 }
 
-/// Times runs in batches, so that GPU times include no launch from the host if a run takes longer than that.
-/// `batch` returns the time of this many runs. Returns the time per run of each batch, and the number of
-/// runs.
+/// Times runs in batches. GPU times then include no launch from the host, if a run takes longer than a
+/// launch.
+///
+/// `batch` runs this many runs and returns their time. Returns the time per run of each batch, and the total
+/// number of runs.
 pub(super) fn time(
     first: Duration,
     most: usize,

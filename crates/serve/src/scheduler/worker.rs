@@ -189,8 +189,8 @@ impl Drop for ThreadEnd<'_> {
     }
 }
 
-/// Adds a batch to the traces of its requests: `run`, which contains the copies to and from the device
-/// together and the computation, if they were measured.
+/// Adds a batch to the traces of its requests as the span `run`. If they were measured, it contains the
+/// copies to and from the device together, and the computation.
 fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, times: Option<RunTimes>) {
     for trace in Item::traces(items) {
         let attributes = || {

@@ -9,8 +9,8 @@
 //!
 //! The tolerance of a layer is derived, not chosen. Each side may differ from the exact result by
 //! [`model_tolerance`] in its dtype for the nodes that the layer depends on. So the two may differ by the
-//! sum. Both errors have to be within it: the largest error of an element relative to the largest magnitude,
-//! and the norm of all errors relative to the norm of the values. The report names the first layer beyond its
+//! sum. The tolerance bounds two errors: the largest error of an element relative to the largest magnitude,
+//! and the norm of all errors relative to that of the values. The report names the first layer beyond its
 //! tolerance, because all later layers have wrong operands.
 
 mod images;
