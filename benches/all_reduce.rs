@@ -1,8 +1,9 @@
-//! All-reduces by this crate's kernel over peer memory beside RCCL's (NCCL's on NVIDIA), in captured graphs, on 2 and on 4 GPUs:
-//! `cargo bench --bench all_reduce`. Checks the results too, and ends with status 1 if one is wrong. Without two GPUs nothing runs.
+//! Compares all-reduces by hipvit's kernel over peer memory with RCCL's (NCCL's on NVIDIA), in captured
+//! graphs on 2 and 4 GPUs: `cargo bench --bench all_reduce`. It checks the results, and exits with 1 if one
+//! is wrong. Without two GPUs nothing runs.
 //!
-//! `fused` is the kernel with bias and residual, `norm` with the LayerNorm of the result as well, what a tensor-parallel model runs; `library`
-//! is the sum alone.
+//! `fused` is the kernel with bias and residual. `norm` adds the LayerNorm of the result, as a
+//! tensor-parallel model does. `library` is only the sum.
 
 use std::error::Error;
 use std::sync::Barrier;
@@ -14,11 +15,11 @@ use hipvit::exec::{PeerAllReduce, PeerNorm, PeerSum};
 use hipvit::hip::{Comm, DeviceBuffer, Graph, Operand, Reduction, Runtime, Stream, Work};
 use hipvit::{DType, hip};
 
-/// Sums of a graph.
+/// Number of sums in a graph.
 const SUMS: u32 = 50;
-/// Replays; the fastest counts.
+/// Number of replays; the fastest counts.
 const REPETITIONS: usize = 5;
-/// Norms are part of one launch alone.
+/// Number of rows up to which a norm is part of the launch.
 const NORMALIZED_ROWS: usize = 4096;
 /// Rows and channels of activations.
 const SIZES: [[usize; 2]; 10] = [
@@ -91,7 +92,7 @@ impl Work for Rank<'_> {
     }
 }
 
-/// Small integers, whose sums bf16 has exactly.
+/// Returns small integers, so that bf16 represents their sums exactly.
 fn value(index: usize, rank: usize) -> f32 {
     ((index + 3 * rank) % 17) as f32
 }
@@ -101,7 +102,7 @@ fn upload(stream: &Stream, len: usize, rank: usize) -> hip::Result<DeviceBuffer<
     stream.upload(&bytes.collect::<Vec<u8>>())
 }
 
-/// One rank's microseconds per sum, and how many of its elements are wrong.
+/// Returns one rank's microseconds per sum, and the number of wrong elements.
 fn measure(
     kind: Kind,
     direct: &PeerAllReduce,

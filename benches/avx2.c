@@ -1,8 +1,8 @@
-// Hides what came after AVX2 and FMA (AVX-512, AVX-VNNI, AMX, AVX10) from a program, whatever asks: CPUID faults, and the handler of
-// the signal answers without those bits. Linux on a processor with CPUID faulting (`cpuid_fault` in /proc/cpuinfo), or a virtual
-// machine that has it. Loaded by `benches/avx2`.
+// Hides instruction sets after AVX2 and FMA (AVX-512, AVX-VNNI, AMX, AVX10) from a program. CPUID faults, and the
+// signal handler answers without those bits. Needs Linux on a processor with CPUID faulting (`cpuid_fault` in
+// /proc/cpuinfo), or a virtual machine with it. `benches/avx2` loads it.
 //
-// The loader has run before: the C library's own functions, as memcpy, stay with what they chose.
+// The loader has run before, so functions of the C library, such as memcpy, keep the implementation that they chose.
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <signal.h>

@@ -1,5 +1,6 @@
-//! The CPU executor on ViT-B/16 with random weights: `cargo bench -p hipvit-diagnostics --bench cpu`. Prints the time of each kind of
-//! step in the fastest of several runs, then measures whole runs and each op alone by criterion.
+//! Times the CPU executor on ViT-B/16 with random weights: `cargo bench -p hipvit-diagnostics --bench cpu`.
+//! Prints the time of each kind of step in the fastest of several runs, then measures whole runs and each op
+//! alone with criterion.
 
 mod ops;
 

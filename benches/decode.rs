@@ -1,10 +1,10 @@
-//! From JPEG files to logits, beside decoding alone:
+//! Times the way from JPEG files to logits, and decoding alone:
 //!
 //!     cargo bench --bench decode -- --files DIR --device hip --dtype bf16 --batch 256 --resize device --model DIR
 //!
-//! Prints images/s of decoding alone, on one thread and on all cores; of the pipeline, which decodes on as many threads;
-//! their ratio; and the time of decoding by pixel. Repetitions are interleaved, the figures are medians. The files of
-//! DIR are taken again and again until there are `--images`.
+//! Prints images/s of decoding alone, on one thread and on all cores; of the pipeline, which decodes on as
+//! many threads; their ratio; and the time of decoding by pixel. Repetitions are interleaved, the figures are
+//! medians. The files of DIR are taken again and again until there are `--images`.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Images/s of decoding alone, in memory that is used again, as the pipeline does it.
+/// Returns the images/s of decoding alone, in reused memory as in the pipeline.
 fn decode(images: &[PathBuf], threads: usize) -> Result<f64> {
     let next = AtomicUsize::new(0);
     let start = Instant::now();
@@ -140,7 +140,7 @@ fn decode(images: &[PathBuf], threads: usize) -> Result<f64> {
     Ok(images.len() as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Images/s from the first file to the last result.
+/// Returns the images/s from the first file to the last result.
 fn pipeline(session: &Session, images: &[PathBuf]) -> Result<f64> {
     let start = Instant::now();
     for item in Pipeline::new(session).run(images.to_vec())? {
@@ -149,7 +149,7 @@ fn pipeline(session: &Session, images: &[PathBuf]) -> Result<f64> {
     Ok(images.len() as f64 / start.elapsed().as_secs_f64())
 }
 
-/// What decoding takes on one thread, in ns a pixel.
+/// Prints the ns per pixel of decoding on one thread.
 fn stages(images: &[PathBuf]) -> Result<()> {
     let (mut read, mut decoded) = (0.0, 0.0);
     let (mut pixels, mut bytes, mut buffers) = (0, 0, DecodeBuffers::default());

@@ -1,8 +1,9 @@
-//! The GPU's kernels and GEMMs at a model's sizes, by criterion: `cargo bench -p hipvit-diagnostics --bench gpu`. Times are the GPU's, by its
-//! events, of launches that follow each other; throughput is of bytes. Without a GPU nothing runs.
+//! Times the GPU's kernels and GEMMs at a model's sizes with criterion: `cargo bench -p hipvit-diagnostics
+//! --bench gpu`. Times are measured by events, of consecutive launches; throughput is in bytes. Without a GPU
+//! nothing runs.
 //!
-//! `HIPVIT_BENCH_CONFIG` (default `8x12x197x64`, ViT-B/16 at batch 8) and `HIPVIT_BENCH_DTYPE` (default `bf16`) say at which
-//! sizes and in which dtypes, as `hipvit validate --config … --dtype …` takes them.
+//! `HIPVIT_BENCH_CONFIG` (default `8x12x197x64`, ViT-B/16 at batch 8) and `HIPVIT_BENCH_DTYPE` (default
+//! `bf16`) select sizes and dtypes in the syntax of `hipvit validate --config … --dtype …`.
 
 mod ops;
 
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The values of a variable, separated by commas.
+/// Returns the values of a variable, separated by commas.
 fn listed<T>(name: &str, default: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     let text = env::var(name).unwrap_or_else(|_| default.into());
     let parts = text.split(',').map(|part| parse(part.trim()));

@@ -26,7 +26,7 @@ from typing import Any, Callable
 import numpy as np
 
 SIDE = (640, 480)
-# What half precision may differ by, of the largest logit; float32 by the order of its sums.
+# Tolerance of half precision relative to the largest logit; float32 differs only by the order of sums.
 TOLERANCE = {"float32": 4e-5, "float16": 2e-2, "bfloat16": 1e-1}
 
 

@@ -1,8 +1,8 @@
-//! Resampling beside fast_image_resize, on one thread. Megapixels are those of the input.
+//! Compares resampling with fast_image_resize on one thread. Megapixels are those of the input.
 //!
 //!     cargo bench --bench resize
 //!
-//! Pillow on the same cases: `python benches/resize_peers.py`.
+//! `python benches/resize_peers.py` runs Pillow on the same cases.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,13 +1,13 @@
-//! A server under load, on this machine's loopback: `hipvit serve`, beside the pipeline's own rate on the same images, or any other
-//! server of the Open Inference Protocol, by the same client:
+//! Loads a server on this machine's loopback. The server is `hipvit serve`, compared with the pipeline's rate
+//! on the same images, or any other server of the Open Inference Protocol:
 //!
 //!     cargo bench --bench serve --features serve -- [--model DIR]… [--image FILE] [--seconds N] [-- SERVE OPTIONS]
 //!     cargo bench --bench serve --features serve -- --model DIR --device hip --dtype bf16 --batch 64 --resize device --clients 128
 //!     cargo bench --bench serve --features serve -- --url 127.0.0.1:8080 --name NAME [--image FILE] [--json]
 //!
-//! Arrivals are random (exponential gaps) and do not wait for answers: a latency counts from the moment at which the request was to
-//! be sent, so that a server that falls behind cannot hide it. A request has from 1 to `--images` images, at random, as binary tensors
-//! or with `--json` as base64. Clients are threads with a connection each.
+//! Arrivals are random (exponential gaps) and do not wait for answers. A latency counts from the scheduled
+//! time of its request, so that a slow server cannot hide it. A request has from 1 to `--images` images, at
+//! random, as binary tensors or with `--json` as base64. Clients are threads with a connection each.
 
 #![allow(
     clippy::expect_used,
@@ -30,7 +30,7 @@ use hipvit::{DType, Device, ResizeOn, Session};
 use self::client::{Load, Requests, arrivals, load};
 use self::server::Server;
 
-/// Connections: enough that an arrival does not wait for one at twice the capacity.
+/// Number of connections, so that an arrival at twice the capacity does not wait for one.
 const CONNECTIONS: usize = 512;
 
 #[derive(Parser)]
@@ -49,7 +49,7 @@ struct Options {
     /// Maximum number of images in a request
     #[arg(long, default_value_t = 4)]
     images: usize,
-    /// Of each load
+    /// Duration of each load
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Clients of the closed loop that measures the capacity
@@ -66,25 +66,26 @@ struct Options {
     /// Where images are resized: host or device
     #[arg(long, default_value = "host")]
     resize: ResizeOn,
-    /// After the loads, so many requests more, with the server's memory before and after
+    /// Number of additional requests after the loads, with the server's memory before and after
     #[arg(long, default_value_t = 0)]
     requests: usize,
-    /// How often to measure the time from the start of the process to the first logits
+    /// Number of measurements of the time from the start of the process to the first logits
     #[arg(long, default_value_t = 3)]
     starts: usize,
-    /// For these starts, a command before the server's, as `unshare --user --map-root-user --mount --pid --fork --kill-child`
+    /// Command in front of the server's for these starts, e.g. `unshare --user --map-root-user --mount --pid
+    /// --fork --kill-child`
     #[arg(long, default_value = "", value_name = "COMMAND", hide_default_value = true)]
     wrap: String,
     /// The program [default: the one that Cargo has built]
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_hipvit"), hide_default_value = true)]
     hipvit: PathBuf,
-    /// A server that runs already, instead of `hipvit serve`
+    /// Address of a running server to use instead of `hipvit serve`
     #[arg(long)]
     url: Option<SocketAddr>,
-    /// The model's name there
+    /// Name of the model on that server
     #[arg(long, default_value = server::NAME)]
     name: String,
-    /// Requests in JSON alone
+    /// Send requests only in JSON
     #[arg(long)]
     json: bool,
     /// Options for `hipvit serve`
@@ -102,7 +103,7 @@ fn dtype(text: &str) -> Result<DType, String> {
 }
 
 impl Options {
-    /// The command that serves a model at an address.
+    /// Returns the command that serves a model at an address.
     fn command(&self, model: &Path, listen: SocketAddr) -> Vec<String> {
         let mut words = vec![self.hipvit.display().to_string(), "serve".into()];
         let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -122,7 +123,7 @@ impl Options {
     }
 }
 
-/// The rate at which the pipeline runs the same image from a file, in images per second.
+/// Returns the images per second of the pipeline, with the image read from a file.
 fn pipeline(options: &Options, model: &Path) -> f64 {
     let builder = Session::builder()
         .device(options.device)
@@ -137,16 +138,16 @@ fn pipeline(options: &Options, model: &Path) -> f64 {
         results.for_each(|item| drop(item.expect("the image runs")));
         images as f64 / begin.elapsed().as_secs_f64()
     };
-    // The first batches compile and allocate; a second round tells the rate roughly.
+    // The first batches compile and allocate; a second run estimates the rate.
     run(2 * options.batch);
     let rough = run(8 * options.batch);
     run(((rough * options.seconds / 2.0) as usize).max(2 * options.batch))
 }
 
-/// Prints the table of loads; returns the rate of the closed loop.
+/// Prints the table of loads. Returns the rate of the closed loop.
 fn table(address: SocketAddr, requests: &Requests, options: &Options) -> f64 {
     let clients = options.clients;
-    // As many as tell the rate roughly; the first few wake the server up.
+    // Enough requests to estimate the rate; the first few warm up the server.
     load(address, requests, clients, 2 * clients, None);
     let rough = load(address, requests, clients, 4 * clients, None).requests_per_second();
     let count = |rate: f64| ((rate * options.seconds) as usize).max(2 * clients);

@@ -1,5 +1,7 @@
-"""Checks the manifests and the monitoring files of this folder, without a cluster: Kubernetes' objects against its API's schemas,
-every expression of the alert rules and of the dashboard by a parser of PromQL, and that the metrics they name are the server's.
+"""Checks the manifests and the monitoring files of this folder without a cluster.
+
+- Kubernetes' objects must match its API's schemas.
+- Every expression of the alert rules and of the dashboard must be valid PromQL, and name metrics of the server.
 
     pip install --require-hashes -r ci/requirements/manifests.txt
     python docker/check.py METRICS     # what a server's /metrics printed
@@ -26,7 +28,7 @@ def expressions():
         for rule in group["rules"]:
             yield rule["expr"]
     for panel in json.loads((HERE / "monitoring/dashboard.json").read_text())["panels"]:
-        # A row has panels, not targets.
+        # A row has panels instead of targets.
         for target in panel.get("targets", []):
             yield target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*").replace("$instance", ".*")
 
@@ -38,7 +40,7 @@ def main():
     for document in checked:
         kubernetes_validate.validate(document, "1.33", strict=True)
     described = set(re.findall(r"^# TYPE (\S+)", Path(sys.argv[1]).read_text(), re.MULTILINE))
-    # What has no sample, such as a GPU's sensors on a machine without one, is not printed.
+    # Metrics without a sample, such as a GPU's sensors on a machine without one, are not printed.
     source = (HERE / "../crates/serve/src/metrics.rs").read_text()
     described |= {f"hipvit_{name}" for name in re.findall(r'register!\(\s*"(\w+)"', source)}
     count = 0

@@ -3,9 +3,11 @@
 #   docker build -f docker/debian.Dockerfile -t hipvit .
 #   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit devices
 #
-# Arguments: OFFLOAD_ARCHS, the GPUs for which hipvit's kernels are compiled, by default those in docker/offload-archs (for
-# others they are compiled at run time, by hipRTC); LIBRARY_ARCHS, the GPUs whose rocBLAS and hipBLASLt kernels are installed,
-# separated by blanks: each takes about 200 MB.
+# Arguments:
+#
+# - OFFLOAD_ARCHS: the GPUs for which hipvit's kernels are compiled, by default those in docker/offload-archs. For other GPUs
+#   hipRTC compiles them at run time.
+# - LIBRARY_ARCHS: the GPUs whose rocBLAS and hipBLASLt kernels are installed, separated by blanks. Each takes about 200 MB.
 ARG BASE=docker.io/library/debian:sid
 
 FROM ${BASE} AS toolchain

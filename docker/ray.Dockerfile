@@ -1,10 +1,10 @@
 # A node of a Ray cluster with the Python package, on AMD's own images: for `ray start`, KubeRay (kubernetes/ray.yaml) and
 # `python -m hipvit.ray`.
 #
-#   docker build -f docker/ray.Dockerfile -t hipvit:ray .
-#   docker run --rm --network host --shm-size 8g hipvit:ray ray start --head --port 6379 --block
-#   docker run --rm --network host --shm-size 8g --device /dev/kfd --device /dev/dri \
-#       --group-add "$(getent group render | cut -d: -f3)" -v /shared:/shared hipvit:ray ray start --address FIRST:6379 --block
+#     docker build -f docker/ray.Dockerfile -t hipvit:ray .
+#     docker run --rm --network host --shm-size 8g hipvit:ray ray start --head --port 6379 --block
+#     docker run --rm --network host --shm-size 8g --device /dev/kfd --device /dev/dri \
+#         --group-add "$(getent group render | cut -d: -f3)" -v /shared:/shared hipvit:ray ray start --address FIRST:6379 --block
 #
 # Arguments: ROCM, OFFLOAD_ARCHS and LIBRARY_ARCHS as in rocm.Dockerfile; RAY, the version of Ray, which all nodes share.
 ARG ROCM=7.2.4
@@ -24,7 +24,7 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH ROCM_PATH=/opt/rocm
 WORKDIR /src
 COPY . .
-# Ubuntu's glibc is newer than those that manylinux allows; the wheel is for this image alone.
+# Ubuntu's glibc is newer than manylinux allows; the wheel is only for this image.
 RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" \
     /maturin/bin/maturin build --release --locked --manifest-path python/Cargo.toml --compatibility linux --out /wheels
 
@@ -47,11 +47,11 @@ COPY --from=libraries /collected/ /
 RUN echo /opt/rocm/lib >/etc/ld.so.conf.d/rocm.conf && ldconfig
 COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /wheels/ /wheels/
-# With Ray's dashboard, whose agent KubeRay's probes ask (with wget).
+# Install Ray with its dashboard, because KubeRay's probes query the dashboard's agent (with wget).
 RUN python3 -m venv /opt/hipvit && /opt/hipvit/bin/pip install --no-cache-dir "ray[data,default,serve]==$RAY" pillow /wheels/*.whl && rm -r /wheels
 ENV PATH=/opt/hipvit/bin:$PATH ROCM_PATH=/opt/rocm RAY_USAGE_STATS_ENABLED=0
 USER 10001
 WORKDIR /home/hipvit
-# KubeRay has probes of its own.
+# KubeRay has its own probes.
 HEALTHCHECK NONE
 CMD ["ray", "start", "--head", "--block"]

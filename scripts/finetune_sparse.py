@@ -80,7 +80,7 @@ def main() -> None:
     (grey, labels), (test_grey, test_labels) = (read(options.data, part) for part in ("train", "t10k"))
     packed = load_file(options.sparse / "model.safetensors")
     tensors = dense(packed)
-    # What was packed is masked, by what is zero.
+    # Mask the packed weights by their zeros.
     masks = {name: (tensors[name] != 0).to(device) for name in tensors if name not in packed}
     model = create(1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks.")))
     model.load_state_dict(tensors)

@@ -1,6 +1,6 @@
-"""Writes tests/data/float8.safetensors: for each 8-bit floating-point format the values of all 256 bit patterns, and what
-`ml_dtypes` makes of f32 numbers of every kind: the values themselves, the midpoints between neighbours, the f32 numbers next to
-either, numbers around the largest and the smallest, subnormal ones, zeros, infinities and NaN.
+"""Writes tests/data/float8.safetensors: for each 8-bit floating-point format, the values of all 256 bit patterns, and f32
+numbers that `ml_dtypes` has converted. The numbers are the values themselves, the midpoints between neighbours, the f32 numbers next
+to either, numbers near the largest and the smallest, subnormal numbers, zeros, infinities and NaN.
 
     venv/bin/pip install -r scripts/requirements.txt
     venv/bin/python scripts/float8_table.py
@@ -18,7 +18,7 @@ F32 = np.finfo(np.float32)
 
 def cases(values: np.ndarray) -> np.ndarray:
     finite = np.unique(values[np.isfinite(values)]).astype(np.float64)
-    # One more step, so that what rounds up to beyond the largest is there too.
+    # One more step covers numbers that round up beyond the largest.
     step = finite[-1] - finite[-2]
     finite = np.concatenate([[finite[0] - step], finite, [finite[-1] + step]])
     middle = (finite[1:] + finite[:-1]) / 2

@@ -178,7 +178,7 @@ def run(case: Case) -> dict[str, Any]:
 
     file = directory / "adapter_config.json"
     config = json.loads(file.read_text()) | {"base_model_name_or_path": f"golden/{case.base}"} | case.config
-    # Sets are saved in no order.
+    # Sets are saved in no defined order.
     lists = ("target_modules", "modules_to_save", "target_parameters", "exclude_modules")
     config |= {key: sorted(config[key]) for key in lists if isinstance(config.get(key), list)}
     file.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")

@@ -74,7 +74,7 @@ def run(name: str, model_class: type, config, processor, tokenizer=None, edits=(
 
     made_outputs = outputs()
     main = next(iter(made_outputs))
-    # What the padded patches hold must not matter: the library's own mask.
+    # Padded patches must not matter: use the library's own mask.
     kept = inputs["pixel_values"].clone()
     inputs["pixel_values"][mask == 0] = 3.0
     assert torch.allclose(outputs()[main], made_outputs[main], atol=1e-9), f"{name}: padding matters"

@@ -4,8 +4,8 @@ image processor of a class that has no Pillow-backed form.
     venv/bin/python scripts/golden_processors.py
 
 A processor saves its image processor's configuration in processor_config.json, and no preprocessor_config.json. golden.safetensors
-has the Pillow-backed class's `pixel_values` as read back from there, and `logits_per_image` of golden.json's `texts` in double
-precision; for DINOv3 the class's own pixel values, which come from floats, and `pooler_output`.
+has the `pixel_values` of the Pillow-backed class that is loaded from there, and `logits_per_image` of golden.json's `texts` in double
+precision. For DINOv3 it has the class's own pixel values, which come from floats, and `pooler_output`.
 See also: goldens.py, golden_zero_shot.py, golden_naflex.py.
 """
 

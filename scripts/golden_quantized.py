@@ -1,6 +1,6 @@
-"""Writes tests/golden/quantized: a small ViT in 8 bits, in each form of compressed-tensors that hipvit reads, as that library
-compresses and transformers saves it, with the logits that transformers computes after reading it back: `logits` as the file
-says, `expected` with activations in full precision where hipvit dequantises the weight. And reads what `hipvit quantize` writes:
+"""Writes tests/golden/quantized: a small ViT in 8 bits, in each form of compressed-tensors that hipvit reads. That library
+compresses it, transformers saves it, reads it back and computes the logits. `logits` follow the file; `expected` have activations in
+full precision where hipvit dequantises the weight. With --compare, the script reads the output of `hipvit quantize`:
 
     venv/bin/pip install -r scripts/requirements.txt
     venv/bin/python scripts/golden_quantized.py                       # writes the cases
@@ -50,7 +50,7 @@ def scheme(weights, inputs=None, targets=("Linear",), **more) -> QuantizationSch
     return QuantizationScheme(targets=list(targets), weights=weights, input_activations=inputs, **more)
 
 
-# Groups, what is ignored, the dtype of the model.
+# Groups, ignored layers, and the dtype of the model.
 CASES = {
     "int8_token": ([scheme(INT8, TOKEN)], ["classifier"], torch.float32),
     "int8_token_range": ([scheme(INT8, TOKEN_RANGE)], ["re:.*classifier"], torch.bfloat16),
@@ -84,8 +84,8 @@ def calibrate(model: torch.nn.Module, pixels: torch.Tensor) -> None:
     def measure(module, inputs):
         spec = module.quantization_scheme.input_activations
         if spec and not spec.dynamic:
-            # Somewhat less than the range: the largest would be a tie, and what is beyond has to be clamped. In few bits: another
-            # processor's BLAS must not change them.
+            # Slightly below the range: the largest would be a tie, and larger values must be clamped. Use few bits, so
+            # that another processor's BLAS does not change them.
             ends = [(0.97 * end).half().to(end.dtype) for end in torch.aminmax(inputs[0])]
             scale, zero = calculate_qparams(*ends, spec)
             module.input_scale.copy_(scale)
@@ -170,7 +170,7 @@ def compare(program: str) -> None:
                 output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 difference = float((torch.tensor(json.loads(output)["logits"]) - row).abs().max() / row.abs().max())
                 print(f"{to}, {name}: logits differ by {difference:.1e} of the largest")
-                # f32's rounding, and now and then an activation that it makes the next of 255 levels.
+                # f32 rounding, and rarely an activation that is rounded to the adjacent one of 255 levels.
                 assert difference < 5e-3, (output, row)
 
 

@@ -127,7 +127,7 @@ def sentencepiece_model() -> None:
     """A model with SigLIP's form, without its table of normalisation, which is 240 kB."""
     source = random.Random(3)
     words = WORDS + "a photo of a cat a dog okapi drawing number seven people on the beach toy".split()
-    # The file has the path of the corpus.
+    # The file contains the path of the corpus.
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         corpus = Path("corpus.txt")
         corpus.write_text("\n".join(" ".join(source.choice(words) for _ in range(8)) for _ in range(400)))
@@ -174,7 +174,7 @@ def all_tokens() -> None:
     classes = ["absent", "CLIPTokenizerFast", "GemmaTokenizer", "Siglip2Tokenizer", "TokenizersBackend", "PreTrainedTokenizerFast"]
     for base, models in [("hf_clip", ["clip"]), ("hf_siglip", ["siglip"]), ("hf_siglip2", ["siglip", "siglip2"])]:
         for model in models:
-            # SigLIP's vocabulary is no byte-pair model, which three of the classes need: hipvit refuses it.
+            # SigLIP's vocabulary is no byte-pair model, which three of the classes need, so hipvit refuses it.
             for name in classes[::4] + classes[5:] if base == "hf_siglip" else classes:
                 cases.append(tokens(base, {"config.json": {"model_type": model}, config: {"tokenizer_class": name}}))
     added = {"content": "okapi", "lstrip": True, "rstrip": True, "normalized": True, "single_word": True, "special": False}

@@ -28,14 +28,14 @@ class TimmCase:
     family: str
     architecture: str
     args: dict[str, Any]
-    # The checkpoint's preprocessing, where it differs from the architecture's.
+    # Preprocessing of the checkpoint, if it differs from the architecture's.
     data: dict[str, Any] = field(default_factory=dict)
     images: tuple[str, ...] = ("small.png", "wide.png")
     labels: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
-    # Changes config.json and the tensors after saving, before timm loads them back.
+    # Changes config.json and the tensors after saving, before timm loads them.
     edit: Callable[[dict, dict], tuple[dict, dict]] | None = None
-    # Passed to `timm.create_model` beside the directory: another input size.
+    # Arguments of `timm.create_model` in addition to the directory: another input size.
     override_image_size: tuple[int, int] | None = None
     note: str = ""
     library = "timm"

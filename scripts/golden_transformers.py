@@ -1,8 +1,8 @@
 """The transformers cases: models and Pillow-backed processors, saved with `save_pretrained`.
 
-Each case is saved, sometimes edited into another form that hub repositories have (older configs leave out defaults, older
-processors write a plain number as size, older towers carry a name prefix), and then loaded back by transformers itself, so
-the committed directory is what the golden output came from.
+Each case is saved and then loaded back by transformers, so that the golden output is that of the committed directory. Some cases are
+edited in between into other forms of hub repositories: older configs leave out defaults, older processors write a plain number as
+size, older towers have a name prefix.
 
 See also: goldens.py, which runs the cases, and golden_weights.py, which draws the weights.
 """
@@ -41,7 +41,7 @@ class TransformersCase:
     model_class: type
     config: Any
     processor: Any
-    # The tensors that are kept, the main one first; see `outputs`.
+    # Names of the kept tensors, the main one first; see `outputs`.
     keep: tuple[str, ...] = ("logits",)
     images: tuple[str, ...] = ("small.png", "wide.png")
     model_args: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class TransformersCase:
         if self.interpolate:
             inputs["interpolate_pos_encoding"] = True
         if isinstance(model, TWO_TOWERS):
-            # Not normalised to unit length, which is part of the comparison with text.
+            # The embeddings are not normalised, because that is part of the comparison with text.
             return {"image_embeds": model.get_image_features(**inputs).pooler_output}
         result = model(**inputs)
         return {name: result[name] for name in self.keep}

@@ -1,8 +1,7 @@
 """Random weights that make every tensor matter, and a check that each does.
 
-A freshly made model has zero biases, unit norms and a tiny LayerScale; a loader that drops or swaps those would still give
-the right logits. `randomise` draws every tensor; `silent_tensors` then disturbs each tensor alone and reports those that do
-not move the output.
+A new model has zero biases, unit norms and a tiny LayerScale. A loader that drops or swaps those would still give the right logits.
+`randomise` draws every tensor. `silent_tensors` then disturbs each tensor alone and reports those that do not change the output.
 
 See also: golden_timm.py and golden_transformers.py, which build the models.
 """

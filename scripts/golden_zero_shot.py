@@ -4,9 +4,13 @@ tokenizer that hipvit reads, with what transformers computes in double precision
     venv/bin/pip install -r scripts/requirements.txt
     venv/bin/python scripts/golden_zero_shot.py
 
-Of each case, golden.safetensors has `pixel_values`; `input_ids` of golden.json's `texts`, padded to the context with -1 where the
-library does not pad; `text_embeds` and `logits_per_image` of these texts; `ensemble` the logits of `labels` by `templates`, as
-CLIP's and open_clip's zero-shot code does it: the mean of embeddings of unit length, brought to unit length.
+golden.safetensors of each case has
+
+- `pixel_values`,
+- `input_ids` of golden.json's `texts`, padded to the context with -1 where the library does not pad,
+- `text_embeds` and `logits_per_image` of these texts,
+- `ensemble`: the logits of `labels` with `templates`, as in CLIP's and open_clip's zero-shot code. The mean of normalised embeddings
+  is normalised again.
 
 See also: goldens.py, for the vision towers alone.
 """

@@ -36,7 +36,7 @@ VERSIONS = {
     "safetensors": safetensors.__version__, "timm": timm.__version__, "torch": torch.__version__.split("+")[0],
     "torchvision": torchvision.__version__.split("+")[0], "transformers": transformers.__version__,
 }
-# A key bias shifts a whole softmax row, that of a token all its channels, whose mean the norms subtract.
+# A key bias shifts a whole softmax row. A token's bias shifts all its channels, and norms subtract their mean.
 INERT = ("k_proj.bias", "key.bias", "k_norm.bias", "mlp_tokens.fc2.bias")
 
 
@@ -91,7 +91,7 @@ def run(case, images) -> dict:
         "images": list(case.images),
         "image_size": list(pixel_values.shape[2:]),
         "note": case.note,
-        # The library's own names.
+        # Use the library's own names.
         "unused_tensors": unused,
         "inert_tensors": inert,
         "versions": VERSIONS,
@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", help="only these cases")
     names = parser.parse_args().names
-    # One thread: the order of a sum must not depend on the machine's cores.
+    # Use one thread, so that the order of sums does not depend on the machine's cores.
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -35,7 +35,7 @@ TOLERANCE = 2e-5
 @torch.no_grad()
 def difference(name: str, directory: Path, hipvit: list[str]) -> float | str:
     """The largest difference as a part of the largest logit, or why hipvit refuses the model."""
-    # Its own counts are one for each block of the whole depth.
+    # Its own counts are one per block of the whole depth.
     heads = {"num_kv_heads": 1} if "sapiens2" in name else {}
     depth = "num_blocks" if name in timm.list_models(module="mlp_mixer") else "depth"
     model = timm.create_model(name, **{depth: 1}, num_classes=10, **heads).eval()

@@ -159,7 +159,7 @@ def save(recipe: Recipe, model: torch.nn.Module, grey: torch.Tensor, digits: tor
     for name, logits in (("f32", single), ("f64", double)):
         hits = right(recipe, logits, digits)
         print(f"  held out, {name}: {int(hits.sum())} of {len(hits)} right ({hits.float().mean():.4%})")
-    # The smallest margin between the two best classes: another implementation's rounding must stay below it.
+    # The smallest margin between the two best classes must exceed another implementation's rounding errors.
     margins = double[:, 0].abs() if recipe.binary else double.topk(2).values.diff(dim=1).abs()[:, 0]
     wrong = [index for index, hit in enumerate(hits.tolist()) if not hit]
     print(f"  smallest margin {margins.min():.4f}, f32 off by {(single.double() - double).abs().max():.2e}, wrong: {wrong}")
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true", help="train on 4/5 of the training part, score the rest of it")
     parser.add_argument("--only", choices=[TEN.directory, ODD.directory])
     arguments = parser.parse_args()
-    # One thread: the order of a sum must not depend on the machine's cores.
+    # Use one thread, so that the order of sums does not depend on the machine's cores.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
 
@@ -201,7 +201,7 @@ def main() -> None:
     (ASSETS / "samples").mkdir(parents=True, exist_ok=True)
     save_file({"images": grey[held_out], "labels": digits[held_out].to(torch.uint8),
                "indices": torch.from_numpy(held_out).to(torch.int32)}, ASSETS / "digits" / "heldout.safetensors")
-    # One sample per digit: the first of it in the held-out order, right or wrong.
+    # One sample per digit: the first in the held-out order, right or wrong.
     for digit in range(10):
         index = held_out[int((digits[held_out] == digit).nonzero()[0])]
         Image.fromarray(grey[index].numpy()).convert("RGB").save(ASSETS / "samples" / f"{digit}.png", optimize=True)

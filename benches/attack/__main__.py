@@ -1,4 +1,4 @@
-"""Attacks `hipvit serve` as hostile clients do, and measures what its other clients notice:
+"""Attacks `hipvit serve` like hostile clients, and measures the effect on other clients:
 
     python3 benches/attack target/release/hipvit --json after.jsonl
     python3 benches/attack --compare before.jsonl after.jsonl

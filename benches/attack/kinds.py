@@ -18,7 +18,7 @@ from . import wire
 from .wire import Http2, field, http1
 
 MIB = 1 << 20
-# Of the largest body that the server takes: what is left is for what is around it.
+# Part of the largest body that the server takes. The rest is for the fields around it.
 LARGE = 63 * MIB
 MODEL = "tinyvit32"
 HEALTH = "/v2/health/live"
@@ -92,17 +92,17 @@ class Attacker:
 @dataclass
 class Kind:
     name: str
-    # What a client does again and again, and what it sends.
+    # Action that a client repeats, and its request.
     work: Callable[[Attacker], None]
     body: Callable[[], bytes] = bytes
     clients: int = 3
-    # Of the server.
+    # Settings of the server.
     options: tuple[str, ...] = ()
     token: bool = False
     descriptors: int | None = None
     stderr: str = "file"  # or "full", "closed": a full disk, a pipe whose reader leaves
     provider: bool = False
-    # Of the neighbour.
+    # Settings of the neighbour.
     neighbour: bytes = ORDINARY
     seconds: float | None = None
     environment: dict[str, str] = of(default_factory=dict)
@@ -111,7 +111,7 @@ class Kind:
         return self.name.split()[0]
 
 
-# Messages and bodies that take more memory than bytes.
+# Messages and bodies whose memory exceeds their size.
 
 
 def message(name: str) -> bytes:
@@ -149,7 +149,7 @@ def grpc(attacker: Attacker, method: str = "ModelInfer") -> None:
 
 
 TENSOR = b'{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":['
-# What is before the elements of a list, an element, and what is after them.
+# Bytes before the elements of a list, of an element, and after the elements.
 JSON = {
     "parameters": (b'{"parameters":{"a":[', b'{"":0},', b"]}}"),
     "inputs": (b'{"inputs":[', b'{"name":"","datatype":"","shape":[]},', b"]}"),
@@ -176,7 +176,7 @@ def send(attacker: Attacker) -> None:
     attacker.ask(attacker.body)
 
 
-# Bodies that are announced and do not come, or come and do not end.
+# Announced bodies that do not arrive, and bodies that do not end.
 
 
 def announced_http2(path: str, attacker: Attacker) -> None:
@@ -260,7 +260,7 @@ def flood(attacker: Attacker) -> None:
         stream.setblocking(False)
         rest = b""
         while not attacker.stop.is_set():
-            # The acknowledgements are read: a server that cannot send them stops reading.
+            # Read the acknowledgements, because a server that cannot send them stops reading.
             readable, writable, _ = select.select([stream], [stream], [], 1)
             if readable and not stream.recv(MIB):
                 raise ConnectionError("the server closed the connection")
@@ -269,7 +269,7 @@ def flood(attacker: Attacker) -> None:
                 rest = rest[stream.send(rest) :]
 
 
-# Whatever is written to standard error, and web pages.
+# Requests that cause output on standard error, and web pages.
 
 
 def noise(attacker: Attacker) -> None:
@@ -291,7 +291,7 @@ TABLE = ("--max-connections", "64")
 FIELDS = ["inputs", "outputs", "parameters", "shape", "raw contents", "byte contents", "uint64 contents", "bool contents"]
 FRAMES = {"ping": (wire.PING, bytes(8)), "settings": (wire.SETTINGS, b""), "window": (wire.WINDOW_UPDATE, struct.pack(">I", 1))}
 
-# What the kinds do whose names begin with the same word.
+# Descriptions of the groups of kinds, by the first word of their names.
 GROUPS = {
     "none": "an ordinary client, to compare the others with",
     "busy": "valid requests as fast as they are answered, on 16 connections",

@@ -1,4 +1,4 @@
-"""The server under attack, its neighbours, and what is measured of them."""
+"""The server under attack, its neighbours, and their measurements."""
 
 import asyncio
 import math
@@ -19,9 +19,9 @@ from .kinds import HEALTH, INFER, Attacker, Kind
 from .wire import http1
 
 RATE = 20
-# After this time a neighbour gives up.
+# Time-out of a neighbour.
 PATIENCE = 35
-# Neighbours are watched so long before the attack, and so long at most after it.
+# Time that neighbours are watched before the attack, and at most after it.
 WARM_UP, RECOVERY = 3, 45
 TOKEN = "the-server's-token"
 
@@ -229,7 +229,7 @@ def attack(server: Server, kind: Kind, attacker: Attacker, seconds: float) -> di
     observer.wait(0, server)
     time.sleep(WARM_UP)
     idle = server.memory("VmRSS")
-    # VmHWM, the peak, begins anew.
+    # Reset VmHWM, the peak.
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
     peak = [idle]
 

@@ -1,4 +1,4 @@
-//! Each op and kernel at a model's sizes by criterion, for `cpu.rs` and `gpu.rs`.
+//! Times each op and kernel at a model's sizes with criterion, for `cpu.rs` and `gpu.rs`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use criterion::{Criterion, Throughput};
 use hipvit::Result;
 use hipvit_diagnostics::validate::{Options, time_each};
 
-/// Benchmarks the cases that `options` select; throughput is of the bytes of operands and results.
+/// Benchmarks the cases that `options` select. Throughput is in bytes of operands and results.
 pub(crate) fn bench(criterion: &mut Criterion, options: &Options) -> Result<()> {
     let skipped = time_each(options, &mut |timed, run| {
         let mut failure = None;
@@ -19,7 +19,7 @@ pub(crate) fn bench(criterion: &mut Criterion, options: &Options) -> Result<()> 
         group.bench_function(&timed.name, |bencher| {
             bencher.iter_custom(|count| {
                 let time = run(usize::try_from(count).unwrap_or(usize::MAX));
-                // After an error criterion goes on, so it needs a time.
+                // criterion continues after an error, so it needs a time.
                 time.unwrap_or_else(|error| {
                     failure = Some(error);
                     Duration::from_nanos(count)

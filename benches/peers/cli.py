@@ -16,11 +16,12 @@ from . import rows
 from .participants import Failed, Hipvit, Missing, Noise, Peer
 
 PEERS = ("pytorch-eager", "pytorch-compile", "pytorch-max-autotune", "onnxruntime", "openvino", "tensorrt", "migraphx")
-# The largest difference of a logit, relative to the largest logit, above which something else was computed: some times what
-# rounding to the dtype gives on random weights.
+# Largest difference of a logit, relative to the largest logit. Above it, the peer computed something else. It is
+# several times the rounding error of the dtype with random weights.
 TOLERANCE = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
-# Of a model in FP8 in any dtype: what differs by little before an activation is rounded may differ by a sixteenth after it. In
-# PyTorch alone, bf16 in place of f32 elsewhere changes the logits by up to 14 %, 1e-6 of the input by 7 % (ViT-B/16, random weights).
+# Tolerance of a model in FP8 in any dtype: a small difference before an activation is rounded may become a sixteenth.
+# In PyTorch alone, bf16 instead of f32 in the other ops changes the logits by up to 14 %, and 1e-6 of the input by 7 %
+# (ViT-B/16, random weights).
 FLOAT8_TOLERANCE = 2.5e-1
 
 
@@ -77,7 +78,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 @dataclass
 class Cell:
-    """What all engines are timed on before the next one starts."""
+    """A combination that all engines are timed on before the next one starts."""
 
     model: Path
     name: str
@@ -159,7 +160,7 @@ class Coordinator:
                         made["options"] = {**(made.get("options") or {}), **differences[of.name]}
                     if of.name == "hipvit":
                         made["model"] = cell.name
-                        # So that the peers' utilisation is of the same peak and the same operations.
+                        # The peers' utilisation uses the same peak and number of operations.
                         for name in ("peak", "flops_per_image"):
                             if made.get(name):
                                 shared[name] = made[name]
@@ -182,7 +183,7 @@ class Coordinator:
             if values is None:
                 continue
             differences = [abs(a - b) for a, b in zip(values, reference, strict=True)]
-            # `max` alone may pass over a NaN.
+            # `max` may ignore NaN.
             difference = max(differences) if all(map(math.isfinite, differences)) else math.nan
             print(f"  {name}: logits differ from hipvit's by at most {difference:.2e}, the largest is {largest:.2f}", file=sys.stderr)
             tolerance = FLOAT8_TOLERANCE if cell.name.endswith(" fp8") else TOLERANCE[cell.dtype]
@@ -210,7 +211,7 @@ def show(cell: Cell, made: list[dict]) -> None:
 
 
 def pick(options: argparse.Namespace) -> tuple[str, list[Peer]]:
-    """The device, and the peers that are installed."""
+    """Returns the device and the installed peers."""
     device = options.device
     if device is None:
         code = "import torch; print('cuda:0' if torch.cuda.is_available() else 'cpu')"

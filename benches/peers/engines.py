@@ -22,7 +22,7 @@ class Engine(ABC):
     (pinned) host memory.
     """
 
-    # The module whose absence means that the engine is not installed.
+    # Module that must be installed for the engine.
     package = "torch"
 
     def __init__(self, directory: Path, batch: int, dtype: str, device: str):
@@ -98,7 +98,7 @@ class Engine(ABC):
             self.device_only()
         self.synchronise()
         peak = torch.cuda.max_memory_allocated()
-        # Replayed graphs own memory that the allocator does not count as allocated, but cannot release either.
+        # Replayed graphs own memory that the allocator neither counts as allocated nor can release.
         torch.cuda.empty_cache()
         peak = max(peak, torch.cuda.memory_reserved())
         weights = self.weight_bytes()
@@ -120,7 +120,7 @@ class Compiled(Eager):
     mode: str | None = None
 
     def prepare(self, loaded: Loaded) -> None:
-        # What was compiled for other shapes would make this one dynamic.
+        # Earlier compilations for other shapes would make this one dynamic.
         torch._dynamo.reset()
         super().prepare(loaded)
         self.compiled = torch.compile(self.module, mode=self.mode, dynamic=False)
@@ -144,15 +144,15 @@ class MaxAutotune(Compiled):
 
 
 class Onnx(Engine):
-    """What the engines that read ONNX share."""
+    """Base of the engines that read ONNX."""
 
     def prepare(self, loaded: Loaded) -> None:
         self.parameter_bytes = sum(of.numel() * self.dtype.itemsize for of in loaded.module.parameters())
-        # On the CPU, so that the export leaves nothing on the device.
+        # Export on the CPU, so that nothing remains on the device.
         module = loaded.module.to("cpu", self.dtype)
         values = torch.zeros(self.batch, 3, *loaded.size, dtype=self.dtype)
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            # The tracing exporter is deprecated, and says of every Python branch in timm that it becomes a constant.
+            # The tracing exporter is deprecated, and warns of every Python branch in timm that becomes a constant.
             warnings.simplefilter("ignore")
             path = Path(folder) / "model.onnx"
             torch.onnx.export(module, (values,), str(path), input_names=["pixels"], output_names=["logits"], dynamo=False, opset_version=17)
@@ -199,17 +199,17 @@ class OnnxRuntime(Onnx):
         if self.session.get_providers()[0] != self.provider:
             raise RuntimeError(f"ONNX Runtime fell back from {self.provider} to {self.session.get_providers()[0]}")
         self.result = torch.empty(self.session.get_outputs()[0].shape, dtype=self.dtype, device=self.device)
-        # ONNX's numbers of the types: numpy has no bf16.
+        # ONNX's numbers of the types, because numpy has no bf16.
         self.element = {torch.float32: 1, torch.float16: 10, torch.bfloat16: 16}[self.dtype]
 
     def forward(self, values):
-        # By address: values that lie on the device stay there.
+        # Bind by address, so that values on the device stay there.
         at = (self.device.type, self.device.index or 0, self.element)
         binding = self.session.io_binding()
         self.synchronise()
         binding.bind_input("pixels", *at, list(values.shape), values.data_ptr())
         binding.bind_output("logits", *at, list(self.result.shape), self.result.data_ptr())
-        # Returns when the results are there.
+        # Returns when the results are complete.
         self.session.run_with_iobinding(binding)
         return self.result
 
@@ -259,7 +259,7 @@ class TensorRt(Onnx):
             raise RuntimeError("TensorRT needs an NVIDIA GPU")
         logger = tensorrt.Logger(tensorrt.Logger.WARNING)
         builder = tensorrt.Builder(logger)
-        # Strongly typed: the file's types are what is computed in. TensorRT 11 knows nothing else.
+        # Strongly typed: computation uses the types of the file. TensorRT 11 has no other mode.
         flag = getattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         network = builder.create_network(1 << int(flag) if flag is not None else 0)
         parser = tensorrt.OnnxParser(network, logger)

@@ -1,4 +1,4 @@
-"""What a measurement ran on."""
+"""Environment of a measurement."""
 
 import os
 import platform
@@ -88,7 +88,7 @@ def describe(device: str) -> dict[str, Any]:
         "arch": arch.split(":")[0],
         "index": of.index or 0,
     }
-    # Older PyTorch does not tell.
+    # Older PyTorch does not report it.
     if hasattr(properties, "pci_bus_id"):
         facts["pci"] = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
     return facts
@@ -121,7 +121,7 @@ def peaks(device: str, dtype: str) -> dict[str, float | None]:
         return best
 
     size = 8192 if gpu else 2048
-    # Not zeros, which some GPUs multiply faster.
+    # Some GPUs multiply zeros faster.
     a, b = (torch.randn(size, size, device=on, dtype=torch.float32).to(DTYPES[dtype]) for _ in range(2))
     out = torch.empty_like(a)
     tflops = 2 * size**3 / seconds(lambda: torch.mm(a, b, out=out), 10) / 1e12

@@ -21,7 +21,7 @@ class Float8Linear(nn.Module):
     def _apply(self, fn, recurse=True):
         weight, scales = self.weight.detach(), {name: getattr(self, name) for name in ("weight_scale", "input_scale")}
         super()._apply(fn, recurse)
-        # E4M3 and f32 in a module of any dtype.
+        # Keep E4M3 and f32 in a module of any dtype.
         self.weight = nn.Parameter(weight.to(self.weight.device), requires_grad=False)
         for name, scale in scales.items():
             setattr(self, name, scale.to(self.weight.device))
@@ -35,7 +35,7 @@ class Float8Linear(nn.Module):
         else:
             # Inductor's templates take the scale of a whole tensor as a scalar.
             scales = self.input_scale.reshape(()), self.weight_scale.reshape(())
-        # Sums stay in the matrix cores, as hipvit's do; it matters on Hopper alone.
+        # Sums stay in the matrix cores, as in hipvit; this matters only on Hopper.
         y = torch._scaled_mm(rows, self.weight.t(), *scales, bias=self.bias, out_dtype=x.dtype, use_fast_accum=x.is_cuda)
         return y.reshape(*x.shape[:-1], self.out_features)
 

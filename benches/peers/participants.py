@@ -31,12 +31,12 @@ class Peer:
     def __init__(self, name: str, device: str, threads: int):
         self.name, self.target, self.threads = name, device, threads
         self.process: subprocess.Popen | None = None
-        # Longest time that preparing took so far, in seconds.
+        # Longest preparation so far in seconds.
         self.longest = 0.0
 
     def start(self) -> None:
         command = [sys.executable, str(Path(__file__).parent), "--worker", self.name]
-        # Libraries read these when they start.
+        # Libraries read these variables at their start.
         variables = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         try:
@@ -87,7 +87,7 @@ class Peer:
                 "prepare", limit, model=str(model), batch=batch, dtype=dtype, device=self.target, threads=self.threads
             )
         except Failed:
-            # What a failed preparation leaves on the device, only the end of its process frees for certain.
+            # Only the end of the process reliably frees what a failed preparation leaves on the device.
             self.stop()
             raise
         finally:

@@ -39,7 +39,7 @@ class Nvml(Sensor):
         pynvml.nvmlInit()
         self.nvml = pynvml
         if pynvml.nvmlDeviceGetCount() == 1:
-            # In a virtual machine its address may be another.
+            # A virtual machine may show another address.
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         else:
             self.handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus)
@@ -68,7 +68,7 @@ class AmdSmi(Sensor):
     def joules(self):
         def read():
             count = self.smi.amdsmi_get_energy_count(self.handle)
-            # In microjoules; the first name is that of older releases.
+            # In microjoules; the first name is from older releases.
             return count.get("power", count.get("energy_accumulator")) * count["counter_resolution"] / 1e6
 
         return known(read)
@@ -121,7 +121,7 @@ def measure(of: Sensor | None, run: Callable[[], int], seconds: float) -> dict[s
         while not done.wait(of.interval):
             samples.append(of.sample())
 
-    # The first moments are warm-up: sensors average over some of them.
+    # Skip the first moments: sensors average over some of them.
     start = time.perf_counter()
     while time.perf_counter() < start + seconds / 4:
         run()

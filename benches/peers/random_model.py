@@ -53,7 +53,7 @@ def weights(channels: int, blocks: int, seed: int) -> dict:
         linear(f"{at}.mlp.fc1", 4 * channels, channels)
         linear(f"{at}.mlp.fc2", channels, 4 * channels)
     norm("norm")
-    # Ten times timm's deviation, for logits of a few units, so that a tolerance means something.
+    # Ten times timm's deviation gives logits of a few units, so that a tolerance is meaningful.
     linear("head", CLASSES, channels, deviation=0.2)
     return tensors
 

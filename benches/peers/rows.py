@@ -10,7 +10,7 @@ from typing import Any
 
 SCHEMA = "hipvit.bench/1"
 KINDS = ("cuda", "rocm", "emulated", "cpu")
-# What makes two rows comparable; a file holds one for each of these and engine.
+# Keys that make two rows comparable. A file has one row for each combination and engine.
 KEY = ("engine", "model", "batch", "dtype")
 
 
@@ -143,7 +143,7 @@ def with_repeats(repetitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
     inner = combine([row.get("device_only") for row in repetitions], last["batch"])
     medians = [row["end_to_end"]["p50_ms"] for row in repetitions]
     merged = {**last, "end_to_end": whole, "device_only": inner, "repeats": medians, "noise": noise(medians)}
-    # Its own figures are of its own repetition's times.
+    # Use the figures and times of its own repetition.
     scale = (last["device_only"] if inner else last["end_to_end"])["p50_ms"] / (inner or whole)["p50_ms"]
     for name in ("mfu_datasheet", "mfu_measured", "gbps"):
         if isinstance(last.get(name), (int, float)):
@@ -152,7 +152,7 @@ def with_repeats(repetitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def key(row: dict[str, Any]) -> tuple:
-    """What a file holds one row of."""
+    """Key of which a file has one row."""
     return (*(row.get(name) for name in KEY), (row.get("device") or {}).get("kind"))
 
 

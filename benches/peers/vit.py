@@ -89,7 +89,7 @@ class Loaded:
     size: tuple[int, int]
     mean: list[float]
     std: list[float]
-    # Which code defines the module, with its version.
+    # The code that defines the module, with its version.
     source: str
 
     def flops(self) -> float | None:
@@ -132,7 +132,7 @@ def load(directory: Path, prefer_timm: bool = True) -> Loaded:
         return plain(architecture, classes)
 
     tensors = load_file(directory / "model.safetensors")
-    # Without memory first, which saves initialising what is replaced.
+    # Create it without memory, which avoids initialising what is replaced.
     with torch.device("meta"):
         module = create()
         quantize(module, tensors)

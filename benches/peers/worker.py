@@ -38,7 +38,7 @@ class Worker:
         from .engines import ENGINES
 
         torch.set_num_threads(threads)
-        # f32 means f32.
+        # Disable TF32 for f32.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self.finish()
         start = time.perf_counter()
@@ -94,7 +94,7 @@ class Worker:
         from .power import measure, sensor
 
         def run() -> int:
-            # So many that waiting for them leaves no gap.
+            # Enough runs that waiting for them leaves no gap.
             for _ in range(10):
                 self.engine.device_only()
             torch.cuda.synchronize()
@@ -124,7 +124,7 @@ class Worker:
 
 def serve(kind: str) -> None:
     """Answers until standard input ends."""
-    # Libraries print: what they print goes to standard error, whatever they print it with.
+    # Redirect everything that libraries print to standard error.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     worker = Worker(kind)

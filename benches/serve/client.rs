@@ -1,4 +1,4 @@
-//! A client of the Open Inference Protocol over HTTP/1.1 with binary tensors, and the loads that many of them make.
+//! Client of the Open Inference Protocol over HTTP/1.1 with binary tensors, and loads by many clients.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 
-/// A connection that is used again.
+/// A persistent connection.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<TcpStream>,
@@ -24,7 +24,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the status of its answer; 0: none.
+    /// Sends a request. Returns the status of its answer; 0 without an answer.
     pub(crate) fn send(&mut self, request: &[u8]) -> u16 {
         let status = self.try_send(request);
         if status.is_none() {
@@ -55,7 +55,7 @@ impl Client {
                 .find_map(|line| line.strip_prefix("content-length: "))
                 .and_then(|length| length.parse().ok())?;
             if answer.len() >= end + 4 + length {
-                // More than one answer to one request would be here.
+                // A second answer to the request would be here.
                 assert_eq!(answer.len(), end + 4 + length, "answered twice");
                 return head.split(' ').nth(1)?.parse().ok();
             }
@@ -67,7 +67,8 @@ impl Client {
 pub(crate) struct Requests(Vec<Vec<u8>>);
 
 impl Requests {
-    /// With images as binary tensors or, for servers that have none, as base64 in JSON.
+    /// Creates requests with images as binary tensors, or as base64 in JSON for servers without binary
+    /// tensors.
     pub(crate) fn new(model: &str, image: &[u8], most: usize, json: bool) -> Self {
         let request = |images| {
             if json {
@@ -83,7 +84,7 @@ impl Requests {
         &self.0[0]
     }
 
-    /// How many images the request of this number has: at random, the same in every run.
+    /// Returns the number of images of request `number`: random, but equal in every run.
     fn images(&self, number: usize) -> usize {
         // The multiplier of a well-known linear congruential generator; its upper bits are even.
         let random = (number as u64 + 1)
@@ -98,7 +99,7 @@ impl Requests {
     }
 }
 
-/// A request in the protocol's JSON, with its images as a binary tensor behind it.
+/// Returns a request in the protocol's JSON, followed by its images as a binary tensor.
 fn request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
     let tensor: Vec<u8> =
         std::iter::repeat_n([&(image.len() as u32).to_le_bytes()[..], image].concat(), images)
@@ -117,7 +118,7 @@ fn request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
     [head.as_bytes(), json.as_bytes(), &tensor].concat()
 }
 
-/// A request in JSON alone.
+/// Returns a request in JSON only.
 fn json_request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
     let encoded = base64::engine::general_purpose::STANDARD.encode(image);
     let data = vec![format!("\"{encoded}\""); images].join(",");
@@ -131,18 +132,18 @@ fn json_request(model: &str, image: &[u8], images: usize) -> Vec<u8> {
     [head.as_bytes(), json.as_bytes()].concat()
 }
 
-/// What a load gave.
+/// Results of a load.
 #[derive(Default)]
 pub(crate) struct Load {
     seconds: f64,
     pub(crate) statuses: BTreeMap<u16, usize>,
-    /// Of the accepted requests, in milliseconds.
+    /// Latencies of the accepted requests in milliseconds.
     latencies: Vec<f64>,
     images: usize,
 }
 
 impl Load {
-    /// Of the accepted requests.
+    /// Returns the images per second of the accepted requests.
     pub(crate) fn images_per_second(&self) -> f64 {
         self.images as f64 / self.seconds
     }
@@ -176,7 +177,7 @@ impl Load {
     }
 }
 
-/// Sends `count` requests by `clients` threads, each at its time if there are `arrivals`.
+/// Sends `count` requests from `clients` threads, each at its time if there are `arrivals`.
 pub(crate) fn load(
     address: SocketAddr,
     requests: &Requests,
@@ -224,7 +225,7 @@ pub(crate) fn load(
     load
 }
 
-/// Random arrivals at a rate, the same in every run.
+/// Returns random arrivals at a rate, equal in every run.
 pub(crate) fn arrivals(rate: f64, count: usize) -> Vec<Duration> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     let mut at = 0.0;

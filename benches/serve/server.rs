@@ -1,4 +1,4 @@
-//! `hipvit serve` in a process of its own.
+//! `hipvit serve` in a separate process.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Requests};
 
-/// The name of the model.
+/// Name of the model.
 pub(crate) const NAME: &str = "m";
 
 pub(crate) struct Server {
@@ -25,7 +25,7 @@ fn command(words: &[String]) -> Command {
 }
 
 impl Server {
-    /// Starts a server that writes its address to its log.
+    /// Starts a server that logs its address.
     pub(crate) fn start(words: &[String]) -> Self {
         let mut process = command(words)
             .stderr(Stdio::piped())
@@ -41,12 +41,12 @@ impl Server {
                 break address.parse().expect("an address");
             }
         };
-        // What it logs later is not read by anybody else.
+        // Drain the later log.
         thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { process, address }
     }
 
-    /// Resident memory in MiB, by Linux.
+    /// Returns the resident memory in MiB on Linux.
     pub(crate) fn memory(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -62,13 +62,13 @@ impl Drop for Server {
     }
 }
 
-/// An address that is free; a client can knock there before the server listens.
+/// Returns a free address. A client can connect before the server listens.
 pub(crate) fn free() -> SocketAddr {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     free.expect("a free port")
 }
 
-/// The seconds from the start of the process to its first logits over HTTP.
+/// Returns the seconds from the start of the process to its first logits over HTTP.
 pub(crate) fn first_logits(words: &[String], address: SocketAddr, requests: &Requests) -> f64 {
     let begin = Instant::now();
     let process = command(words)

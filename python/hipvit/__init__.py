@@ -8,7 +8,7 @@
 >>> model([image, image]).shape
 (2, 10)
 
-``hipvit.torch`` has an operator for PyTorch, ``hipvit.ray`` what runs on a Ray cluster; neither is imported here.
+``hipvit.torch`` has an operator for PyTorch, and ``hipvit.ray`` runs on a Ray cluster. Neither is imported here.
 """
 
 from hipvit._errors import (

@@ -1,4 +1,4 @@
-"""The command line: ``python -m hipvit``, which is the program ``hipvit`` too."""
+"""The command line: ``python -m hipvit``, also installed as the program ``hipvit``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hipvit import _hipvit
 
 def main() -> int:
     """Run the command line with the process's arguments. Returns its exit code."""
-    # Python only notes the signal, which nothing would see until the command ends.
+    # Python only records the signal, and would handle it only when the command ends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _hipvit.command_line(["hipvit", *sys.argv[1:]])
 

@@ -1,4 +1,4 @@
-"""The exceptions. Each is a ``hipvit.Error`` and what Python code expects beside it."""
+"""The exceptions. Each is a ``hipvit.Error``, and also the built-in exception that Python code expects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Error(Exception):
     """The position of the image that failed, if it is one's error."""
 
     def __str__(self) -> str:
-        # OSError would make another message of its fields.
+        # OSError would create a different message from its fields.
         return str(self.args[0]) if self.args else ""
 
 
@@ -58,7 +58,7 @@ class WeightsError(Error, ValueError):
 
 
 class HubError(Error, FileNotFoundError):
-    """A model of the Hugging Face hub is not in its local cache. The message has the command that downloads it."""
+    """A model of the Hugging Face hub is not in the local cache. The message has the command that downloads it."""
 
 
 class InputOutputError(Error, OSError):
@@ -70,7 +70,7 @@ class NotFoundError(Error, FileNotFoundError):
 
 
 class NonFiniteError(Error, ArithmeticError):
-    """Results are NaN or infinite, which a model that was loaded with ``strict=True`` does not return."""
+    """Results of a model that was loaded with ``strict=True`` are NaN or infinite."""
 
 
 class GraphError(Error, RuntimeError):
@@ -78,15 +78,15 @@ class GraphError(Error, RuntimeError):
 
 
 class DeviceError(Error, RuntimeError):
-    """The GPU, its libraries or its code."""
+    """The GPU, its libraries or its code failed."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """The GPU's memory does not suffice."""
+    """The GPU is out of memory."""
 
 
 class ForkError(Error, RuntimeError):
-    """The process is a fork of one that used hipvit before."""
+    """The process was forked from one that had used hipvit."""
 
 
 class ClosedError(Error, RuntimeError):

@@ -47,18 +47,21 @@ def load(
 ) -> Model:
     """Load a model.
 
-    ``model`` is a directory as timm or transformers write it, a ``.safetensors`` file beside its ``config.json``, or a name on the
-    Hugging Face hub that is in its local cache (``pull`` downloads it). Without it: TinyViT32, the embedded classifier of
-    handwritten digits.
+    Without ``model``, this loads TinyViT32, the embedded classifier of handwritten digits.
 
-    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``. ``gpu``, ``rocm`` and ``cuda`` are other
-    names of ``hip``, so that a ``torch.device`` can be passed; ``HIPVIT_PROVIDER`` chooses between AMD's and NVIDIA's libraries.
-    ``dtype`` is ``float32`` (the default), ``float16`` or ``bfloat16``: numpy's or torch's type, or a name as the command line takes it
-    (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU ``float16`` is that of the weights alone.
-    ``batch`` is the maximum batch size: more images are run in several batches. ``labels`` are the names of the classes or a file
-    of them. ``image_size`` is a side, or height and width. With ``input="pixel_values"`` the model takes what the libraries'
-    processors return, float32 ``[B, 3, H, W]``. ``tokens`` and ``hidden_layers`` request these results. With ``reproducible`` an
-    image's results have the same bits at any batch size; with ``strict`` NaN and infinity are errors.
+    - ``model``: a directory that timm or transformers wrote, a ``.safetensors`` file with a ``config.json`` in its directory, or a
+      name on the Hugging Face hub that is in the local cache (``pull`` downloads it).
+    - ``device``: ``"auto"`` (the first GPU, or the CPU if there is none), ``"cpu"``, ``"hip"`` or ``"hip:N"``. ``gpu``, ``rocm`` and
+      ``cuda`` are aliases of ``hip``, so that a ``torch.device`` can be passed. ``HIPVIT_PROVIDER`` selects AMD's or NVIDIA's libraries.
+    - ``dtype``: ``float32`` (the default), ``float16`` or ``bfloat16``. It is a type of numpy or torch, or a name of the command line
+      (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU, ``float16`` applies only to the weights.
+    - ``batch``: the maximum batch size. More images are run in several batches.
+    - ``labels``: the names of the classes, or a file with them.
+    - ``image_size``: a side, or height and width.
+    - ``input``: with ``"pixel_values"`` the model takes the output of the libraries' processors, float32 ``[B, 3, H, W]``.
+    - ``tokens``, ``hidden_layers``: request these results.
+    - ``reproducible``: an image's results have the same bits at any batch size.
+    - ``strict``: NaN and infinity are errors.
     """
 
 def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None) -> Path:
@@ -66,8 +69,8 @@ def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None)
 
     ``model`` is ``ORG/NAME``, ``ORG/NAME@REVISION`` or the URL of the model's page.
 
-    ``progress(done, total)`` is called with numbers of bytes; an exception that it raises stops the download, and the next one
-    continues there. The environment variables are those of ``huggingface_hub``.
+    ``progress(done, total)`` is called with numbers of bytes. An exception that it raises stops the download, and the next call
+    continues it. The environment variables are those of ``huggingface_hub``.
     """
 
 def devices() -> list[DeviceInfo]:
@@ -77,18 +80,19 @@ def command_line(arguments: Sequence[str]) -> int:
     """Run the command line, and return its exit code. The first argument is the program's name."""
 
 def samples() -> list[tuple[str, bytes]]:
-    """Ten handwritten digits, as name and PNG file, that the embedded model was not trained on."""
+    """Names and PNG files of ten handwritten digits that the embedded model was not trained on."""
 
 @final
 class Model:
-    """A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
+    """A loaded model. Any number of threads can call it concurrently. A call releases the GIL.
 
     An image is a path, the bytes of an image file, a PIL image of any mode, or a uint8 array or tensor ``[H, W, 3]``. Every
-    method takes one image, a sequence of them, mixed as you like, or an array ``[B, H, W, 3]``. Images of any size are resized and
-    cropped as the model's library does it. With ``resize=False`` an array has the model's size already, and is not copied.
+    method takes one image, a sequence of images of any kinds, or an array ``[B, H, W, 3]``. Images of any size are resized and
+    cropped as in the model's library. With ``resize=False`` an array must have the model's size, and is not copied.
 
-    Tensors of other libraries come through DLPack: without a copy from host memory. With ``resize=False`` or pixel values, one on the
-    model's own GPU is read there, after the work of its library's current stream; any other on a GPU is copied to the host first.
+    Tensors of other libraries are read through DLPack, without a copy if they are in host memory. With ``resize=False`` or pixel values,
+    a tensor on the model's GPU is read there, after the work of its library's current stream. Other GPU tensors are first copied
+    to the host.
     """
 
     def __call__(self, images: Images, *, resize: bool = True) -> Float32:
@@ -108,11 +112,11 @@ class Model:
         """
 
     def run_on_gpu(self, images: Images, *, resize: bool = True) -> GpuOutputs:
-        """All results, left on the model's GPU in its dtype: ``torch.from_dlpack(model.run_on_gpu(images).tokens)``. They are written when
-        this returns. For models on one GPU."""
+        """All results on the model's GPU in its dtype: ``torch.from_dlpack(model.run_on_gpu(images).tokens)``. They are complete when
+        this returns. Needs a model on one GPU."""
 
     def embed(self, images: Images, *, resize: bool = True, normalize: bool = False) -> Float32:
-        """Embeddings, ``[B, num_features]``: the input of the classification head; of length 1 with ``normalize``."""
+        """Embeddings, ``[B, num_features]``: the input of the classification head. ``normalize`` scales them to length 1."""
 
     def tokens(self, images: Images, *, resize: bool = True) -> Float32:
         """Patch tokens, ``[B, patches, D]``, of a model that was loaded with ``tokens=True``."""
@@ -123,22 +127,22 @@ class Model:
     def zero_shot(
         self, labels: Union[str, Sequence[str]], templates: Union[str, Sequence[str], None] = None
     ) -> ZeroShot:
-        """Labels to classify images by, of a model with a text tower (CLIP, SigLIP). A label is the text, or goes where a template
-        has ``{}``, as in ``"a photo of a {}."``; of several templates the mean of the texts' embeddings is taken."""
+        """A classifier with these labels, for a model with a text tower (CLIP, SigLIP). A label is the text, or replaces ``{}`` in a
+        template such as ``"a photo of a {}."``. Several templates give the mean of the texts' embeddings."""
 
     def embed_texts(self, texts: Union[str, Sequence[str]], *, normalize: bool = False) -> Float32:
-        """Embeddings of texts, ``[texts, D]``, in the space of the images', of a model with a text tower; of length 1 with
-        ``normalize``."""
+        """Embeddings of texts, ``[texts, D]``, in the space of the images' embeddings. Needs a model with a text tower. ``normalize``
+        scales them to length 1."""
 
     @overload
     def preprocess(self, images: Images, *, normalize: Literal[False]) -> npt.NDArray[np.uint8]: ...
     @overload
     def preprocess(self, images: Images, *, normalize: Literal[True] = True) -> Float32:
-        """The model's input: float32 ``[B, 3, H, W]`` as the library's processor makes it, bit for bit; or, with
+        """The model's input: float32 ``[B, 3, H, W]``, equal to the output of the library's processor bit for bit. With
         ``normalize=False``, the resized and cropped images, uint8 ``[B, H, W, 3]``."""
 
     def close(self) -> None:
-        """Free the model's memory when its last call has ended. It cannot be called any more."""
+        """Free the model's memory after its last call has ended. Later calls fail."""
 
     def __enter__(self) -> Model: ...
     def __exit__(
@@ -149,7 +153,7 @@ class Model:
     ) -> None: ...
     @property
     def name(self) -> str:
-        """The model's name: on the hub, else that of its directory."""
+        """The model's name on the hub, or that of its directory."""
 
     @property
     def architecture(self) -> str:
@@ -169,7 +173,7 @@ class Model:
 
     @property
     def dlpack_device(self) -> Optional[tuple[int, int]]:
-        """The model's GPU as DLPack's kind and number of a device; ``None`` on the CPU and on several GPUs."""
+        """The model's GPU as DLPack's device type and number. ``None`` on the CPU and on several GPUs."""
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -181,7 +185,7 @@ class Model:
 
     @property
     def no_gpu(self) -> Optional[str]:
-        """Why ``device="auto"`` selected the CPU; ``None`` for every other choice, and on a GPU."""
+        """Reason why ``device="auto"`` selected the CPU. ``None`` on a GPU, and for other devices."""
 
     @property
     def dtype(self) -> str:
@@ -193,7 +197,7 @@ class Model:
 
     @property
     def input(self) -> Literal["images", "pixel_values"]:
-        """What the model takes."""
+        """Kind of the model's input."""
 
     @property
     def info(self) -> dict[str, Any]:
@@ -201,9 +205,9 @@ class Model:
 
 @final
 class ZeroShot:
-    """Labels whose texts are embedded, for classifying images without a trained classifier. It keeps the model's memory.
+    """A zero-shot classifier with embedded labels. It keeps the model's memory.
 
-    Images are those that the model takes.
+    It takes the same images as the model.
     """
 
     def __call__(self, images: Images, *, resize: bool = True) -> Float32:
@@ -223,18 +227,18 @@ class ZeroShot:
 
     @property
     def embeddings(self) -> Float32:
-        """``[labels, D]``: what images are compared with, each of length 1."""
+        """Embeddings of the labels, ``[labels, D]``, each of length 1."""
 
     @property
     def truncated(self) -> list[str]:
-        """The texts that were longer than the text tower's context, whose ends were left out."""
+        """The texts that were longer than the text tower's context and were truncated."""
 
 @final
 class GpuTensor:
-    """A tensor on a GPU, which ``torch.from_dlpack`` and the like take without a copy.
+    """A tensor on a GPU, which ``torch.from_dlpack`` and similar functions import without a copy.
 
-    The memory is freed with the last tensor that lies in it. Before another library's tensor gives it back, the whole device is waited
-    for, as that library's work may still read it.
+    The memory is freed with its last tensor. Before another library's tensor frees it, the whole device is synchronised,
+    because that library's work may still read it.
     """
 
     @property
@@ -254,7 +258,7 @@ class GpuTensor:
 
 @final
 class GpuOutputs:
-    """What a model computes for a number of images, in their order, on the model's GPU."""
+    """Outputs of a model for images, in their order, on the model's GPU."""
 
     def __len__(self) -> int: ...
     @property
@@ -279,7 +283,7 @@ class GpuOutputs:
 
 @final
 class Outputs:
-    """What a model computes for a number of images, in their order."""
+    """Outputs of a model for images, in their order."""
 
     def __len__(self) -> int: ...
     @property
@@ -311,4 +315,4 @@ class Outputs:
         """The errors of images that failed, by position."""
 
     def top(self, k: int = 5) -> list[list[Prediction]]:
-        """The ``k`` most likely classes of each image, best first; none of an image that failed."""
+        """The ``k`` most likely classes of each image, best first. Empty for an image that failed."""

@@ -1,4 +1,4 @@
-"""What the extension module returns and is made of in Python."""
+"""Types that the extension module uses and returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hipvit import _hipvit
 
 @dataclass(frozen=True)
 class Prediction:
-    """One class and how likely it is."""
+    """A class and its probability."""
 
     index: int
     label: str
@@ -33,5 +33,5 @@ class DeviceInfo:
 
 
 def load_again(options: dict[str, Any]) -> _hipvit.Model:
-    """The model that was pickled, loaded with the same options."""
+    """Load the pickled model with the same options."""
     return _hipvit.load(**options)

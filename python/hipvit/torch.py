@@ -1,12 +1,15 @@
-"""hipvit's models in PyTorch programs, ``torch.compile``d ones too.
+"""hipvit's models in PyTorch programs, also with ``torch.compile``.
 
 >>> import hipvit.torch
 >>> model = hipvit.torch.Module(hipvit.load("path/to/model", input="pixel_values"))
 >>> logits = torch.compile(model)(pixel_values)
 
-The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device, whichever the tensors are on. A
-tensor on the model's GPU is read there, behind the work of PyTorch's current stream, and the result stays there; one on another GPU is
-copied to the host, and the result to that GPU. It is computed when the operator returns. There is no gradient.
+The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device.
+
+- A tensor on the model's GPU is read there, after the work of PyTorch's current stream, and the result stays there.
+- A tensor on another GPU is copied to the host, and the result is copied back to that GPU.
+
+The result is complete when the operator returns. There is no gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _OUTPUTS = ("logits", "embeddings")
 
 
 class _Entry:
-    """A registered model; the registry has it for as long as a ``Module`` or the caller does."""
+    """A registered model. The registry keeps it while a ``Module`` or the caller refers to it."""
 
     def __init__(self, model: Model, handle: int) -> None:
         self.model = model
@@ -45,7 +48,7 @@ _lock = threading.Lock()
 
 
 def register(model: Model) -> _Entry:
-    """An entry whose ``handle`` ``torch.ops.hipvit.forward`` takes, valid while the entry is referred to."""
+    """Register a model. The entry's ``handle`` is an argument of ``torch.ops.hipvit.forward``, valid while the entry exists."""
     with _lock:
         entry = _Entry(model, next(_handles))
         _registry[entry.handle] = entry
@@ -90,7 +93,7 @@ def _(images: torch.Tensor, handle: int, output: str) -> torch.Tensor:
 
 
 class Module(torch.nn.Module):
-    """A model as a module: no parameters that PyTorch knows of, and no gradient."""
+    """A model as a module, without parameters of PyTorch and without gradient."""
 
     def __init__(self, model: Model, output: str = "logits") -> None:
         super().__init__()

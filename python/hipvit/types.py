@@ -1,4 +1,4 @@
-"""The types of what hipvit takes, for annotations."""
+"""Types of hipvit's arguments, for annotations."""
 
 from __future__ import annotations
 

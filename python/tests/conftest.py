@@ -1,4 +1,4 @@
-"""What the tests share: the goldens and the embedded model's samples, which lie in the repository."""
+"""Fixtures of the tests: the goldens and the embedded model's samples, which are in the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small Hugging Face hub over loopback, for hipvit's and for the hub's own library."""
+"""A small Hugging Face hub on loopback, for hipvit and for the hub's library."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def killed_worker(images: Path, output: Path, expected: Path, options: dict[str,
     done = process(images, output, workers=WORKERS, block_size=BLOCK, progress=progress, **options)
     assert len(killed) == 1 and len(done) >= BLOCKS
     assert {block.index for block in done} == set(range(BLOCKS))
-    # The others went on, or another worker took its place.
+    # The other workers continued, or a new worker replaced it.
     assert set(pids[-5:]) - set(killed), "no other worker did a block"
     check_equal(output, expected)
     workers = sorted({block.pid for block in done})
@@ -122,7 +122,7 @@ def interrupted_run(images: Path, output: Path, expected: Path, options: dict[st
         pass
     else:
         raise AssertionError("the run was not interrupted")
-    # What is there stays as it is: blocks are not done again. Those in flight may still end.
+    # Finished blocks stay unchanged and are not repeated. Blocks in flight may still end.
     before = {path.name: path.stat().st_ino for path in output.glob("part-*.parquet")}
     done = process(images, output, workers=WORKERS, block_size=BLOCK, **options)
     check_equal(output, expected)
@@ -169,7 +169,8 @@ def serving(image: bytes) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # The nodes are one machine: a second proxy would find the port taken. On a busy machine one starts after Ray has stopped waiting.
+    # The nodes share one machine, so a second proxy would find the port taken. On a busy machine one starts after Ray
+    # has stopped waiting.
     with suppress(TimeoutError):
         serve.start(proxy_location="HeadOnly", http_options={"port": port, "host": "127.0.0.1"})
     serve.run(app({"replicas": "2", "batch": "4"}), name="digits", route_prefix="/")
@@ -197,7 +198,7 @@ def serving(image: bytes) -> None:
     classes = post("?top=2", image)["classes"]
     assert len(classes) == 2 and classes[0]["label"] == "seven"
     embedding = np.array(post("?task=embed", image)["embedding"], dtype=np.float32)
-    # Batches of other sizes sum in another order.
+    # Batches of other sizes sum in a different order.
     expected = hipvit.load(device="cpu", threads=1).embed(image)[0]
     np.testing.assert_allclose(embedding, expected, rtol=0, atol=2e-5 * float(np.abs(expected).max()))
     for query, data in (("", b"no image"), ("?top=many", image)):
@@ -257,7 +258,7 @@ def main() -> int:
         images = work / "images"
         make_images(images)
         tasks: list[dict[str, Any]] = [{"task": "embed"}, {"task": "classify", "top": 3}]
-        # As each worker computes: on one core. The sums then have the same order.
+        # Use one core, as each worker does, so that sums have the same order.
         here: dict[str, Any] = {"device": "cpu", "threads": 1}
         for options in tasks:
             done = process(images, work / f"expected-{options['task']}", workers=0, block_size=BLOCK, **{**here, **options})
@@ -271,7 +272,7 @@ def main() -> int:
             (seven,) = [encoded for name, encoded in hipvit.samples() if name == "7.png"]
             serving(seven)
         if provider := os.environ.get("HIPVIT_RAY_PROVIDER"):
-            # From here on: a model of the workers before would have taken a GPU where it is free to.
+            # Start here: a model of the earlier workers could have taken a GPU.
             os.environ["HIPVIT_PROVIDER"] = provider
             two_gpus(images, work)
     print("killed worker, interrupted run, map_batches, Ray Serve: passed")

@@ -20,7 +20,7 @@ MODEL = "someone/vit-tiny"
 def run(*arguments: object, **environment: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hipvit", *map(str, arguments)]
     variables = {**os.environ, **{name: str(value) for name, value in environment.items()}}
-    # Elsewhere, since `python -m` finds packages in the working directory first.
+    # Run elsewhere, because `python -m` searches the working directory first.
     return subprocess.run(command, capture_output=True, text=True, env=variables, cwd=SAMPLES, timeout=120)
 
 
@@ -34,7 +34,7 @@ def test_the_package_is_the_command_line() -> None:
     wrong = run("classify", "--absent")
     assert wrong.returncode == 2
     assert "hipvit classify" in wrong.stderr
-    # What pip installs as the program.
+    # The program that pip installs.
     script = Path(sys.executable).with_name("hipvit")
     assert subprocess.run([script, "--version"], capture_output=True, text=True).stdout == version.stdout
 
@@ -98,12 +98,12 @@ def test_a_pulled_model_is_where_the_hubs_library_has_it(tmp_path: Path, monkeyp
         assert calls[-1][0] == calls[-1][1] > 0
         names = sorted(path.name for path in directory.iterdir())
         assert names == ["config.json", "model.safetensors", "preprocessor_config.json"]
-        # The hub's own library, in a process of its own, since it reads the variables when it is imported.
+        # Run the hub's library in a separate process, because it reads the variables on import.
         code = f"from huggingface_hub import snapshot_download; print(snapshot_download({MODEL!r}, allow_patterns={names!r}))"
         environment = {**os.environ, "HF_HOME": str(theirs), "HF_HUB_DISABLE_XET": "1"}
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
     assert layout(theirs) == layout(ours)
-    # Without the hub each finds what the other downloaded.
+    # Without the hub, each finds what the other downloaded.
     code = code.replace("allow_patterns", "local_files_only=True, allow_patterns")
     environment = {**os.environ, "HF_HOME": str(ours), "HF_HUB_OFFLINE": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Tensors on the model's GPU are read where they lie. The tensors are not another library's: this file allocates them through the same
+"""Tensors on the model's GPU are read in place. The tensors are not another library's: this file allocates them through the same
 HIP runtime, and exports them as DLPack has it. Skipped without a GPU; ci/python runs it on an emulated one."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OnDevice:
         check(HIP.hipMalloc(byref(self.memory), c_size_t(self.OFFSET + self.array.nbytes)))
         check(HIP.hipMalloc(byref(self.source), size))
         check(HIP.hipMemcpy(self.source, c_void_p(self.array.ctypes.data), size, TO_DEVICE))
-        # What is read too early is neither the array nor zero.
+        # A premature read gives neither the array nor zeros.
         check(HIP.hipMemset(self.memory, 0x55, c_size_t(self.OFFSET + self.array.nbytes)))
         assert self.memory.value is not None
         check(
@@ -108,7 +108,7 @@ class OnDevice:
         return ROCM, self.device
 
     def __dlpack__(self, *, stream: Optional[int] = None) -> Any:
-        # As the protocol has it: the consumer's stream waits for what writes the memory.
+        # By the protocol, the consumer's stream waits for the work that writes the memory.
         assert isinstance(stream, int) and stream != 0
         self.streams.append(stream)
         event = c_void_p()
@@ -145,7 +145,7 @@ def values_model() -> hipvit.Model:
 @pytest.fixture(scope="module")
 def pixels(model: hipvit.Model) -> npt.NDArray[np.uint8]:
     height, width = model.image_size
-    # Two batches and a part of one.
+    # Two full batches and a partial one.
     return np.random.default_rng(0).integers(0, 256, (5, height, width, 3), dtype=np.uint8)
 
 
@@ -174,7 +174,7 @@ def test_tensors_elsewhere_go_through_the_host(model: hipvit.Model, pixels: npt.
     tensor = OnDevice(pixels, device=7)
     assert np.array_equal(model(tensor, resize=False), expected)
     assert (len(tensor.streams), tensor.copied_to_host) == (0, 1)
-    # Images of any size are resized from the host.
+    # Images of any size are resized on the host.
     tensor = OnDevice(pixels[:1])
     assert np.array_equal(model(tensor), model(pixels[:1]))
     assert tensor.copied_to_host == 1
@@ -190,7 +190,7 @@ def test_wrong_tensors_are_refused_and_given_back(model: hipvit.Model, pixels: n
         with pytest.raises(hipvit.ArgumentError, match=message):
             model(tensor, resize=False)
         assert (tensor.given_back, tensor.copied_to_host) == (1, 0)
-    # And the model goes on.
+    # The model still works afterwards.
     assert model(OnDevice(pixels), resize=False).shape[0] == len(pixels)
 
 
@@ -240,7 +240,7 @@ def test_results_stay_on_the_gpu(dtype: str, pixels: npt.NDArray[np.uint8]) -> N
     model = load(dtype=dtype, tokens=True, hidden_layers=[0])
     assert model.dlpack_device == (ROCM, 0)
     expected = model.run(pixels, resize=False)
-    # Replayed and checked, from the host and from the GPU; several batches, of which the last is smaller.
+    # Replayed and checked, from the host and from the GPU; several batches, the last one smaller.
     for images in (pixels, OnDevice(pixels), pixels, pixels):
         got = model.run_on_gpu(images, resize=False)
         assert len(got) == len(pixels) and got.logits is not None
@@ -270,7 +270,7 @@ def test_exported_results_outlive_the_model(pixels: npt.NDArray[np.uint8]) -> No
     assert got.tokens is not None and expected.tokens is not None
     first, second = Imported(got.tokens), Imported(got.tokens)
     assert first.tensor.data == second.tensor.data
-    # A capsule that nobody takes gives its tensor back.
+    # An unused capsule releases its tensor.
     del_me = got.tokens.__dlpack__()
     del del_me, got
     first.give_back()

@@ -1,4 +1,4 @@
-"""Errors are exceptions of a class that Python code expects, with what it needs to go on."""
+"""Errors are exceptions of the classes that Python code expects, with the attributes to handle them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_mixed_lists_and_iterators(vit: hipvit.Model, photo: Path) -> None:
     expected = np.repeat(vit(photo), len(images), axis=0)
     for sequence in (images, tuple(images), iter(images), (image for image in images)):
         got = vit(sequence)
-        # Batches of one and of two images sum in another order.
+        # Batches of one and of two images sum in a different order.
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
     assert np.array_equal(vit(np.array([str(photo)] * 2)), vit(np.array([photo] * 2, dtype=object)))
 

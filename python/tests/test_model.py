@@ -1,4 +1,4 @@
-"""What a model and its results are."""
+"""Properties of a model and its results."""
 
 from __future__ import annotations
 

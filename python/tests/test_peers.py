@@ -1,4 +1,4 @@
-"""The goldens beside timm and transformers themselves, in this process. Skipped where they are not installed."""
+"""The goldens compared with timm and transformers in this process. Skipped where these are not installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 TIMM = [golden for golden in GOLDENS if golden.library == "timm" and golden.image_size is None]
 TRANSFORMERS = [golden for golden in GOLDENS if golden.name in ("hf_vit", "hf_deit", "hf_dinov2", "hf_siglip_classifier")]
-# Both are in float32: each is within 2e-5 of the exact result.
+# Both are in float32, and each is within 2e-5 of the exact result.
 TOLERANCE = 4e-5
 
 
@@ -31,7 +31,7 @@ def test_timm(case: Golden) -> None:
     try:
         peer = timm.create_model(f"local-dir:{case.directory}", pretrained=True).eval()
     except TypeError as error:
-        # The mixers' functions set what a smaller model has otherwise; goldens.py makes these from their classes.
+        # The mixers' functions set these arguments themselves; goldens.py creates the models from their classes.
         if "multiple values" not in str(error):
             raise
         pytest.skip(f"timm's {config['architecture']} is of one size: {error}")

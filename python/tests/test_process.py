@@ -50,7 +50,7 @@ def test_a_forked_child_gets_an_error(digits: hipvit.Model, seven: Path) -> None
 
 
 def test_a_child_that_loads_first_works(seven: Path, tmp_path: Path) -> None:
-    # In a fresh process that has not used hipvit, so that its fork may.
+    # Use a fresh process that has not used hipvit, so that its fork may.
     code = (
         "import os, sys, hipvit\n"
         "child = os.fork()\n"
@@ -58,7 +58,7 @@ def test_a_child_that_loads_first_works(seven: Path, tmp_path: Path) -> None:
         "    os._exit(int(hipvit.load(device='cpu')(sys.argv[1]).argmax()))\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
-    # Elsewhere, as Python looks for packages in the working folder first.
+    # Run elsewhere, because Python searches the working folder first.
     command = [sys.executable, "-c", code, str(seven)]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "7"
@@ -90,7 +90,7 @@ def test_other_threads_run_during_a_call(digits: hipvit.Model) -> None:
         ended.set()
 
     interval = sys.getswitchinterval()
-    # No thread is interrupted, so this one goes on before the call has ended only if the call lets it.
+    # No thread is interrupted, so this one continues during the call only if the call releases the GIL.
     sys.setswitchinterval(1000)
     try:
         thread = threading.Thread(target=call)
@@ -119,5 +119,5 @@ def test_a_model_can_be_closed_while_it_runs(seven: Path) -> None:
         model.close()
     finally:
         thread.join()
-    # It had either begun, and ends, or was closed before.
+    # The call has either begun, and ends, or was cancelled before.
     assert results in ([(1024, 10)], ["closed"])

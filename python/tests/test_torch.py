@@ -58,7 +58,7 @@ def test_a_compiled_program_calls_it(values_model: hipvit.Model, values: Any) ->
     program = Program()
     expected = torch.from_numpy(values_model(values)).softmax(-1)
     assert torch.equal(program(values), expected)
-    # Without a break in the graph; aot_eager needs no C++ compiler, and has the fake implementation traced.
+    # Compile without a graph break. aot_eager needs no C++ compiler, and traces the fake implementation.
     compiled = torch.compile(program, backend="aot_eager", fullgraph=True, dynamic=True)
     assert torch.equal(compiled(values), expected)
     assert torch.equal(compiled(values[:1].repeat(3, 1, 1, 1)), expected[:1].repeat(3, 1))

@@ -1,4 +1,4 @@
-"""Images classified by texts, against what transformers and open_clip compute."""
+"""Images classified by texts, compared with transformers and open_clip."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_texts_and_images_agree_with_the_libraries(name: str) -> None:
     lengths = np.linalg.norm(model.embed_texts(case.texts, normalize=True), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-6)
 
-    # Of the texts the last is longer than the context.
+    # The last text is longer than the context.
     labels = model.zero_shot(case.texts)
     assert (labels.labels, labels.truncated[-1]) == (case.texts, case.texts[-1])
     assert labels.embeddings.shape == embeddings.shape

@@ -1,4 +1,4 @@
-"""What `hipvit classify` and `hipvit embed` print, as arrays; and the checks that all clients share."""
+"""The output of `hipvit classify` and `hipvit embed` as arrays, and the checks that all clients share."""
 
 import json
 from pathlib import Path

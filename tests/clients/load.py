@@ -1,5 +1,5 @@
-"""Clients that load `hipvit serve` with the embedded TinyViT32, with Python's own HTTP client: every request has an id and one of
-ten digits, and must be answered once, with its id and the logits of its digit.
+"""Loads `hipvit serve` with the embedded TinyViT32, using Python's own HTTP client. Every request has an id and one of ten digits. It must
+be answered once, with its id and the logits of its digit.
 
     load.py memory HIPVIT      ten thousand requests on flat memory
     load.py overload HIPVIT    more clients than the queue takes: each is served or told to come again, none is lost

@@ -1,5 +1,5 @@
-//! The kernels of `hip/` as plain loops. Two compile this: the provider, which runs them on its memory, and the unit tests
-//! of the executor, which carry out a model's calls on the host.
+//! The kernels of `hip/` as plain loops. Two crates compile this file: the provider, which runs them on its
+//! memory, and the executor's unit tests, which execute a model's calls on the host.
 
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
@@ -7,25 +7,25 @@ use super::bindings::{
     SwiGluNormArgs, TokensArgs, TransposeArgs,
 };
 
-/// Arguments of a kernel, which can be run on the host.
+/// Arguments of a kernel that can run on the host.
 pub(super) trait OnHost {
     fn run(&self, memory: &mut impl Memory);
 }
 
-/// A device's memory, with elements of one type.
+/// Memory of a device, with elements of one type.
 pub(super) trait Memory {
-    /// The element of this index from an address on.
+    /// Returns the element `index` after an address.
     fn get(&self, address: u64, index: usize) -> f32;
     fn set(&mut self, address: u64, index: usize, value: f32);
-    /// The byte of this index from an address on.
+    /// Returns the byte `index` after an address.
     fn pixel(&self, address: u64, index: usize) -> u8;
-    /// Sets the f32 of this index from an address on, whatever type the elements have.
+    /// Sets the f32 `index` after an address, whatever type the elements have.
     fn set_value(&mut self, address: u64, index: usize, value: f32);
-    /// The f32 of this index from an address on, whatever type the elements have.
+    /// Returns the f32 `index` after an address, whatever type the elements have.
     fn value(&self, address: u64, index: usize) -> f32;
     fn erf(&self, x: f32) -> f32;
 
-    /// An element of an operand that may be left out.
+    /// Returns an element of an optional operand, or `without` if there is none.
     fn optional(&self, address: u64, index: usize, without: f32) -> f32 {
         match address {
             0 => without,
@@ -110,7 +110,7 @@ impl OnHost for LayerNormArgs {
     }
 }
 
-/// The norm of one row; without a bias it is an RMS norm.
+/// Computes the norm of one row. Without a bias it is an RMS norm.
 fn normalize(memory: &mut impl Memory, x: &[f32], [weight, bias, out]: [u64; 3], row: usize, epsilon: f32) {
     let d = x.len();
     let mean = if bias == 0 {
@@ -193,7 +193,7 @@ impl OnHost for AttentionBiasArgs {
     }
 }
 
-/// As two kernels, the first of which is undone.
+/// Runs as two kernels; the effect of the first is undone.
 impl OnHost for AttentionRopeArgs {
     fn run(&self, memory: &mut impl Memory) {
         let rope = &self.rope;
@@ -227,7 +227,8 @@ fn score_bias(a: &AttentionBiasArgs, memory: &impl Memory, [head, query, key]: [
     )
 }
 
-/// `bias(memory, head, query, key)` is added to a score; of the softmax statistics go to `statistics`, unless it is 0.
+/// Adds `bias(memory, head, query, key)` to the scores. Writes the softmax statistics to `statistics`, unless
+/// it is 0.
 fn attention<M: Memory>(
     a: &AttentionArgs,
     memory: &mut M,

@@ -33,7 +33,7 @@ impl OnHost for Scale {
     }
 }
 
-/// [`PatchExtractArgs`] by the entry's order of the pixels.
+/// [`PatchExtractArgs`] of the entry with channel-first pixels.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct PatchExtractChw(PatchExtractArgs);
@@ -50,7 +50,7 @@ impl OnHost for PatchExtractChw {
     }
 }
 
-/// Host addresses, elements of f32.
+/// Memory of the host with f32 elements.
 struct Host;
 
 impl kernels::Memory for Host {
@@ -77,7 +77,7 @@ impl kernels::Memory for Host {
     }
 }
 
-/// A kernel with its copied arguments; the addresses among them.
+/// A kernel with its copied arguments, and the addresses among them.
 type Bound = (Box<dyn Fn() + Send + Sync>, Vec<u64>);
 type Bind = unsafe fn(*const c_void) -> Bound;
 
@@ -123,7 +123,7 @@ kernels! {
     "pool_f32": PoolArgs, [x, out];
 }
 
-/// What the code of attention says: blocks of 4 waves and 64 queries.
+/// Block size in the code of attention: 4 waves and 64 queries.
 static BLOCK: u32 = 4 << 16 | 64;
 
 #[unsafe(no_mangle)]
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn hipMemcpyDtoH(to: *mut c_void, from: *mut c_void, bytes
     SUCCESS
 }
 
-/// Tells the profiler of every kernel by its number as a function, and of the GEMM.
+/// Reports every kernel and the GEMM to the profiler, by its number as a function.
 pub fn tell_profiler() {
     for (number, (name, _)) in (1..).zip(KERNELS) {
         rocprofiler::load(number, name);
@@ -156,7 +156,7 @@ pub fn tell_profiler() {
 }
 pub const GEMM: (u64, &str) = (1000, "Cijk_Ailk_Bljk_SB_MT64x64x16");
 
-/// A function is the position in the table, from 1.
+/// A function is its position in the table, from 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleGetFunction(
     f: *mut *mut c_void,
@@ -171,9 +171,9 @@ pub unsafe extern "C" fn hipModuleGetFunction(
     SUCCESS
 }
 
-/// Every kernel declares this much LDS.
+/// LDS that every kernel declares.
 const DECLARED_LDS: i32 = 1024;
-/// Dynamic LDS that they may be launched with.
+/// Maximum dynamic LDS of a launch.
 static MOST_LDS: AtomicU64 = AtomicU64::new(65536 - DECLARED_LDS as u64);
 
 #[unsafe(no_mangle)]
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     if lds > MOST_LDS.load(SeqCst) as u32 {
         return INVALID;
     }
-    // Work of one device on another's stream is found out.
+    // Report work of one device on another device's stream.
     let device = queue::device_of(stream);
     if device != CURRENT.get() {
         add(Slot::Violations, 1);
@@ -223,7 +223,8 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     let waves = u64::from(gx * gy * gz * bx.div_ceil(64));
     let counted = rocprofiler::launch(f as u64, KERNELS[f as usize - 1].0, waves);
     queue::submit(stream, move || {
-        // The safe layer has checked that all of it lies in the buffers; here, that they live.
+        // The safe layer has checked that the ranges are within their buffers. Check here that the buffers
+        // are live.
         if !addresses.iter().all(|&a| a == 0 || access(a as usize, 4)) {
             return INVALID;
         }

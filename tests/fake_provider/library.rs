@@ -1,7 +1,9 @@
-//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS, RCCL and rocprofiler-sdk that the safe HIP layer and the executor need, on host
-//! memory. It runs whole models in f32: a kernel's name leads to a few plain loops. Work really is
-//! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what accesses memory that does
-//! not, and fails on demand. `tests/suite/hip` compiles it with rustc.
+//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS, RCCL and rocprofiler-sdk that the
+//! safe HIP layer and the executor need, on host memory.
+//!
+//! It runs whole models in f32: a kernel's name selects a few plain loops. Work is really asynchronous: each
+//! stream has a thread that runs it late. The provider counts live resources, records accesses to memory that
+//! is not live, and fails on demand. `tests/suite/hip` compiles it with rustc.
 #![allow(non_snake_case, static_mut_refs, clippy::all)]
 
 mod blas;
@@ -32,18 +34,18 @@ pub const ALREADY_ENABLED: Status = 704;
 pub const UNSUPPORTED: Status = 801;
 pub const CAPTURING: Status = 900;
 
-/// What `fake_set` sets, and `fake_get` tells.
+/// Settings of `fake_set` and counters of `fake_get`.
 #[repr(usize)]
 #[derive(Clone, Copy)]
 pub enum Slot {
     Devices,
-    /// `hipMalloc` fails when more bytes than this would be live; 0 is no limit.
+    /// Live bytes above which `hipMalloc` fails; 0 is no limit.
     MemoryLimit,
     /// The nth launch from now on fails; 0 is none.
     FailLaunch,
     /// The nth asynchronous copy from now on fails when it is run; 0 is none.
     FailCopy,
-    /// Replays leave a piece of their work out: 1 is the last, 2 the first; 0 is none.
+    /// Replays omit a part of their work: 1 omits the last, 2 the first; 0 is none.
     CorruptReplay,
     /// The nth `hipFree` from now on fails.
     FailFree,
@@ -55,22 +57,22 @@ pub enum Slot {
     Modules,
     Graphs,
     Handles,
-    /// Work that accessed memory which is not live.
+    /// Number of operations that accessed memory which is not live.
     Violations,
     Mallocs,
-    /// All events that were ever made.
+    /// Number of events ever created.
     EventsMade,
-    /// All graphs that were ever launched.
+    /// Number of graphs ever launched.
     Replays,
-    /// Work that began while another stream's was running.
+    /// Number of operations that began while another stream's was running.
     Overlaps,
     /// Captures fail.
     FailCapture,
-    /// All copies from the host that were ever submitted.
+    /// Number of copies from the host ever submitted.
     Uploads,
-    /// Kernels wait, some seconds at most, until as many copies from the host were submitted.
+    /// Kernels wait, at most some seconds, until this many copies from the host were submitted.
     HoldLaunches,
-    /// Kernels of this device, counted from 1, wait while it is set, some seconds at most; 0 is none.
+    /// Kernels of this device, counted from 1, wait while this is set, at most some seconds; 0 is none.
     HoldDevice,
     /// Launches on this device, counted from 1, fail; 0 is none.
     LoseDevice,
@@ -83,11 +85,12 @@ pub fn get(slot: Slot) -> u64 {
     VALUES[slot as usize].load(SeqCst)
 }
 
-/// As many as were set, else as the environment says: a program under test cannot set them.
+/// Returns the number of devices that was set, or else that of the environment, because a program under test
+/// cannot set it.
 fn devices() -> u64 {
     get(Slot::Devices).max(told("FAKE_DEVICES"))
 }
-/// A number of the environment; 0 if there is none.
+/// Returns a number of the environment; 0 if there is none.
 fn told(name: &str) -> u64 {
     let number = std::env::var(name).ok().and_then(|n| n.parse().ok());
     number.unwrap_or(0)
@@ -95,7 +98,7 @@ fn told(name: &str) -> u64 {
 pub fn add(slot: Slot, by: i64) {
     VALUES[slot as usize].fetch_add(by as u64, SeqCst);
 }
-/// Counts a fault down; whether it is due.
+/// Counts down to a fault. Returns true if it is due.
 pub fn due(slot: Slot) -> bool {
     let counted = VALUES[slot as usize].fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     counted == Ok(1)
@@ -114,10 +117,11 @@ thread_local! {
     static CURRENT: Cell<i32> = const { Cell::new(0) };
 }
 
-/// The device that each live piece of device memory is of.
+/// Device of each live allocation of device memory.
 static OWNERS: Mutex<BTreeMap<usize, i32>> = Mutex::new(BTreeMap::new());
 
-/// Whether these bytes' piece is the device's. Work is of the device of the thread that submits it.
+/// Returns true if the allocation belongs to the device. Work runs on the device of the thread that submits
+/// it.
 fn is_of(address: usize, device: i32) -> bool {
     let owners = OWNERS.lock().unwrap();
     owners.range(..=address).next_back().is_some_and(|(_, &owner)| owner == device)
@@ -126,7 +130,7 @@ fn is_of(address: usize, device: i32) -> bool {
 /// Live memory of both kinds: address to bytes.
 static MEMORY: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// Notes a violation unless the bytes lie in live memory.
+/// Records a violation unless the bytes are in live memory.
 pub fn access(address: usize, bytes: usize) -> bool {
     let memory = MEMORY.lock().unwrap();
     let fits = memory
@@ -172,7 +176,7 @@ pub unsafe extern "C" fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> Statu
 }
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipFree(pointer: *mut c_void) -> Status {
-    // Unlike HIP's it does not wait, so that a free that comes too early is found out.
+    // Unlike HIP's, this does not wait, so that a premature free is detected.
     if due(Slot::FailFree) {
         return INVALID;
     }
@@ -235,7 +239,7 @@ pub unsafe extern "C" fn hipDeviceCanAccessPeer(access: *mut i32, _from: i32, _t
     unsafe { *access = 1 };
     SUCCESS
 }
-/// Which device may use which one's memory: a bit for each pair.
+/// Peer access between devices: a bit for each pair.
 static PEERS: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
@@ -349,7 +353,7 @@ pub extern "C" fn hipMemcpyAsync(
         SUCCESS
     })
 }
-/// Where the environment says FAKE_WRONG_ROWS, the first number that is copied has the other sign.
+/// If the environment has FAKE_WRONG_ROWS, the first copied number has the opposite sign.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipMemcpy2DAsync(
     to: usize,

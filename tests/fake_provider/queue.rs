@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{CAPTURING, CURRENT, INVALID, NOT_READY, SUCCESS, Slot, Status, UNSUPPORTED, add, get};
 
-/// How late work runs, and how long it takes at least.
+/// Delay of work, and its minimum duration.
 const LATE: Duration = Duration::from_micros(100);
 
 type Work = Arc<dyn Fn() -> Status + Send + Sync>;
@@ -24,15 +24,15 @@ struct State {
 
 #[derive(Default)]
 struct Stream {
-    /// The device that was the thread's current one when it was made.
+    /// Current device of the thread that created the stream.
     device: i32,
     state: Mutex<State>,
     changed: Condvar,
-    /// What work failed with, until someone is told.
+    /// Error of failed work, until a call reports it.
     error: AtomicU32,
 }
 
-/// How many streams are at work, other than waiting for events.
+/// Number of streams that run work other than waiting for events.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 static STREAMS: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 
@@ -141,7 +141,7 @@ pub extern "C" fn hipDeviceSynchronize() -> Status {
 
 #[derive(Default)]
 struct Event {
-    /// When it was passed, and what the work before it failed with.
+    /// Time at which the event was passed, and the error of the work before it.
     passed: Mutex<Option<(Instant, Status)>>,
     changed: Condvar,
 }
@@ -180,7 +180,7 @@ pub extern "C" fn hipEventDestroy(handle: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipEventRecord(handle: *mut c_void, on: *mut c_void) -> Status {
     let (event, on) = (event(handle), stream(on));
-    // From now on it stands for this record, not for an earlier one, and what failed before that.
+    // From now on the event refers to this record and its error.
     if on.state.lock().unwrap().capture.is_none() {
         *event.passed.lock().unwrap() = None;
     }

@@ -1,4 +1,5 @@
-//! RCCL: collectives on host memory, of f32. Each rank's part is work of its stream; the last rank to arrive computes.
+//! RCCL: collectives of f32 on host memory. Each rank's part is work of its stream; the last rank to arrive
+//! computes.
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -13,7 +14,7 @@ const INVALID_USAGE: Status = 5;
 const REMOTE: Status = 6;
 const F32: u32 = 7;
 
-/// What the ranks of a communicator share.
+/// State shared by the ranks of a communicator.
 struct Shared {
     ranks: usize,
     state: Mutex<State>,
@@ -23,9 +24,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Of each collective under way, what each rank came with, and whether it is computed.
+    /// Parts of the ranks for each collective in progress, true if it is computed, and the number of ranks
+    /// that have finished.
     collectives: HashMap<u64, (Vec<Option<Part>>, bool, usize)>,
-    /// What was sent and not received: from, to, values.
+    /// Sent but not yet received values: from, to, values.
     sent: Vec<(usize, usize, Vec<f32>)>,
 }
 
@@ -48,7 +50,7 @@ enum Kind {
 struct Comm {
     shared: Arc<Shared>,
     rank: usize,
-    /// How many collectives it has submitted.
+    /// Number of submitted collectives.
     next: AtomicU64,
 }
 
@@ -71,7 +73,7 @@ fn create(shared: Arc<Shared>, rank: usize) -> *mut c_void {
     Box::into_raw(Box::new(Comm { shared, rank, next })).cast()
 }
 
-/// Communicators that are being made, by their id.
+/// Communicators being created, by their id.
 static MEETING: Mutex<Vec<([u8; 128], Arc<Shared>, usize)>> = Mutex::new(Vec::new());
 
 #[unsafe(no_mangle)]
@@ -134,11 +136,11 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(handle: *mut c_void, error: *mut 
 }
 
 thread_local! {
-    /// What a group has gathered, while there is one.
+    /// Submissions of the current group, if there is one.
     static GROUP: RefCell<Option<Vec<Box<dyn FnOnce()>>>> = const { RefCell::new(None) };
 }
 
-/// Outside a group at once, in a group at its end.
+/// Submits immediately outside of a group, otherwise at the end of the group.
 fn enqueue(submission: impl FnOnce() + 'static) {
     GROUP.with_borrow_mut(|group| match group {
         Some(group) => group.push(Box::new(submission)),

@@ -1,6 +1,6 @@
-//! rocprofiler-sdk 1.x as far as it is documented: a tool is configured before HIP is used, is told of each kernel that is loaded,
-//! asked at each launch, and gets the counts on another thread. A launch counts multiples of its waves. `FAKE_ROCPROFILER` names
-//! what goes wrong.
+//! rocprofiler-sdk 1.x as documented. A tool is configured before HIP is used, is notified of each loaded
+//! kernel, is queried at each launch, and gets the counts on another thread. A launch counts multiples of its
+//! waves. `FAKE_ROCPROFILER` selects a fault.
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ const LOCKED: Status = Status::ROCPROFILER_STATUS_ERROR_CONFIGURATION_LOCKED;
 const CONTEXT: rocprofiler_context_id_t = rocprofiler_context_id_t { handle: 5 };
 const AGENT: rocprofiler_agent_id_t = rocprofiler_agent_id_t { handle: 77 };
 
-/// Counters: name, block, how many of the block's two registers it takes, how many it counts of each wave.
+/// Counters: name, block, number of the block's two registers, and count per wave.
 const COUNTERS: [(&str, &str, usize, f64); 10] = [
     ("CPC_CPC_STAT_BUSY", "CPC", 1, 1.0),
     ("SQ_WAVES", "SQ", 1, 1.0),
@@ -36,7 +36,7 @@ const COUNTERS: [(&str, &str, usize, f64); 10] = [
     ("WRITE_SIZE", "TCC", 3, 0.5),
 ];
 const REGISTERS: usize = 2;
-/// A counter has this many instances, over which its value is spread.
+/// Number of instances of a counter, over which its value is spread.
 const INSTANCES: u64 = 4;
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct Tool {
 
 static TOOL: Mutex<Option<Tool>> = Mutex::new(None);
 static HIP_USED: AtomicBool = AtomicBool::new(false);
-/// Configurations, numbered from 1: positions among the counters.
+/// Configurations, numbered from 1: indices of counters.
 static CONFIGS: Mutex<Vec<Vec<usize>>> = Mutex::new(Vec::new());
 static LAUNCHES: AtomicU64 = AtomicU64::new(1);
 
@@ -58,12 +58,12 @@ fn fault(name: &str) -> bool {
     std::env::var("FAKE_ROCPROFILER").is_ok_and(|fault| fault == name)
 }
 
-/// HIP is initialised by its first call.
+/// The first call initialises HIP.
 pub fn hip_is_used() {
     HIP_USED.store(true, SeqCst);
 }
 
-/// The tool's callback, while its context is started.
+/// Returns the tool's callback while its context is started.
 fn callback<T>(of: impl Fn(&Tool) -> T) -> Option<T> {
     let tool = TOOL.lock().unwrap();
     tool.as_ref().filter(|tool| tool.started).map(of)
@@ -78,7 +78,7 @@ fn dispatch(number: u64, kernel: u64) -> Dispatch {
     dispatch
 }
 
-/// Tells of a kernel.
+/// Notifies the tool of a kernel.
 pub fn load(kernel: u64, name: &str) {
     let Some(Some(loaded)) = callback(|tool| tool.loaded) else { return };
     if fault("nameless") {
@@ -96,7 +96,7 @@ pub fn load(kernel: u64, name: &str) {
     unsafe { loaded(record, &mut UserData { value: 0 }, null_mut()) };
 }
 
-/// Asks the tool at a launch; what is returned is to be called when the kernel has run.
+/// Queries the tool at a launch. The returned function must be called when the kernel has run.
 pub fn launch(kernel: u64, name: &'static str, waves: u64) -> impl Fn() + Send + Sync + 'static {
     let number = LAUNCHES.fetch_add(1, SeqCst);
     let mut config = rocprofiler_counter_config_id_t { handle: 0 };
@@ -111,7 +111,7 @@ pub fn launch(kernel: u64, name: &'static str, waves: u64) -> impl Fn() + Send +
     move || record(number, kernel, name, waves, config.handle as usize, user)
 }
 
-/// Gives the counts, late and on a thread of its own.
+/// Delivers the counts, late and on a separate thread.
 fn record(number: u64, kernel: u64, name: &'static str, waves: u64, config: usize, user: UserData) {
     let Some(Some(recorded)) = callback(|tool| tool.recorded) else { return };
     if config == 0 || fault("lost") && name == "pool_f32" {
@@ -172,13 +172,13 @@ pub unsafe extern "C" fn rocprofiler_force_configure(configure: rocprofiler_conf
     let state = state.as_mut().unwrap();
     state.initializing = false;
     if late {
-        // Its interception tables were not offered to anyone.
+        // No tool received its interception tables.
         (state.loaded, state.launched) = (None, None);
     }
     SUCCESS
 }
 
-/// Within the tool's initialisation.
+/// Runs during the tool's initialisation.
 fn configure(change: impl FnOnce(&mut Tool)) -> Status {
     match &mut *TOOL.lock().unwrap() {
         Some(tool) if tool.initializing => change(tool),
@@ -227,7 +227,7 @@ pub extern "C" fn rocprofiler_start_context(context: rocprofiler_context_id_t) -
     TOOL.lock().unwrap().as_mut().unwrap().started = true;
     SUCCESS
 }
-/// Counts that were under way still come.
+/// Counts in progress are still delivered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocprofiler_stop_context(context: rocprofiler_context_id_t) -> Status {
     assert_eq!(context.handle, CONTEXT.handle);

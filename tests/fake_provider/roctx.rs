@@ -1,5 +1,5 @@
-//! roctx: ranges of each thread, written to the file that `FAKE_ROCTX` names, one line each: the thread, how deep it is then, and
-//! `push NAME`, `pop` or `mark NAME`. A pop without a push has the depth -1.
+//! roctx: ranges of each thread, written to the file `FAKE_ROCTX`. Each line has the thread, its depth
+//! afterwards, and `push NAME`, `pop` or `mark NAME`. A pop without a push has the depth -1.
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::OpenOptions;

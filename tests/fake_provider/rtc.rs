@@ -1,5 +1,5 @@
-//! hipRTC: what it makes of a program is a bundle with nothing in it, for the architecture that it was told, as the kernels
-//! are this library's own. It counts its compilations.
+//! hipRTC: a compiled program is an empty bundle for the requested architecture, because the kernels are part
+//! of this library. It counts its compilations.
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

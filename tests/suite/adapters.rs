@@ -1,5 +1,5 @@
-//! LoRA adapters: outputs as peft computes them in double precision, for adapters of each kind and models of each family, and what is
-//! said of adapters that cannot be merged.
+//! LoRA adapters: outputs equal those of peft in double precision, for each kind of adapter and models of
+//! each family. Adapters that cannot be merged are refused with a reason.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +36,7 @@ fn adapter(name: &str) -> PathBuf {
     at("tests/golden/adapters").join(name)
 }
 
-/// Copies the files of `from` but for the goldens.
+/// Copies the files of `from` without the goldens.
 fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -46,7 +46,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A directory with a model and an adapter.
+/// Creates a directory with a model and an adapter.
 fn beside(base: &str, adapter_name: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     copy(&at("tests/golden").join(base), directory.path());
@@ -77,7 +77,8 @@ fn tensor(file: &Path, name: &str) -> (Vec<usize>, Vec<f64>) {
     (tensor.shape().to_vec(), values)
 }
 
-/// Within 3e-5 of the largest, as the models' own goldens, and what rounding the merged weights to f32 adds.
+/// The tolerance is 3e-5 of the largest value: that of the models' goldens, and the rounding of the merged
+/// weights to f32.
 fn check(case: &str, got: &Array2<f32>, (shape, expected): &(Vec<usize>, Vec<f64>)) {
     assert_eq!([got.nrows(), got.ncols()], shape[..], "{case}");
     let largest = expected
@@ -144,7 +145,7 @@ fn an_adapter_that_is_named_is_applied_to_its_base_model() {
     assert_eq!(logits(&session), logits(&Session::load(expected.path()).unwrap()));
     let file = Session::load(alone.join("adapter_model.safetensors")).unwrap();
     assert_eq!(logits(&file), logits(&session));
-    // The processor's file beside the adapter counts before the base model's.
+    // The processor's file next to the adapter takes precedence over the base model's.
     let processor = fs::read_to_string(base.join("preprocessor_config.json")).unwrap();
     let mut processor: Value = serde_json::from_str(&processor).unwrap();
     processor["image_mean"] = json!([0.1, 0.2, 0.3]);
@@ -187,7 +188,7 @@ fn an_adapter_is_part_of_a_cached_plan_and_of_a_quantised_model() {
         .clone();
     let close = got.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 0.5);
     assert!(close, "{got} {plain}");
-    // What is quantised already takes no adapter.
+    // A quantised model takes no adapter.
     copy(&adapter("vit_plain"), &quantised);
     let message = refusal(&quantised);
     assert!(
@@ -284,7 +285,7 @@ fn what_cannot_be_merged_is_refused_by_name() {
     assert!(message.contains("has only one of lora_A and lora_B"), "{message}");
 }
 
-/// peft 0.21.2: the forward pass ignores the update of such a layer, `merge_and_unload` applies it.
+/// In peft 0.21.2 the forward pass ignores the update of such a layer, and `merge_and_unload` applies it.
 #[test]
 fn the_output_projection_of_an_attention_alone_has_no_update() {
     let directory = beside("hf_siglip_vision", "siglip_pool");

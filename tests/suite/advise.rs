@@ -33,7 +33,7 @@ fn a_named_gpu_needs_none_and_its_sums_are_those_of_inspect() {
         .iter()
         .map(|suggestion| suggestion["gain"].as_f64().unwrap())
         .collect();
-    // Further GPUs come last, whatever their gain.
+    // Additional GPUs come last, whatever their gain.
     let others = gains.split_last().unwrap().1;
     assert!(
         !others.is_empty() && others.is_sorted_by(|a, b| a >= b),

@@ -1,4 +1,5 @@
-//! Statistics of attention's softmax as a model runs, against the attention maps that `explain` computes on the host.
+//! Statistics of attention's softmax from a model run, compared with the attention maps that `explain`
+//! computes on the host.
 
 use hipvit::image::{Limits, open};
 use hipvit::reference::model_tolerance;
@@ -13,7 +14,7 @@ use crate::command_line::{hipvit, stderr, stdout};
 /// A class token and registers; pooling by attention; a bias of the scores; rotary positions.
 const MODELS: [&str; 4] = ["timm_dinov2_reg4", "hf_siglip_vision", "timm_beit", "timm_eva02"];
 
-/// The largest error of entropies and largest probabilities on `device`, as a part of the bound.
+/// Returns the largest error of entropies and largest probabilities on `device`, relative to the bound.
 pub(crate) fn compare(name: &str, device: Device, dtype: DType) -> f64 {
     let load = |statistics| {
         let builder = Session::builder().device(device).dtype(dtype);
@@ -80,7 +81,7 @@ fn same_embedding(outputs: &Outputs, plain: &Outputs, bound: f64) {
     }
 }
 
-/// `ln Σ e^s`, which attention maps do not tell, in the two ways.
+/// Returns `ln Σ e^s`, which attention maps do not contain, computed in both ways.
 pub(crate) fn log_sum_exp(name: &str, device: Device, dtype: DType) -> (Vec<f32>, f64) {
     let session = Session::builder()
         .device(device)

@@ -1,5 +1,5 @@
-//! Broken images, weights and configurations: one line that names the file and the cause, exit code 1, no panic,
-//! and nothing half-written.
+//! Broken images, weights and configurations lead to one line with the file and the cause, and exit code 1.
+//! There is no panic, and no incomplete output.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// Runs `hipvit` and expects exit code 1 and one line on standard error with all of `parts` in it.
+/// Runs `hipvit`. Expects exit code 1 and one line on standard error that contains all of `parts`.
 fn refused(args: &[OsString], parts: &[&str]) {
     let output = hipvit(args);
     let text = stderr(&output);
@@ -65,7 +65,7 @@ fn broken_images_are_refused() {
     image_refused("cut.png", &png[..png.len() / 2], &["truncated"]);
     image_refused("cut.jpg", &jpeg[..jpeg.len() / 2], &["truncated"]);
     let mut corrupt = png;
-    // Behind the signature and the header chunk lie the pixels.
+    // The pixels follow the signature and the header chunk.
     corrupt[80..120].fill(0xA5);
     image_refused("corrupt.png", &corrupt, &["damaged"]);
 }
@@ -97,7 +97,7 @@ fn the_error_of_an_image_has_a_kind() {
     };
     assert_eq!(kind(decode("x", &sample(), few)), TooLarge);
     let mut bmp = image_file(4, 4);
-    // The last row is padded by three bytes, which may be missing.
+    // The last row has three bytes of padding, which may be missing.
     assert_eq!(of(&bmp[..bmp.len() - 4]), Truncated);
     bmp[30] = 9;
     assert_eq!(of(&bmp), Unsupported);
@@ -117,7 +117,7 @@ fn a_decompression_bomb_is_refused_before_it_is_decoded() {
     image_refused("bomb.png", &bomb(300_000), &["300000"]);
 }
 
-/// A PNG whose header promises `side × side` pixels.
+/// Creates a PNG whose header declares `side × side` pixels.
 fn bomb(side: u32) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = b"IHDR".to_vec();
@@ -148,14 +148,14 @@ fn the_limit_on_pixels_can_be_set() {
     assert_eq!(run("1000000").status.code(), Some(0));
 }
 
-/// A sliver that decodes, but has no pixel left at the model's size.
+/// A narrow image decodes, but has no pixel left at the model's size.
 #[test]
 fn an_image_that_the_preprocessing_refuses_is_named() {
     let sliver = image_file((1 << 24) + 32, 1);
     image_refused("sliver.bmp", &sliver, &["a side must be between"]);
 }
 
-/// A BMP of `width × height` black pixels at one bit each.
+/// Creates a BMP of `width × height` black pixels with one bit each.
 fn image_file(width: u32, height: u32) -> Vec<u8> {
     let mut bmp = b"BM".to_vec();
     for field in [
@@ -202,7 +202,7 @@ fn an_image_that_no_memory_holds_is_refused() {
     let limit = ["--max-pixels".into(), u64::MAX.to_string().into()];
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("vast.png");
-    // The largest that PNG allows: more bytes than an address has.
+    // The largest size that PNG allows: more bytes than the address space.
     fs::write(&file, bomb(i32::MAX as u32)).unwrap();
     refused(
         &[&["classify".into(), file.into()][..], &limit].concat(),
@@ -255,7 +255,7 @@ fn an_output_that_cannot_be_written_is_an_error() {
     );
 }
 
-/// A copy of a golden model that a test can break.
+/// Copy of a golden model that a test can break.
 struct Broken {
     dir: tempfile::TempDir,
 }
@@ -411,7 +411,7 @@ fn broken_configurations_are_refused() {
     model.refused(&["safetensors"]);
 }
 
-/// The configuration says one patch size, the weights another.
+/// The configuration and the weights have different patch sizes.
 #[test]
 fn a_patch_size_that_contradicts_the_weights_names_the_tensor() {
     let model = Broken::copy("hf_vit");

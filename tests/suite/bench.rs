@@ -1,10 +1,10 @@
-//! `hipvit bench`: every row has the schema's fields, the other formats say the same, what cannot run is reported.
+//! `hipvit bench`: every row has the schema's fields, the other formats agree, and failures are reported.
 
 use serde_json::Value;
 
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// Few runs: these tests look at no time.
+/// Options for few runs, because these tests check no times.
 pub(crate) const QUICK: [&str; 8] = [
     "bench",
     "--warm-up",
@@ -16,13 +16,13 @@ pub(crate) const QUICK: [&str; 8] = [
     "0.05",
 ];
 
-/// The rows that `bench --json` printed.
+/// Returns the rows that `bench --json` printed.
 pub(crate) fn rows(output: &std::process::Output) -> Vec<Value> {
     let lines = stdout(output).lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Whether a row without an error is one of `hipvit.bench/1`.
+/// Checks that a row without an error has the schema `hipvit.bench/1`.
 #[track_caller]
 pub(crate) fn check(row: &Value) {
     assert_eq!(row["schema"], "hipvit.bench/1");
@@ -56,7 +56,7 @@ pub(crate) fn check(row: &Value) {
     } else {
         assert!(row["device_only"].is_null(), "{row}");
     }
-    // What may be unknown is there all the same.
+    // Fields of unknown values are present, too.
     for (group, fields) in [
         (
             "peak",
@@ -139,7 +139,7 @@ fn times(row: &Value, times: &Value) {
     assert!((number("images_per_s") / rate - 1.0).abs() < 1e-9, "{times}");
 }
 
-/// The rungs of a ladder, in their order, with outputs as the first one's.
+/// Checks the rungs of a ladder in their order. The outputs must equal the first one's within `tolerance`.
 #[track_caller]
 pub(crate) fn check_ladder(rows: &[Value], rungs: &[&str], tolerance: f64) {
     let names: Vec<_> = rows
@@ -159,7 +159,7 @@ pub(crate) fn check_ladder(rows: &[Value], rungs: &[&str], tolerance: f64) {
     assert!(last["options"].get("optimizations").is_none(), "{last}");
 }
 
-/// With the arguments of [`QUICK`] and these.
+/// Runs `hipvit bench` with the arguments of [`QUICK`] and these.
 fn bench(more: &[&str]) -> std::process::Output {
     hipvit([&QUICK, more].concat())
 }
@@ -181,7 +181,7 @@ fn every_combination_is_a_row_of_the_schema() {
     let output = bench(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let rows = rows(&output);
-    // In the order of the arguments, whatever ran first.
+    // Rows are in the order of the arguments, whatever ran first.
     let batches: Vec<_> = rows.iter().map(|row| row["batch"].as_u64().unwrap()).collect();
     assert_eq!(batches, [3, 1]);
     for row in &rows {
@@ -333,7 +333,7 @@ fn the_ladder_of_a_cpu_gives_the_same_outputs() {
     let output = bench(&[&arguments[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let rows = rows(&output);
-    // Sums in another order: some roundings per layer, of which there are a few dozen.
+    // The order of sums differs: some roundings per layer, and a few dozen layers.
     let rungs = ["naive", "graph passes", "memory plan", "overlap"];
     check_ladder(&rows, &rungs, 100.0 * f64::from(f32::EPSILON));
     let arena = |index: usize| rows[index]["memory"]["activations_bytes"].as_u64().unwrap();

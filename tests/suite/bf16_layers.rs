@@ -1,4 +1,5 @@
-//! Models with layers in bf16, alone or beside int8 and f32: `hipvit quantize --to bf16` and `bf16_layers` of `config.json`.
+//! Models with layers in bf16, alone or with int8 and f32: `hipvit quantize --to bf16` and `bf16_layers` of
+//! `config.json`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +16,7 @@ use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 use crate::quantize::{DIGITS, Tensors, difference, digits, on_cpu, outputs, quantized, refused, rewrite};
 
-/// Copies the directory's configuration, changed, and weights to another.
+/// Copies weights and a changed configuration to another directory.
 fn with_config(from: &Path, to: &Path, change: impl Fn(&mut Value)) {
     fs::create_dir(to).unwrap();
     fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
@@ -24,7 +25,7 @@ fn with_config(from: &Path, to: &Path, change: impl Fn(&mut Value)) {
     fs::write(to.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Quantises `model` into `directory`, all layers of its blocks in bf16.
+/// Quantises `model` into `directory` with all layers of its blocks in bf16.
 pub(crate) fn in_bf16(model: Option<&Path>, directory: &Path) -> Report {
     let options = Options {
         precision: Precision::Bf16,
@@ -106,7 +107,7 @@ fn three_precisions_in_one_model_stay_as_accurate() {
         at(DIGITS).to_str().unwrap(),
     ]))
     .unwrap();
-    // 357 in full precision; at most 0.3 points fewer.
+    // 357 are correct in full precision; the limit is 0.3 points fewer.
     assert!(evaluated["correct"].as_u64().unwrap() >= 356, "{evaluated}");
     let classified = run(&[
         "classify",
@@ -173,7 +174,7 @@ fn the_command_writes_bf16() {
     );
     let config: Value = serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
     assert_eq!(config["bf16_layers"].as_array().unwrap().len(), 16);
-    // Nothing is in 8 bits.
+    // No layer has 8 bits.
     assert!(config.get("quantization_config").is_none());
     let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let images: Vec<RgbImage> = digits()
@@ -183,9 +184,9 @@ fn the_command_writes_bf16() {
         .collect();
     let expected = outputs(&full, &images);
     let (error, others) = difference(&expected, &outputs(&on_cpu(&out), &images));
-    // Eight significant bits, rounded twice in each of sixteen layers.
+    // Two roundings to eight significant bits in each of sixteen layers.
     assert!(error > 0.0 && error < 0.01 && others == 0, "{error}, {others}");
-    // Without the list, the weights alone are rounded.
+    // Without the list, only the weights are rounded.
     let plain = dir.path().join("plain");
     with_config(&out, &plain, |config| {
         _ = config.as_object_mut().unwrap().remove("bf16_layers");
@@ -244,7 +245,7 @@ fn contradictory_layers_in_bf16_are_refused() {
         with_config(&good, &model, |config| config["bf16_layers"] = layers.clone());
         refused(&["inspect".into(), model.into()], &parts);
     }
-    // A tensor in bf16 that no linear layer multiplies.
+    // A bf16 tensor that is not a linear layer's weight.
     let model = dir.path().join("norm-in-bf16");
     with_config(&good, &model, |config| config["bf16_layers"] = json!(["fc_norm"]));
     rewrite(&model, |tensors| {

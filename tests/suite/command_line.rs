@@ -1,4 +1,4 @@
-//! The binary as a user runs it: what it prints, where, and how it exits.
+//! The program as a user runs it: its output and exit codes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -45,7 +45,7 @@ fn classify_without_arguments_names_the_digit_of_every_sample() {
     assert_eq!(lines.len(), 10);
     for line in lines {
         let image = line["image"].as_str().unwrap();
-        // The samples are named by the digit that they show.
+        // The samples are named after the digit that they show.
         let digit = image.chars().find_map(|c| c.to_digit(10)).unwrap() as usize;
         assert_eq!(line["top"][0]["index"], digit, "{image}");
         assert_eq!(line["top"][0]["label"], NAMES[digit]);
@@ -187,7 +187,7 @@ fn timing_names_every_phase_and_adds_up_to_a_hundred_per_cent() {
     assert!((timing["overlap"].as_f64().unwrap() - overlap).abs() <= 1e-9 * overlap);
 }
 
-/// What bash is offered for the last of `words`.
+/// Returns bash's completions for the last of `words`.
 fn completed(words: &[&str], provider: &OsStr) -> Vec<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
         .arg("--")
@@ -347,14 +347,15 @@ fn inspect_shows_the_memory_of_weights_in_16_bits_on_the_cpu() {
     let inspect = |dtype| {
         let output = hipvit(["inspect", "--dtype", dtype, "--json"]);
         let report: Value = serde_json::from_str(stdout(&output)).unwrap();
-        // Activations are in f32 with each.
+        // Activations are in f32 in each case.
         assert_eq!(report["dtype"], "f32");
         assert_eq!(report["cpu_weights"]["dtype"], dtype);
         report["cpu_weights"]["bytes"].as_u64().unwrap()
     };
     let [full, f16, bf16] = ["f32", "f16", "bf16"].map(inspect);
     assert_eq!(f16, bf16);
-    // Two bytes less for each weight of the patch embedding, of four blocks (QKV, projection, FC1, FC2) and of the head.
+    // Each weight of the patch embedding, of four blocks (QKV, projection, FC1, FC2) and of the head has two
+    // bytes less.
     let weights = 48 * 64 + 4 * 64 * (192 + 64 + 128 + 128) + 64 * 10;
     assert_eq!(full - f16, 2 * weights);
     let output = hipvit(["inspect", "--dtype", "bf16"]);
@@ -489,14 +490,14 @@ fn output_that_nobody_takes_is_an_error_or_the_end() {
             "{args:?}\n{errors}"
         );
         assert_eq!(errors.lines().count(), 1, "{args:?}\n{errors}");
-        // A pipe that its reader has closed.
+        // A pipe with a closed reader.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
     }
 }
 
-/// Standard error that cannot be written costs what it would have said; no thread that can start is an error.
+/// If standard error cannot be written, only the messages are lost. A thread that cannot start is an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn errors_that_nobody_takes_and_threads_that_cannot_start_are_no_panics() {
@@ -517,7 +518,7 @@ fn errors_that_nobody_takes_and_threads_that_cannot_start_are_no_panics() {
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
             .args(args)
-            // More than an address space has.
+            // More than the address space.
             .env("RUST_MIN_STACK", "100000000000000")
             .output()
             .unwrap();
@@ -530,7 +531,7 @@ fn errors_that_nobody_takes_and_threads_that_cannot_start_are_no_panics() {
     }
 }
 
-/// Weights that are no numbers are told of, and JSON has null for what they make.
+/// NaN weights are reported, and JSON has null for the results.
 #[test]
 fn weights_and_results_that_are_no_numbers_are_told_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -540,7 +541,7 @@ fn weights_and_results_that_are_no_numbers_are_told_of() {
     let weights = folder.path().join("model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
-    // The latter is checked where it is prepacked.
+    // The second tensor is checked when it is prepacked.
     for (name, value) in [
         ("fc_norm.weight", f32::NAN),
         ("blocks.3.mlp.fc2.weight", f32::NEG_INFINITY),

@@ -1,4 +1,4 @@
-//! `hipvit compare`: what it prints, its report, and when it fails.
+//! `hipvit compare`: its output, its report, and its exit codes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// A row as `hipvit bench` writes it: `ms` from end to end, four fifths of it on the device.
+/// Creates a row of `hipvit bench` with `ms` end to end and four fifths of it on the device.
 fn row(engine: &str, batch: u64, ms: f64) -> Value {
     let times = |ms: f64| {
         json!({
@@ -37,7 +37,7 @@ fn row(engine: &str, batch: u64, ms: f64) -> Value {
     })
 }
 
-/// The row without all that may be missing.
+/// Creates a row without optional values.
 fn bare(engine: &str, batch: u64, ms: f64) -> Value {
     json!({
         "schema": "hipvit.bench/1", "engine": engine, "model": "vit_base_patch16_224", "batch": batch, "dtype": "bf16",
@@ -77,7 +77,7 @@ fn compare(files: &[&Path], options: &[&str]) -> Output {
     hipvit(args)
 }
 
-/// The exit code of comparing two files with `--fail-above`, and what standard error says.
+/// Compares two files with `--fail-above`. Returns the exit code and standard error.
 fn judged(a: &[Value], b: &[Value], percent: &str) -> (Option<i32>, String) {
     let files = Files::new();
     let (a, b) = (files.write("a.jsonl", a), files.write("b.jsonl", b));
@@ -97,7 +97,7 @@ fn a_file_is_no_regression_of_itself_and_a_slowed_copy_is() {
         text.contains("vit_base_patch16_224, batch 8, bf16 in B") && text.contains("7.0 % slower"),
         "{text}"
     );
-    // A speed-up passes, whatever its size, and without the option nothing is judged.
+    // A speed-up passes, whatever its size. Without the option nothing is checked.
     assert_eq!(judged(&slow, &a, "0"), (Some(0), String::new()));
     let files = Files::new();
     let (a, slow) = (files.write("a.jsonl", &a), files.write("b.jsonl", &slow));
@@ -106,7 +106,7 @@ fn a_file_is_no_regression_of_itself_and_a_slowed_copy_is() {
 
 #[test]
 fn what_is_within_the_noise_or_the_allowed_per_cent_passes() {
-    // Two rows of one per cent of noise each.
+    // Two rows with one per cent of noise each.
     let slower = |percent: f64| [row("hipvit", 8, 10.0 * (1.0 + percent / 100.0))];
     let a = [row("hipvit", 8, 10.0)];
     assert_eq!(judged(&a, &slower(1.9), "0").0, Some(0));
@@ -118,7 +118,7 @@ fn what_is_within_the_noise_or_the_allowed_per_cent_passes() {
         [row]
     };
     assert_eq!(judged(&a, &noisy(row("hipvit", 8, 12.0)), "3").0, Some(0));
-    // Unknown noise is none.
+    // Unknown noise counts as zero.
     assert_eq!(
         judged(&[bare("hipvit", 8, 10.0)], &[bare("hipvit", 8, 10.1)], "0").0,
         Some(1)
@@ -141,7 +141,7 @@ fn a_row_that_failed_or_is_missing_is_a_regression_unless_it_was_so_before() {
     let (code, text) = judged(&good, &good[..1], "5");
     assert_eq!(code, Some(1));
     assert!(text.contains("batch 8") && text.contains("has no row"), "{text}");
-    // Rows that only the second file has are none.
+    // Rows that only the second file has are ignored.
     assert_eq!(judged(&good[..1], &good, "5").0, Some(0));
 }
 
@@ -154,13 +154,13 @@ fn engines_are_judged_by_their_own_row_in_the_first_file() {
     let (code, text) = judged(&a, &b, "1");
     assert_eq!(code, Some(1));
     assert!(text.contains("pytorch-eager"), "{text}");
-    // Files of one engine each are compared whatever these are, as are devices.
+    // Files with one engine each are compared whatever the engines and devices are.
     let (code, _) = judged(&[row("hipvit", 8, 4.0)], &[row("pytorch-eager", 8, 6.0)], "1");
     assert_eq!(code, Some(1));
     let mut amd = row("hipvit", 8, 5.0);
     amd["device"] = json!({"kind": "rocm", "name": "AMD Instinct MI300X", "arch": "gfx942"});
     assert_eq!(judged(&[row("hipvit", 8, 4.0)], &[amd], "1").0, Some(1));
-    // Options that are the default need not be named.
+    // Default options need not be present.
     let mut plain = row("hipvit", 8, 5.0);
     plain["options"] = json!({});
     assert_eq!(
@@ -193,7 +193,7 @@ fn the_table_fits_a_terminal_and_shows_ratios_to_the_first_column() {
         assert!(line.chars().count() <= 80, "{line}");
         assert_eq!(line, line.trim_end());
     }
-    // A, then B and its ratio, C, which is within the noise, and D; E and F in a block of their own.
+    // A, then B and its ratio, C, which is within the noise, and D. E and F form a separate block.
     let words = |start: &str| {
         let lines = text
             .lines()
@@ -209,7 +209,7 @@ fn the_table_fits_a_terminal_and_shows_ratios_to_the_first_column() {
         ]
     );
     assert_eq!(words("256")[1], ["256", "bf16", "24.00", "0.50", "failed", "–"]);
-    // On the device, which the last ones did not tell.
+    // Device times, which the last rows lack.
     assert_eq!(
         words("256")[2],
         [
@@ -308,7 +308,8 @@ fn bad_input_is_named_by_file_and_line() {
     assert_eq!(compare(&[&path], &["--fail-above", "-1"]).status.code(), Some(2));
 }
 
-/// Checks that elements nest and that text has no bare markup, as an XML parser would; returns their names.
+/// Checks that elements nest and that text has no unescaped markup, as an XML parser does. Returns the names
+/// of the elements.
 fn elements(page: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut open: Vec<String> = Vec::new();
@@ -376,19 +377,19 @@ fn the_report_is_well_formed_and_loads_nothing() {
         &[&a, &b],
         &["--html", report.to_str().unwrap(), "--fail-above", "5"],
     );
-    // It is written in spite of the regression.
+    // The report is written in spite of the regression.
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let page = fs::read_to_string(&report).unwrap();
     let names = elements(&page);
     let count = |name: &str| names.iter().filter(|n| *n == name).count();
     // Bars for both metrics, and a roofline for each device and dtype that has peaks.
     assert_eq!(count("svg"), 4);
-    // Three rows tell their operations, and so does one step of each: the other only copies.
+    // Three rows have operations, and so has one step of each; the other step only copies.
     assert_eq!(count("circle"), 6);
     for forbidden in ["script", "link", "img", "iframe", "image", "use", "a", "object"] {
         assert_eq!(count(forbidden), 0, "{forbidden}");
     }
-    // Names of XML namespaces are no addresses that are loaded.
+    // Names of XML namespaces are not addresses to load.
     let loads = page.replace("http://www.w3.org/2000/svg", "");
     for tag in loads
         .split('<')

@@ -1,4 +1,4 @@
-//! Models in 8 bits that other programs wrote: `tests/golden/quantized`, by compressed-tensors and transformers.
+//! 8-bit models by compressed-tensors and transformers: `tests/golden/quantized`.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::at;
 use crate::quantize::{Tensors, refused, rewrite};
 
-/// The linear layers of the models' blocks, and the classifier.
+/// Number of linear layers in the models' blocks. The classifier is one more.
 const LAYERS: usize = 12;
 /// Name; weights multiplied in int8, those multiplied in full precision, dequantised ones; the same of FP8, of which none is
 /// dequantised.
@@ -48,7 +48,7 @@ fn counts(info: &Info) -> [usize; 5] {
     ]
 }
 
-/// The root mean square difference, as a part of the root mean square.
+/// Returns the root mean square difference, relative to the root mean square.
 fn difference(expected: &[f32], got: impl Iterator<Item = f32>) -> f64 {
     let square = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
     let error = square(&mut got.zip(expected).map(|(a, b)| a - b));
@@ -73,15 +73,15 @@ fn logits_are_those_of_transformers() {
             .unwrap();
         let got = || outputs.logits().unwrap().iter().copied();
         let [int8, _, _, float8, _] = expected_counts;
-        // `expected` is with activations that are not in FP8.
+        // `expected` has activations that are not in FP8.
         let expected = if float8 > 0 { "logits" } else { "expected" };
         let expected = floats(&golden, &format!("{name}.{expected}"));
         assert_eq!(got().count(), expected.len());
         let error = difference(&expected, got());
         let as_the_file_says = difference(&floats(&golden, &format!("{name}.logits")), got());
         println!("{name}: {error:.1e}; {as_the_file_says:.1e} with activations as the file says");
-        // Rounding of f32; where activations are rounded to 8 bits, now and then one goes the other way, a level of 255, or in FP8
-        // one of 16.
+        // f32 rounding errors. If activations are rounded to 8 bits, some go to the adjacent level: one of
+        // 255, or one of 16 in FP8.
         let limit = match (int8, float8) {
             (0, 0) => 1e-5,
             (_, 0) => 3e-3,

@@ -1,5 +1,5 @@
-//! Keys of `config.json` that are followed as timm and transformers follow them, or refused by name: golden models with an edited
-//! configuration.
+//! Keys of `config.json` have the meaning of timm and transformers, or are refused by name. The tests edit
+//! the configuration of golden models.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::at;
 
-/// A golden model whose configuration has these values, by JSON pointer.
+/// Returns a golden model with these values in its configuration, by JSON pointer.
 fn edited(case: &str, edits: &[(&str, Value)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(at("tests/golden").join(case)).unwrap() {
@@ -41,7 +41,7 @@ fn labels(case: &str, edits: &[(&str, Value)]) -> Vec<String> {
     session.labels().iter().map(str::to_owned).collect()
 }
 
-/// The logits or the embedding of one image.
+/// Returns the logits or the embedding of one image.
 fn output(directory: &Path) -> Vec<f32> {
     let session = Session::load(directory).unwrap();
     let image = open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
@@ -64,7 +64,7 @@ fn label_maps_of_transformers_have_holes_and_other_lengths() {
         Value::Object(map)
     };
     let expected = |last: &'static str| [&names[..], &[last]].concat();
-    // Seven names make seven classes, whatever their numbers.
+    // Seven names make seven classes, whatever their indices.
     for (key, last) in [
         ("6", "last"),
         ("06", "last"),
@@ -78,7 +78,7 @@ fn label_maps_of_transformers_have_holes_and_other_lengths() {
             "{key}"
         );
     }
-    // Another `num_labels` replaces all names.
+    // A different `num_labels` replaces all names.
     let short = ("/id2label", json!({ "0": "a", "1": "b" }));
     let numbered: Vec<String> = (0..7).map(|index| format!("LABEL_{index}")).collect();
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Images whose metadata is in unusual places, or whose bytes are damaged or missing, against Pillow; and files that are not images.
+//! Images with metadata in unusual places, or with damaged or missing bytes, compared with Pillow; and files
+//! that are not images.
 
 use std::fs;
 
@@ -49,7 +50,7 @@ fn damaged_files_equal_pillow() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The values of the folders' READMEs.
+/// The expected values are from the folders' READMEs.
 #[test]
 fn public_reports_equal_pillow() {
     let cases = [
@@ -106,7 +107,7 @@ fn public_reports_equal_pillow() {
     }
 }
 
-/// What differs from Pillow on purpose: the pixels that are missing would be made up.
+/// A deliberate difference from Pillow, which would make up missing pixels.
 #[test]
 fn missing_pixels_are_refused() {
     let sample = |name: &str| fs::read(at("tests/data/image/samples").join(name)).unwrap();
@@ -143,7 +144,7 @@ fn missing_pixels_are_refused() {
     refused(&jpeg, "JPEG: ");
 }
 
-/// PNG's header and palette are not used if their checksum is wrong.
+/// A PNG header or palette with a wrong checksum is not used.
 #[test]
 fn wrong_checksums_of_headers_are_refused() {
     let png = fs::read(at("tests/data/image/samples/palette4.png")).unwrap();
@@ -281,7 +282,7 @@ fn files_that_are_not_images_say_what_they_are() {
     }
 }
 
-/// Rust's Debug form of types is for programmers.
+/// Messages do not contain Rust's Debug form of types.
 #[test]
 fn refusals_are_words() {
     let sample = |name: &str| fs::read(at("tests/data/image/samples").join(name)).unwrap();

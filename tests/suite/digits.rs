@@ -1,4 +1,4 @@
-//! TinyViT32 and its one-logit sibling on the digits that they were never trained on.
+//! TinyViT32 and its variant with one logit on held-out digits.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn accuracy(session: &Session, set: LabelledSet) -> Evaluation {
     .unwrap()
 }
 
-/// The logits f64 that PyTorch computed for the held-out images.
+/// Returns the f64 logits that PyTorch computed for the held-out images.
 fn golden(directory: &str) -> Array2<f64> {
     let bytes = fs::read(at(directory).join("golden.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -123,7 +123,7 @@ fn a_directory_that_is_no_class_is_refused() {
     assert!(stderr(&output).contains("eleven"), "{}", stderr(&output));
 }
 
-/// One logit: the model says whether the digit is odd, and the probability is a sigmoid's.
+/// With one logit the model predicts whether the digit is odd. The probability is a sigmoid's.
 #[test]
 fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities() {
     let session = Session::load(at("assets/tinyvit32_odd")).unwrap();

@@ -1,4 +1,5 @@
-//! The command line as a launcher starts it: several processes, of which each runs a share and rank 0 writes what one process would.
+//! The command line in several processes, as a launcher starts it. Each process runs a share, and rank 0
+//! writes the output of a single process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +20,7 @@ use crate::{at, emu};
 pub(crate) struct Launcher {
     size: usize,
     port: u16,
-    /// Where they run.
+    /// Working folder of the processes.
     folder: PathBuf,
     program: fn() -> Command,
 }
@@ -41,7 +42,7 @@ impl Launcher {
         }
     }
 
-    /// Of this program, which is the command line on the CPU otherwise.
+    /// Launches `program` instead of the command line on the CPU.
     pub(crate) fn of(self, program: fn() -> Command) -> Self {
         Self { program, ..self }
     }
@@ -56,7 +57,7 @@ impl Launcher {
             .env("WORLD_SIZE", self.size.to_string())
             .env("MASTER_ADDR", "127.0.0.1")
             .env("MASTER_PORT", self.port.to_string())
-            // Tests that run at the same time do not meet at neighbouring ports.
+            // Concurrent tests do not use adjacent ports.
             .env(
                 "TORCHELASTIC_RUN_ID",
                 format!("{}.{}", std::process::id(), self.port),
@@ -71,7 +72,7 @@ impl Launcher {
         self.command(rank, args).spawn().unwrap()
     }
 
-    /// Each rank's output, all with the same arguments.
+    /// Returns the output of each rank; all have the same arguments.
     pub(crate) fn run(&self, args: &[&str]) -> Vec<Output> {
         self.run_each(|_| args.to_vec())
     }
@@ -85,7 +86,7 @@ impl Launcher {
     }
 }
 
-/// One process, in the same folder, without a launcher.
+/// Runs one process in this folder without a launcher.
 fn one_process(folder: &Path, args: &[&str]) -> Output {
     on_cpu()
         .args(args)
@@ -95,7 +96,7 @@ fn one_process(folder: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A folder with images in `in`, which are no multiple of the batches below.
+/// Creates a folder with images in `in`. Their number is no multiple of the batch sizes below.
 fn images(count: usize) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("in")).unwrap();
@@ -107,7 +108,8 @@ fn images(count: usize) -> TempDir {
     folder
 }
 
-/// Checks that the ranks' output is that of one process: files, standard output, errors and exit code of rank 0; nothing of others.
+/// Checks that the ranks' output is that of one process: files, standard output, errors and exit code of rank
+/// 0. Other ranks print nothing.
 fn same_as_one_process(folder: &Path, sizes: &[usize], args: &[&str], file: Option<&str>) {
     let read = || file.map(|file| fs::read(folder.join(file)).unwrap());
     let expected = one_process(folder, args);
@@ -132,7 +134,7 @@ fn same_as_one_process(folder: &Path, sizes: &[usize], args: &[&str], file: Opti
 #[test]
 fn embeddings_have_the_bytes_of_one_process() {
     let folder = images(20);
-    // Two batches of different ranks have one, and what is listed twice is reported twice.
+    // Two batches of different ranks contain a broken image. A path that is listed twice is reported twice.
     for broken in ["in/04.png", "in/19.png"] {
         fs::write(folder.path().join(broken), "broken").unwrap();
     }
@@ -160,7 +162,7 @@ fn labels_have_the_bytes_of_one_process() {
         let args = [&["classify", "in", "--batch", "2"][..], more].concat();
         same_as_one_process(folder.path(), &[2, 3], &args, None);
     }
-    // A model from files, more ranks than batches, and images that are listed by none.
+    // A model from files, more ranks than batches, and empty lists of images.
     let model = at("tests/golden/timm_test_vit");
     let model = model.to_str().unwrap();
     let args = [
@@ -201,7 +203,7 @@ fn a_list_on_standard_input_reaches_all_ranks() {
     assert_eq!(stdout(&output).lines().count(), 7);
     let other = other.wait_with_output().unwrap();
     assert_eq!((other.status.code(), stdout(&other)), (Some(0), ""));
-    // An image itself is not for several processes.
+    // Several processes do not accept an image on standard input.
     for output in Launcher::new(2, folder.path()).run(&["classify", "-"]) {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains("-: an image on standard input is for one process"));
@@ -214,7 +216,7 @@ fn a_launcher_of_one_process_changes_nothing_and_any_can_be_ignored() {
     let expected = one_process(folder.path(), &["classify", "in", "--json"]);
     let outputs = Launcher::new(1, folder.path()).run(&["classify", "in", "--json"]);
     assert_eq!(stdout(&outputs[0]), stdout(&expected));
-    // No other rank comes.
+    // The other rank never starts.
     let launcher = Launcher::new(2, folder.path());
     let off = launcher.start(1, ["classify", "in", "--json", "--distributed", "off"]);
     assert_eq!(stdout(&off.wait_with_output().unwrap()), stdout(&expected));
@@ -341,7 +343,7 @@ fn ranks_at_work(folder: &Path) -> [Child; 2] {
     ranks
 }
 
-/// What a rank says that ends soon.
+/// Returns the output of a rank that ends soon.
 pub(crate) fn ends_soon(mut rank: Child) -> Output {
     let begun = Instant::now();
     while rank.try_wait().unwrap().is_none() {
@@ -437,7 +439,7 @@ fn each_rank_has_the_gpu_of_its_number() {
     }
 }
 
-/// Two network namespaces stand for two hosts.
+/// Two network namespaces act as two hosts.
 #[test]
 #[cfg(target_os = "linux")]
 fn ranks_of_two_hosts_give_the_bytes_of_one_process() {

@@ -1,9 +1,9 @@
-//! The tests for a GPU, `hipvit validate`, the command line and [`faults`] on emulated AMD GPUs (`sys/emu`), which execute the
-//! machine code that AMD GPUs execute.
+//! The GPU tests, `hipvit validate`, the command line and [`faults`] on emulated AMD GPUs (`sys/emu`), which
+//! execute the machine code of AMD GPUs.
 //!
-//! That needs LLVM's disassembler, and a clang for AMD GPUs where the kernels were not compiled ahead of time. Without them
-//! these tests are skipped, with a line that names what is missing; with `HIPVIT_REQUIRE_EMU=1`, as in CI, they fail.
-//! `HIPVIT_EMU_TESTS=all` also runs what takes minutes, as `ci/emulated` does.
+//! They need LLVM's disassembler, and a clang for AMD GPUs if the kernels were not compiled ahead of time.
+//! Without them the tests are skipped with a message. With `HIPVIT_REQUIRE_EMU=1`, as in CI, they fail.
+//! `HIPVIT_EMU_TESTS=all` also runs tests that take minutes, as `ci/emulated` does.
 
 use std::env;
 use std::io::Write;
@@ -28,10 +28,10 @@ mod several_gpus;
 mod sparse;
 mod taint;
 
-/// Set in a process that a test started for itself.
+/// Set in a process that a test started.
 const MARK: &str = "HIPVIT_EMU_TEST";
 
-/// The library as Cargo built it for these tests.
+/// Returns the library that Cargo built for these tests.
 fn library() -> PathBuf {
     let test = env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
@@ -41,7 +41,7 @@ fn library() -> PathBuf {
         .expect("Cargo builds hip-emu's library for the tests")
 }
 
-/// A program that sees these GPUs: `gfx1100`, `gfx942x2`.
+/// Creates a command that sees these GPUs: `gfx1100`, `gfx942x2`.
 pub(crate) fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     let mut command = Command::new(program.into());
     if let Some(clang) = clang_of_gfx950().filter(|_| gpus.starts_with("gfx950")) {
@@ -50,7 +50,8 @@ pub(crate) fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     command
         .env("HIPVIT_PROVIDER", library())
         .env("HIP_EMU_ARCH", gpus)
-        // What is compiled and disassembled is kept from test to test, also of the library's, and not among the user's own.
+        // Compiled and disassembled code is shared between tests, including the library's, but not with the
+        // user's cache.
         .env(
             "HIPVIT_CACHE_DIR",
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache"),
@@ -58,7 +59,8 @@ pub(crate) fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     command
 }
 
-/// `HIP_EMU_CLANG` or another clang in PATH that compiles for gfx950, with the disassembler that goes with it.
+/// Returns `HIP_EMU_CLANG` or another clang in PATH that compiles for gfx950, if there is a matching
+/// disassembler.
 fn clang_of_gfx950() -> Option<&'static str> {
     static CLANG: OnceLock<Option<String>> = OnceLock::new();
     let compiles = |clang: &String| {
@@ -91,7 +93,7 @@ pub(crate) fn hipvit(gpus: &str, arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// Whether kernels can be had and executed here.
+/// Returns true if kernels can be compiled and executed here.
 pub(crate) fn available() -> bool {
     if env::var_os(MARK).is_some() {
         return true;
@@ -117,7 +119,8 @@ pub(crate) fn available() -> bool {
                     env::var_os("HIPVIT_REQUIRE_EMU").is_none_or(|v| v != "1"),
                     "{missing}"
                 );
-                // Past the harness, which shows nothing of a test that passes.
+                // Write to the real standard error, because the harness hides the output of a test that
+                // passes.
                 let _ = writeln!(std::io::stderr(), "skipped: the emulated GPU's tests: {missing}");
             }
             None => assert_eq!(output.status.code(), Some(0), "{text}"),
@@ -131,13 +134,13 @@ fn all() -> bool {
     env::var("HIPVIT_EMU_TESTS").is_ok_and(|v| v == "all")
 }
 
-/// Runs these of this binary's tests on the first of `gpus`; each must pass.
+/// Runs these tests of this binary on the first of `gpus`. Each must pass.
 fn passes(gpus: &str, dtypes: &str, tests: &[&str]) {
     let begun = Instant::now();
     let mut command = command(env::current_exe().unwrap(), gpus);
     let output = command
         .args(tests)
-        // One looks at the device's memory.
+        // One test measures the device's memory.
         .args(["--exact", "--nocapture", "--test-threads", "1"])
         .env("HIPVIT_TEST_DEVICE", "hip:0")
         .env("HIPVIT_TEST_DTYPES", dtypes)
@@ -150,12 +153,12 @@ fn passes(gpus: &str, dtypes: &str, tests: &[&str]) {
         "{gpus}:\n{text}{}",
         stderr(&output)
     );
-    // Nothing but what tests say is on standard error: not one report of the emulated GPU.
+    // Standard error contains only the tests' output, no report of the emulated GPU.
     assert!(!stderr(&output).contains("hip-emu: "), "{}", stderr(&output));
     println!("{gpus} {dtypes} ({:.1?}):\n{text}", begun.elapsed());
 }
 
-/// What runs on each architecture.
+/// Runs the tests of one architecture.
 fn works(arch: &str) {
     if !available() {
         return;
@@ -186,14 +189,15 @@ fn works(arch: &str) {
     ];
     match (all(), arch) {
         (false, _) => passes(arch, "f16", &some),
-        // Their kernels differ from those of gfx942 and gfx1100 in a few instructions only, most of which compute in bf16;
-        // `validates` runs each kernel in every dtype.
+        // Their kernels differ from those of gfx942 and gfx1100 in a few instructions, most of which compute
+        // in bf16. `validates` runs each kernel in every dtype.
         (true, "gfx90a" | "gfx950" | "gfx1200") => {
             passes(arch, "bf16", &[&some[..], &architectures].concat());
         }
         (true, _) => {
             passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat());
-            // How work is submitted does not depend on the dtype, and the kernels are those of the tests above.
+            // The submission of work does not depend on the dtype, and the kernels are those of the tests
+            // above.
             passes(arch, "f16", &rest);
         }
     }
@@ -216,13 +220,13 @@ fn gfx942_runs_models_and_ops() {
     works("gfx942");
 }
 
-/// FP8 in OCP's encoding, and WMMA with a layout of its own.
+/// gfx1200 has FP8 in OCP's encoding, and a different WMMA layout.
 #[test]
 fn gfx1200_runs_models_and_ops() {
     works("gfx1200");
 }
 
-/// Clang 20 is the first that compiles for it.
+/// Clang 20 is the first version that compiles for gfx950.
 #[test]
 fn gfx950_runs_models_and_ops() {
     match clang_of_gfx950() {
@@ -231,7 +235,7 @@ fn gfx950_runs_models_and_ops() {
     }
 }
 
-/// Clang 22 gives gfx11 code with 16-bit registers, clang 19 does not.
+/// Clang 22 generates gfx11 code with 16-bit registers, clang 19 does not.
 #[test]
 fn gfx1100_runs_code_with_16_bit_registers() {
     let clang = "clang++-22";
@@ -249,7 +253,7 @@ fn gfx1100_runs_code_with_16_bit_registers() {
     }
 }
 
-/// Its matrix cores have their own instruction for bf16.
+/// The matrix cores of gfx908 have a separate instruction for bf16.
 #[test]
 fn gfx908_runs_ops() {
     if available() {
@@ -257,8 +261,8 @@ fn gfx908_runs_ops() {
     }
 }
 
-/// What `tune` measured is used by later processes, unless the file is damaged; results stay within tolerance whatever is
-/// selected.
+/// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance
+/// for every selection.
 #[test]
 fn tuned_kernels_are_kept_and_selected() {
     if !available() {
@@ -316,7 +320,7 @@ fn tuned_kernels_are_kept_and_selected() {
     let [file] = &stored[..] else { panic!("{stored:?}") };
     assert!(origins().iter().all(|origin| origin == "tuned"));
 
-    // Each choice in turn, the slowest too, gives the same labels.
+    // Each choice, including the slowest, gives the same labels.
     let classify = || run(&["classify", "--json", "assets/samples"]);
     let top = |text: &str| -> Vec<Value> {
         let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
@@ -487,7 +491,8 @@ fn devices_shows_the_emulated_gpus() {
     assert!(text.contains("gfx000"), "{text}");
 }
 
-/// Each rung runs the kernels of its own: attention in two GEMMs and a softmax, separate activations and residuals.
+/// Each rung runs different kernels: attention as two GEMMs and a softmax, separate activations and
+/// residuals.
 #[test]
 fn the_rungs_of_the_ladder_agree() {
     if !available() {

@@ -1,4 +1,4 @@
-//! `hipvit explain` and `hipvit trace`: what they write and print, and that the parts are the whole.
+//! `hipvit explain` and `hipvit trace`: their output, and that the parts sum to the whole.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn explain_writes_pictures_and_arrays_that_sum_to_the_logit() {
         let picture = open(out.join("attribution.png"), Limits::default()).unwrap();
         // Enlarged by a whole number.
         assert_eq!((picture.width, picture.height), (224, 224));
-        // Four heads beside each other, four blocks, 2 pixels between them.
+        // Four heads side by side, four blocks, 2 pixels between them.
         let picture = open(out.join("attention.png"), Limits::default()).unwrap();
         assert_eq!((picture.width, picture.height), (4 * 226 - 2, 4 * 226 - 2));
 
@@ -104,7 +104,7 @@ fn explain_says_what_is_wrong() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("class"), "{}", stderr(&output));
     assert!(!Path::new(out).exists());
-    // A model without a classifier has no class; its maps are there.
+    // A model without a classifier has no class, but has maps.
     let model = at("tests/golden/timm_vit_embedding");
     let model = model.to_str().unwrap();
     let output = hipvit(["explain", SEVEN, "-m", model, "--class", "0", "-o", out]);
@@ -113,7 +113,7 @@ fn explain_says_what_is_wrong() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(Path::new(out).join("rollout.npy").is_file());
     assert!(!Path::new(out).join("attribution.npy").exists());
-    // One without attention has pixels that its result comes from, and no maps.
+    // A model without attention has an attribution, but no maps.
     let model = at("tests/golden/timm_resmlp");
     let model = model.to_str().unwrap();
     let mixer = dir.path().join("mixer");
@@ -187,7 +187,7 @@ fn the_parts_of_all_pixels_and_the_constant_are_the_logit() {
     }
 }
 
-/// Every form of every family: no op without a backward pass, no block that the trace does not find.
+/// Every form of every family: each op has a backward pass, and the trace finds each block.
 #[test]
 fn every_golden_model_is_explained_and_traced() {
     let photo = open(at("tests/golden/images/photo.jpg"), Limits::default()).unwrap();
@@ -220,7 +220,7 @@ fn every_golden_model_is_explained_and_traced() {
             assert!(error.contains("has no attention"), "{error}");
             continue;
         }
-        // A part of the flow is the prefix tokens'.
+        // The prefix tokens get a part of the flow.
         let rollout = explanation.rollout.sum();
         assert!(rollout > 0.0 && rollout < 1.0 + 1e-5, "{name}: {rollout}");
         for map in &explanation.attention {
@@ -335,7 +335,7 @@ fn the_overview_has_a_panel_for_each_stage() {
             logits,
             "{model}"
         );
-        // Nothing is loaded from elsewhere: the only address is SVG's namespace.
+        // The only address is SVG's namespace, so that nothing is loaded.
         assert_eq!(drawing.matches("http").count(), 1, "{model}");
         for event in svg::read(&drawing).unwrap() {
             if let svg::parser::Event::Error(error) = event {

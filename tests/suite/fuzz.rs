@@ -1,8 +1,8 @@
-//! Inputs that lie, made from valid ones: images of every format, safetensors headers, configurations. Whatever comes out,
-//! nothing panics, no more is allocated than the limits allow, and an image has the size that it says it has.
+//! Damaged inputs made from valid ones: images of every format, safetensors headers, configurations. Whatever
+//! the result, nothing panics, allocations stay within the limits, and an image has its declared size.
 //!
-//! The seed is fixed, so that a run finds the same each time. `HIPVIT_FUZZ_CASES` sets the number of cases of each test,
-//! and `HIPVIT_FUZZ_SEED` another seed: `HIPVIT_FUZZ_CASES=100000 cargo test --test suite fuzz::`.
+//! The seed is fixed for reproducible runs. `HIPVIT_FUZZ_CASES` sets the number of cases of each test, and
+//! `HIPVIT_FUZZ_SEED` another seed: `HIPVIT_FUZZ_CASES=100000 cargo test --test suite fuzz::`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use crate::at;
 
-/// What decoders take whatever the image's size: windows of decompressors, tables of codes, rows of a few KiB.
+/// Memory that decoders take for any image size: windows of decompressors, tables of codes, rows of a few
+/// KiB.
 const CONSTANT: u64 = 2 << 20;
 
 fn run<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
@@ -31,7 +32,7 @@ fn run<S: Strategy>(cases: u32, strategy: S, test: impl Fn(S::Value) -> Result<(
     TestRunner::new(config).run(&strategy, test).unwrap();
 }
 
-/// One change of a file's bytes.
+/// A change of a file's bytes.
 #[derive(Clone, Debug)]
 enum Change {
     Cut(Index),
@@ -128,7 +129,7 @@ impl Change {
     }
 }
 
-/// The chunks' checksums after a change, which would hide most of them otherwise.
+/// Recomputes the chunks' checksums, which would otherwise hide most changes.
 fn mend_png(bytes: &mut [u8]) {
     let mut at = 8;
     while let Some(length) = bytes.get(at..at + 4) {
@@ -210,7 +211,7 @@ fn images_that_lie() {
     });
 }
 
-/// Every sample, as it is, with every limit: what is estimated is never less than what is taken.
+/// The estimated memory of every sample is never below the actual one, for every limit.
 #[test]
 fn valid_images_stay_within_any_limit() {
     for (path, bytes) in samples() {
@@ -226,7 +227,7 @@ fn valid_images_stay_within_any_limit() {
     }
 }
 
-/// A model's files in memory.
+/// The files of a model in memory.
 struct Files {
     config: Vec<u8>,
     weights: Vec<u8>,
@@ -253,7 +254,7 @@ fn models() -> Vec<Files> {
     .collect()
 }
 
-/// More than these models and their graphs take, and their position embeddings at a size of which the work is allowed.
+/// More than these models, their graphs, and their position embeddings at the largest allowed size take.
 const MODEL_BYTES: u64 = 512 << 20;
 
 fn loads(config: &[u8], weights: Vec<u8>, preprocessor: Option<&[u8]>) -> Result<(), TestCaseError> {
@@ -289,7 +290,7 @@ fn safetensors_headers_that_lie() {
     });
 }
 
-/// Changed, they are not used, or what was changed does not matter.
+/// A changed graph is not used, or the change has no effect.
 #[test]
 fn optimised_graphs_that_lie() {
     // Constants that the passes left, ones that they computed, and parts of such.
@@ -318,7 +319,7 @@ fn optimised_graphs_that_lie() {
         }
         changes.iter().for_each(|change| change.apply(&mut bytes));
         bytes.extend(rest);
-        // As the cache does, since the file may be mapped.
+        // The cache does the same, because the file may be mapped.
         let changed = tempfile::NamedTempFile::new_in(folder.path()).unwrap();
         fs::write(changed.path(), &bytes).unwrap();
         changed.persist(file).unwrap();
@@ -349,7 +350,7 @@ fn optimised_graphs_that_lie() {
     });
 }
 
-/// Values of every kind and of extreme sizes.
+/// Generates values of every kind and of extreme sizes.
 fn value() -> impl Strategy<Value = Value> {
     let texts = [
         "null",

@@ -83,7 +83,7 @@ impl Case {
             .map(|&b| f64::from_le_bytes(b))
             .collect();
         let output = ArrayD::from_shape_vec(output.shape(), values64).unwrap();
-        // A model without a pooler gives all tokens; its first one stands for the image.
+        // A model without a pooler gives all tokens; the first one represents the image.
         let output = if output.ndim() == 3 {
             output.index_axis_move(Axis(1), 0)
         } else {

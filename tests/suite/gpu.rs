@@ -1,6 +1,9 @@
-//! Every golden model, the held-out digits, and long and concurrent runs on a GPU. Runs where `HIPVIT_TEST_DEVICE` names one
-//! (`hip:0`), of the provider that `HIPVIT_PROVIDER` names, and says so where it does not. `--nocapture` shows the figures.
-//! `HIPVIT_TEST_RUNS` sets how long the long run is, `HIPVIT_TEST_DTYPES` which dtypes there are.
+//! Every golden model, the held-out digits, and long and concurrent runs on a GPU. `HIPVIT_TEST_DEVICE` names
+//! it (`hip:0`), and `HIPVIT_PROVIDER` its provider. Without the variable the tests print that they were
+//! skipped.
+//!
+//! `--nocapture` shows the figures. `HIPVIT_TEST_RUNS` sets the length of the long run, and
+//! `HIPVIT_TEST_DTYPES` the dtypes.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -34,7 +37,7 @@ mod resize;
 mod selection;
 mod sparse;
 
-/// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.
+/// Returns all dtypes, or those in `HIPVIT_TEST_DTYPES`, for a provider that lacks some.
 fn dtypes() -> Vec<DType> {
     let named = std::env::var("HIPVIT_TEST_DTYPES").unwrap_or_else(|_| "f32,f16,bf16".into());
     let all = [DType::F32, DType::F16, DType::BF16];
@@ -42,7 +45,7 @@ fn dtypes() -> Vec<DType> {
     named.split(',').map(dtype).collect()
 }
 
-/// The free memory is all tests' together: the one that measures it has the GPU for itself.
+/// All tests share the free memory. The test that measures it has exclusive access to the GPU.
 static SHARED: RwLock<()> = RwLock::new(());
 
 fn device() -> Option<(Device, RwLockReadGuard<'static, ()>)> {
@@ -58,7 +61,7 @@ fn device_named() -> Option<Device> {
     Some(name.parse().unwrap())
 }
 
-/// The distance from 1 to the next value.
+/// Returns the distance from 1 to the next value.
 fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-10),
@@ -67,8 +70,8 @@ fn epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// The largest error, and whether each row's largest element is the same. Two that lie within 2ε of the largest output may
-/// change places: each is rounded to the type at least once, when it is written.
+/// Returns the largest error, and true if each row's largest element is the same. Elements within 2ε of the
+/// largest output may change places, because each is rounded to the dtype at least once.
 fn compare(got: &Array2<f32>, expected: &Array2<f64>, epsilon: f64) -> (f64, bool) {
     assert_eq!(got.dim(), expected.dim());
     let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
@@ -76,7 +79,7 @@ fn compare(got: &Array2<f32>, expected: &Array2<f64>, epsilon: f64) -> (f64, boo
         .iter()
         .zip(expected)
         .map(|(&g, e)| (f64::from(g) - e).abs() / largest);
-    // A NaN is no small error.
+    // NaN must not count as a small error.
     let error = errors.fold(0f64, |m, e| if e <= m { m } else { e });
     let same = got
         .rows()
@@ -90,7 +93,7 @@ fn compare(got: &Array2<f32>, expected: &Array2<f64>, epsilon: f64) -> (f64, boo
     (error, same)
 }
 
-/// From pixel values, and from the files that every decoder reads alike.
+/// Runs a case from pixel values, and from the files that every decoder decodes equally.
 fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
     let golden = case.golden();
     let builder = case.builder().device(device).dtype(dtype);
@@ -133,7 +136,7 @@ fn golden_models_agree_in_every_dtype() {
     let mut failed = 0;
     for dtype in dtypes() {
         for case in cases() {
-            // One model that cannot run hides nothing about the others.
+            // A model that fails must not hide results of the others.
             let Ok((error, bound, same)) = catch_unwind(|| run(&case, device, dtype)) else {
                 println!("FAIL {dtype:<4} {:<34} did not run", case.name);
                 failed += 1;
@@ -180,7 +183,7 @@ fn held_out_digits_are_recognised_in_every_dtype() {
             "{dtype:<4} TinyViT32: {} of {} right",
             result.correct, result.images
         );
-        // What PyTorch reaches in f32, and f32 here; rounding must not cost an image.
+        // The numbers that PyTorch and hipvit reach in f32; rounding must not cost an image.
         let reached = match dtype {
             DType::F32 => result.correct == 357,
             _ => result.correct >= 357,
@@ -189,7 +192,7 @@ fn held_out_digits_are_recognised_in_every_dtype() {
     }
 }
 
-/// Within the bound of a whole model, of which they are parts.
+/// The errors are within the bound of the whole model.
 #[test]
 fn tokens_and_hidden_layers_agree_with_the_cpu() {
     let Some((device, _shared)) = device() else { return };
@@ -219,7 +222,7 @@ fn tokens_and_hidden_layers_agree_with_the_cpu() {
                 let largest = expected.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
                 let pairs = got.iter().zip(expected);
                 let differences = pairs.map(|(g, e)| (f64::from(*g) - f64::from(*e)).abs() / largest);
-                // A NaN is no small error; without an element there is none.
+                // NaN must not count as a small error; without an element there is none.
                 errors.push(differences.fold(0f64, |m, e| if e <= m { m } else { e }));
             }
             assert!(errors.iter().all(|&error| error <= bound), "{name}: {errors:?}");
@@ -264,7 +267,7 @@ fn same(a: &Outputs, b: &Outputs) {
     assert_eq!(a.embeddings(), b.embeddings());
 }
 
-/// Each thread's runs are on a stream of its own.
+/// The runs of each thread are on a separate stream.
 #[test]
 fn four_threads_on_their_streams_get_the_bits_of_one() {
     let Some((device, _shared)) = device() else { return };
@@ -288,7 +291,7 @@ fn four_threads_on_their_streams_get_the_bits_of_one() {
     }
 }
 
-/// An image's results do not depend on the images beside it.
+/// The results of an image do not depend on the other images of its batch.
 #[test]
 fn reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size() {
     let Some((device, _shared)) = device() else { return };
@@ -314,7 +317,7 @@ fn reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size() {
     }
 }
 
-/// The session replays captured graphs, and has not fallen back to submitting steps.
+/// Checks that the session replays captured graphs and has not fallen back to eager steps.
 #[track_caller]
 fn replayed(session: &Session) -> Replays {
     let replays = session.hip_graphs().unwrap();
@@ -371,7 +374,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
     }
 }
 
-/// Where there are two.
+/// Runs if there are two GPUs.
 #[test]
 fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     let Some((device, _shared)) = device() else { return };
@@ -387,7 +390,7 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     let source = from.upload(&values).unwrap();
     let mut target = to.zeroed::<u32>(values.len()).unwrap();
     target.copy_from_peer(source.reading()).unwrap();
-    // The memory of a source that is gone is not used again before the copy is done.
+    // The memory of a dropped source is not reused before the copy is done.
     drop(source);
     let mut next = from.allocate::<u32>(values.len()).unwrap();
     next.fill(0xff).unwrap();
@@ -408,7 +411,7 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     }
 }
 
-/// Where there are two: the batches of a run, of a pipeline and of threads, each on either.
+/// Runs if there are two GPUs: the batches of a run, of a pipeline and of threads, each on either GPU.
 #[test]
 fn replicas_on_two_gpus_give_the_bits_of_one() {
     let Some((device, _shared)) = device() else { return };
@@ -446,7 +449,7 @@ fn replicas_on_two_gpus_give_the_bits_of_one() {
     }
 }
 
-/// After some runs neither the driver nor the pool holds more than before.
+/// After some runs, neither the driver nor the pool uses more memory than before.
 #[test]
 fn many_runs_leave_the_memory_flat() {
     let Some(device) = device_named() else { return };
@@ -502,7 +505,7 @@ fn without_a_provider_a_gpu_is_an_error_and_auto_is_the_cpu() {
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
         assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
     }
-    // A provider that was named is never passed over in silence.
+    // A provider that was named is never skipped silently.
     for device in [&["--device", "auto"][..], &[]] {
         let output = run(&[&["classify", "--top", "1"], device].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -1,4 +1,4 @@
-//! Models by their name on the Hugging Face hub, from a local cache that is laid out as the hub's library does.
+//! Models by their name on the Hugging Face hub, from a local cache in the layout of the hub's library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::at;
 use crate::command_line::{stderr, stdout};
 
-/// A cache with a golden model in it, every file a link to a blob.
+/// Creates a cache with a golden model, where every file is a link to a blob.
 fn cache(root: &Path, id: &str, golden: &str) -> PathBuf {
     let folder = root.join(format!("models--{}", id.replace('/', "--")));
     let snapshot = folder.join("snapshots/0123abcd");
@@ -37,14 +37,14 @@ fn run(cache: &Path, directory: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What `inspect` prints of the model, as JSON.
+/// Returns the JSON that `inspect` prints of the model.
 fn inspect(cache: &Path, directory: &Path, model: &str) -> Value {
     let output = run(cache, directory, &["inspect", model, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     serde_json::from_str(stdout(&output)).unwrap()
 }
 
-/// What is said of a model that cannot be loaded; `DIR` stands for the cache.
+/// Returns the error of a model that cannot be loaded. `DIR` replaces the cache's path.
 fn refusal(cache: &Path, directory: &Path, model: &str) -> String {
     let output = run(cache, directory, &["embed", "x.png", "-m", model]);
     assert_eq!(output.status.code(), Some(1));
@@ -85,7 +85,7 @@ fn a_model_is_found_by_its_name_on_the_hub_and_called_so() {
     assert_eq!(by_path["model"], "hf_vit");
     assert_eq!(by_path["top"], classify("someone/vit-tiny")["top"]);
 
-    // A directory goes before the cache.
+    // A directory takes precedence over the cache.
     let directory = here.join("someone/vit-tiny");
     fs::create_dir_all(&directory).unwrap();
     for entry in fs::read_dir(at("tests/golden/timm_deit")).unwrap() {
@@ -158,7 +158,7 @@ fn what_the_cache_lacks_is_said_with_the_command() {
     );
 }
 
-/// transformers takes the base model of an adapter that is named as on the hub, whatever the repository has beside it.
+/// transformers uses the base model that the adapter names on the hub, whatever else the repository contains.
 #[test]
 fn an_adapter_on_the_hub_is_applied_to_its_base_model_and_not_to_its_own() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A small Hugging Face hub over loopback: the answers that `huggingface_hub` and `hipvit pull` ask for.
+//! A small Hugging Face hub on loopback, with the answers that `huggingface_hub` and `hipvit pull` need.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,18 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// Files of at least so many bytes are large: they have a SHA-256, and the hub redirects to a storage of another host.
+/// Minimum size of a large file. Large files have a SHA-256, and the hub redirects to a storage on another
+/// host.
 const LARGE: usize = 4096;
 
-/// What the hub has, and how it misbehaves.
+/// Content and faults of the hub.
 #[derive(Default)]
 pub(crate) struct Settings {
     /// Repositories by name, with their files.
     pub(crate) repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// The token that requests need.
     pub(crate) token: Option<&'static str>,
-    /// The storage closes each connection after so many bytes of a body.
+    /// The storage closes each connection after this many bytes of a body.
     pub(crate) cut_after: Option<usize>,
     /// The storage answers requests for a range with the whole file.
     pub(crate) ignores_ranges: bool,
@@ -29,9 +30,9 @@ pub(crate) struct Settings {
     pub(crate) shifts_ranges: bool,
     /// Number of requests for the list of files that are answered with 503 first.
     pub(crate) busy: usize,
-    /// The storage changes a byte of what it sends.
+    /// The storage changes a byte of its answer.
     pub(crate) damages: bool,
-    /// The code in `X-Error-Code` of each answer, with its status.
+    /// Status of each answer, and its code in `X-Error-Code`.
     pub(crate) refuses: Option<(u16, &'static str)>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Hub {
 
 struct State {
     settings: Mutex<Settings>,
-    /// Method, path and range of each request, of the hub and of the storage.
+    /// Method, path and range of each request to the hub and the storage.
     requests: Mutex<Vec<String>>,
     /// Address of the storage.
     storage: String,
@@ -51,7 +52,7 @@ struct State {
 impl Hub {
     pub(crate) fn start(settings: Settings) -> Self {
         let (hub, storage) = (listener(), listener());
-        // Another name of the same host, to which a token must not go.
+        // A different name of the host, which must not receive a token.
         let state = Arc::new(State {
             settings: Mutex::new(settings),
             requests: Mutex::default(),
@@ -63,7 +64,7 @@ impl Hub {
         Self { endpoint, state }
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.requests.lock().unwrap())
     }
@@ -103,7 +104,7 @@ struct Request {
     headers: BTreeMap<String, String>,
 }
 
-/// Answers each connection's one request in a thread of its own, until the process ends.
+/// Answers each connection's only request in a separate thread, until the process ends.
 fn serve(listener: TcpListener, state: Arc<State>, answer: fn(&State, &Request, &mut TcpStream)) {
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -159,7 +160,7 @@ impl State {
         self.requests.lock().unwrap().push(line);
     }
 
-    /// The hub: lists, metadata, and the bytes of small files.
+    /// Answers as the hub: lists, metadata, and the bytes of small files.
     fn answer(&self, request: &Request, stream: &mut TcpStream) {
         self.record(request);
         let mut settings = self.settings.lock().unwrap();
@@ -218,7 +219,7 @@ impl State {
         send(stream, request, 302, &headers, b"");
     }
 
-    /// The storage of large files.
+    /// Answers as the storage of large files.
     fn store(&self, request: &Request, stream: &mut TcpStream) {
         self.record(request);
         let settings = self.settings.lock().unwrap();

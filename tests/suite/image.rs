@@ -1,4 +1,4 @@
-//! Files to pixel values through the public interface.
+//! From files to pixel values through the public API.
 
 use std::path::Path;
 

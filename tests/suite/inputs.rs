@@ -1,4 +1,4 @@
-//! Which images a command takes: `--files-from`, directories, `--exif`.
+//! Images of a command: `--files-from`, directories, `--exif`.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Class names: ImageNet's for a model that has none, those of a file, and directories named by any of them.
+//! Class names: ImageNet's for a model without names, names from a file, and directories named by either.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// A golden model of timm with a head of 1,000 classes, of which the most likely are 207, 1, 2, 3 and 4 for any image, and
-/// with these additions to its configuration.
+/// Creates a golden timm model with 1,000 classes and these additions to its configuration. The most likely
+/// classes are 207, 1, 2, 3 and 4 for every image.
 fn imagenet_model(root: &Path, additions: &Value) -> PathBuf {
     let golden = at("tests/golden/timm_deit");
     let directory = root.join("imagenet");
@@ -50,7 +50,7 @@ fn imagenet_model(root: &Path, additions: &Value) -> PathBuf {
     directory
 }
 
-/// A directory of images with these subdirectories.
+/// Creates a directory of images with these subdirectories.
 fn images(root: &Path, names: &[&str]) -> PathBuf {
     let data = root.join("images");
     for name in names {
@@ -78,7 +78,7 @@ fn a_model_without_labels_has_imagenets_if_it_has_a_thousand_classes() {
         "{text}"
     );
 
-    // Its own go first; ids alone are what timm writes for ImageNet.
+    // The model's own names take precedence; for ImageNet, timm writes only ids.
     let own: Vec<String> = (0..1000).map(|class| format!("thing {class}")).collect();
     let session = Session::load(imagenet_model(root.path(), &json!({ "label_names": own }))).unwrap();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What an input may cost: memory, work, and waiting. Small files that once aborted the process, made it hang or were
-//! refused wrongly; those of `tests/data/robustness` were found by hostile testing.
+//! Limits on the cost of an input: memory, work, and waiting. These small files once aborted the process,
+//! made it hang or were wrongly refused. Hostile testing found those of `tests/data/robustness`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,7 +22,7 @@ fn sample(digit: u32) -> std::path::PathBuf {
     at(format!("assets/samples/{digit}.png"))
 }
 
-/// Runs `hipvit` with as much address space, in KiB.
+/// Runs `hipvit` with this much address space in KiB.
 fn with_address_space(kib: u64, args: &[&OsStr]) -> Output {
     Command::new("sh")
         .args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\"")])
@@ -44,7 +44,7 @@ fn reason(result: Result<hipvit::image::RgbImage, hipvit::image::Error>) -> (Ima
     }
 }
 
-/// Headers that promise 13,377 × 13,377 pixels of four 16-bit channels: 2.3 GiB with the pixels.
+/// The headers declare 13,377 × 13,377 pixels of four 16-bit channels: 2.3 GiB with the pixels.
 #[test]
 fn a_small_file_that_needs_too_much_memory_is_one_error_among_good_images() {
     let (png, tiff) = (
@@ -167,7 +167,7 @@ fn small_palette_tiffs_equal_pillow() {
     }
 }
 
-/// Pillow refuses a WebP that is shorter than its header says, be it by the byte that pads a chunk.
+/// Pillow refuses a WebP that is shorter than its header declares, even by the byte that pads a chunk.
 #[test]
 fn a_webp_short_of_a_byte_is_truncated() {
     let mut bytes = robustness("cut.webp");
@@ -179,8 +179,8 @@ fn a_webp_short_of_a_byte_is_truncated() {
     decode("longer.webp", &bytes, Limits::default()).unwrap();
 }
 
-/// The first frame's chunk says that it goes on behind the file, and its header that it is of the largest size: the decoder
-/// would allocate that before it finds out.
+/// The first frame's chunk extends beyond the file, and its header declares the maximum size. The decoder
+/// would allocate that before it finds the error.
 #[test]
 fn a_webp_whose_frame_is_cut_short_is_refused_before_it_is_allocated() {
     let samples = at("tests/data/image/samples");
@@ -199,8 +199,8 @@ fn a_webp_whose_frame_is_cut_short_is_refused_before_it_is_allocated() {
     assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
 }
 
-/// The number and the sizes of a frame's partitions are read from it: whichever bits change, the decoder does not allocate
-/// what is not there.
+/// The number and sizes of a frame's partitions are read from it. Whichever bits change, the decoder does not
+/// allocate bytes that are missing.
 #[test]
 fn a_webp_whose_partitions_are_cut_short_is_refused_before_they_are_allocated() {
     let bytes = fs::read(at("tests/data/image/samples/rgb-lossy.webp")).unwrap();
@@ -242,7 +242,7 @@ fn a_large_webp_frame_is_refused_before_it_is_copied() {
     assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
 }
 
-/// Writes the bits of a lossless WebP, the first one lowest.
+/// Writes the bits of a lossless WebP, least significant first.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,
@@ -260,19 +260,19 @@ impl Bits {
         }
     }
 
-    /// A prefix code of one symbol.
+    /// Writes a prefix code of one symbol.
     fn single(&mut self, symbol: u32) {
         self.put(0b101, 3);
         self.put(symbol, 8);
     }
 
-    /// A prefix code of two symbols.
+    /// Writes a prefix code of two symbols.
     fn pair(&mut self) {
         self.put(0b0011, 4);
         self.put(1, 8);
     }
 
-    /// The lengths of the code of a prefix code's lengths.
+    /// Writes the lengths of the code that encodes a prefix code's lengths.
     fn lengths(&mut self, of: impl Fn(u32) -> u32) {
         self.put(0, 1);
         self.put(15, 4);
@@ -281,7 +281,7 @@ impl Bits {
         }
     }
 
-    /// A prefix code of 11 symbols, the longest of 10 bits.
+    /// Writes a prefix code of 11 symbols, the longest of 10 bits.
     fn deep(&mut self) {
         self.lengths(|length| match length {
             1..=6 => 3,
@@ -299,7 +299,7 @@ impl Bits {
         }
     }
 
-    /// A prefix code of 2,048 symbols, all of 11 bits. The lengths themselves take none.
+    /// Writes a prefix code of 2,048 symbols, all of 11 bits. The lengths themselves take no bits.
     fn wide(&mut self) {
         self.lengths(|length| u32::from(length == 11));
         self.put(1 | 5 << 1, 4);
@@ -307,7 +307,7 @@ impl Bits {
     }
 }
 
-/// A lossless WebP of one pixel. Its entropy image says that there are so many groups of prefix codes.
+/// Creates a lossless WebP of one pixel. Its entropy image declares `groups` groups of prefix codes.
 fn webp_of_groups(groups: u32, group: impl Fn(&mut Bits)) -> Vec<u8> {
     let mut bits = Bits::default();
     bits.put(0x2F, 8);
@@ -334,7 +334,7 @@ fn webp_of_groups(groups: u32, group: impl Fn(&mut Bits)) -> Vec<u8> {
     file
 }
 
-/// The result under a limit on memory, and the most bytes that were allocated.
+/// Returns the result under a limit on memory, and the maximum of allocated bytes.
 fn decode_within(
     max_memory: u64,
     file: &[u8],
@@ -348,7 +348,7 @@ fn decode_within(
     (result.unwrap(), info.bytes_max)
 }
 
-/// The decoder builds all groups, though the pixel uses one.
+/// The decoder builds all groups, although the pixel uses one.
 #[test]
 fn the_prefix_codes_of_a_webp_count_as_memory() {
     let tables = webp_of_groups(700, |bits| (0..5).for_each(|_| bits.deep()));
@@ -397,7 +397,7 @@ fn lossless_webps_take_no_more_than_what_they_count_as() {
     assert!(lossless > 8, "{lossless}");
 }
 
-/// A list of the chunks would take several times the file.
+/// A list of the chunks would take several times the size of the file.
 #[test]
 fn many_empty_png_chunks_take_no_memory() {
     let mut file = Vec::new();
@@ -417,7 +417,7 @@ fn many_empty_png_chunks_take_no_memory() {
     assert!(info.bytes_max < 1 << 20, "{}", info.bytes_max);
 }
 
-/// Turning an image takes its pixels twice.
+/// Turning an image needs its pixels twice.
 #[test]
 fn a_turned_image_is_within_the_limit_on_memory() {
     // A PNG of 256 × 256 grey pixels behind the EXIF data of an image that is shown on its side.
@@ -450,7 +450,7 @@ fn a_turned_image_is_within_the_limit_on_memory() {
     assert!(most < bytes, "{most}");
 }
 
-/// A grey TIFF, one pixel wide, with a strip for each row.
+/// Creates a grey TIFF, one pixel wide, with a strip for each row.
 fn strips(count: u32) -> Vec<u8> {
     let lists = 8 + count;
     let directory = lists + 8 * count;

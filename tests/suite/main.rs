@@ -1,4 +1,4 @@
-//! The integration tests: one binary, a module a subject.
+//! Integration tests: one binary, with a module for each subject.
 
 #![allow(
     clippy::unwrap_used,
@@ -53,14 +53,14 @@ mod zero_shot;
 
 use std::path::{Path, PathBuf};
 
-/// Runs the tests in the repository's root, whose paths they and the programs that they start are given.
+/// Runs the tests in the repository's root, because they and the programs that they start use relative paths.
 #[ctor::ctor(unsafe)]
 fn start_in_root() {
     std::env::set_current_dir(at("")).expect("the repository's root is a folder");
 }
 
-/// A path below the repository's root. A binary that was carried to another machine finds it by `CARGO_MANIFEST_DIR`, the folder
-/// of the package hipvit-cli there.
+/// Returns a path below the repository's root. A binary on another machine finds it by `CARGO_MANIFEST_DIR`,
+/// the folder of the package hipvit-cli.
 fn at(path: impl AsRef<Path>) -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let root = Path::new(&package)

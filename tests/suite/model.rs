@@ -1,4 +1,4 @@
-//! Loading: every golden directory builds, accounts for all its tensors and computes what its library computes.
+//! Loading: every golden directory loads, all its tensors are used, and the outputs equal its library's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,15 +39,15 @@ fn load_case(case: &Value) -> Model {
     model::load(&golden(text(case, "name")), &options).unwrap()
 }
 
-/// How far a golden's output may be from the graph's, relative to the largest.
+/// Returns the tolerance of a golden's output, relative to the largest value.
 ///
-/// Both compute in double precision from the same f32 (or narrower) weights and pixels, but the graph keeps two
-/// kinds of numbers in f32: attention's scale 1/√head_dim and interpolated positions, each off by up to 2⁻²⁵ ≈ 3e-8
-/// of itself. A score of 10 so moves the softmax's weights by 3e-7, but a weight's loss is another's gain, and values
-/// that are random average out: 2e-8 is the most that is seen.
+/// Both sides compute in double precision from the same f32 (or narrower) weights and pixels. The graph keeps
+/// two kinds of numbers in f32: attention's scale 1/√head_dim and interpolated positions, each with an error
+/// of up to 2⁻²⁵ ≈ 3e-8. This changes the softmax weights of a score of 10 by 3e-7. But a weight's loss is
+/// another's gain, and random values average out: the largest observed error is 2e-8.
 ///
-/// timm interpolates in f32, with a kernel whose weights are f32 as well and err by several units in the last place:
-/// up to 6e-7 of the positions, which go through two norms whose deviation is about theirs.
+/// timm interpolates in f32 with an f32 kernel, whose weights have errors of several units in the last place.
+/// This changes positions by up to 6e-7. They pass two norms whose deviation is about theirs.
 fn tolerance(case: &Value, model: &Model) -> f64 {
     match (text(case, "library"), model.info.interpolated) {
         ("timm", Some(_)) => 2e-6,
@@ -55,7 +55,7 @@ fn tolerance(case: &Value, model: &Model) -> f64 {
     }
 }
 
-/// One f64 or f32 tensor, widened.
+/// Returns an f64 or f32 tensor as f64.
 fn numbers(tensors: &SafeTensors<'_>, name: &str) -> Vec<f64> {
     let tensor = tensors.tensor(name).unwrap();
     match tensor.dtype() {
@@ -94,7 +94,7 @@ fn every_golden_model_computes_what_its_library_computes_before_and_after_the_pa
             OutputKind::Embedding
         };
         let (_, result) = outputs.iter().find(|(k, _)| *k == kind).unwrap();
-        // Of a model that gives all its tokens the embedding is the first, the class token.
+        // The embedding of a model with all tokens as output is the first one, the class token.
         let width = *tensors.tensor(output).unwrap().shape().last().unwrap();
         let expected = numbers(&tensors, output);
         let expected: Vec<f64> = expected
@@ -107,7 +107,8 @@ fn every_golden_model_computes_what_its_library_computes_before_and_after_the_pa
         let (optimized, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
         let optimized = graph::interpret(&optimized, batch, Input::Values(&floats(&pixels))).unwrap();
         for ((kind, optimized), (_, result)) in optimized.iter().zip(&outputs) {
-            // Folded weights are rounded to f32 once more: 2⁻²⁵ of each, whose errors average out in the sums.
+            // Folded weights are rounded to f32 once more: 2⁻²⁵ each, with errors that average out in the
+            // sums.
             let close =
                 reference::check_close(optimized.as_slice().unwrap(), result.as_slice().unwrap(), 5e-7);
             assert!(
@@ -144,7 +145,7 @@ fn pixels_that_the_graph_normalises_give_the_same_as_pixel_values() {
         let expected = graph::interpret(&values.graph, 1, Input::Values(&floats)).unwrap();
         let result = graph::interpret(&pixels.graph, 1, Input::Pixels(&bytes)).unwrap();
         for ((kind, result), (_, expected)) in result.iter().zip(&expected) {
-            // Each pixel value is rounded a few times here and there, by 2⁻²⁴ of 2 or so.
+            // Both sides round each pixel value a few times, by 2⁻²⁴ of about 2.
             let close =
                 reference::check_close(result.as_slice().unwrap(), expected.as_slice().unwrap(), 2e-6);
             assert!(close.is_ok(), "{name} {kind:?}: {}", close.unwrap_err());

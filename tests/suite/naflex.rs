@@ -1,5 +1,5 @@
-//! SigLIP 2 with NaFlex: patches, grids and outputs as transformers computes them, for images of several aspect ratios in one
-//! batch; that padding and neighbours do not matter, and what is refused.
+//! SigLIP 2 with NaFlex: patches, grids and outputs equal those of transformers for images of several aspect
+//! ratios in one batch. Padding and other images do not change results, and invalid input is refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub(crate) fn load(builder: &SessionBuilder, case: &str) -> Session {
         .unwrap_or_else(|e| panic!("{case}: {e}"))
 }
 
-/// A tensor of the golden file, in rows of its last extent.
+/// Returns a tensor of the golden file as rows along its last dimension.
 pub(crate) fn expected(case: &str, name: &str) -> Array2<f64> {
     let bytes = fs::read(folder().join(case).join("golden.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -75,7 +75,7 @@ impl Golden {
     }
 }
 
-/// The largest difference, as a part of the largest expected value.
+/// Returns the largest difference, relative to the largest expected value.
 #[track_caller]
 pub(crate) fn error(got: ArrayView2<'_, f32>, expected: ArrayView2<'_, f64>) -> f64 {
     assert_eq!(got.dim(), expected.dim());
@@ -84,7 +84,7 @@ pub(crate) fn error(got: ArrayView2<'_, f32>, expected: ArrayView2<'_, f64>) -> 
         .iter()
         .zip(expected)
         .map(|(&g, &e)| (f64::from(g) - e).abs() / largest);
-    // A NaN is no small error.
+    // NaN must not count as a small error.
     errors.fold(0f64, |m, e| if e <= m { m } else { e })
 }
 

@@ -1,4 +1,4 @@
-//! `-o FILE`: which file is written, when, and what of it stays.
+//! `-o FILE`: the written file, the time of writing, and incomplete results.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -93,7 +93,7 @@ fn both_names_of_a_file_have_the_results() {
     assert_eq!(fs::metadata(&one).unwrap().nlink(), 2);
 }
 
-/// The model does not exist either: the file comes first.
+/// The model does not exist either, but the output file is checked first.
 #[test]
 fn what_cannot_be_written_is_refused_before_the_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn what_cannot_be_written_is_refused_before_the_model_is_loaded() {
         );
     }
     assert_eq!(fs::read_to_string(path("read_only.csv")).unwrap(), "old");
-    // Likewise of what other commands write beside their results.
+    // The same applies to other files that commands write.
     let [page, plot] = ["missing/page.html", "missing/plot.svg"].map(path);
     let sample = at("assets/samples/3.png");
     for args in [
@@ -185,7 +185,7 @@ fn descriptors_get_the_results_behind_what_they_have() {
     }
 }
 
-/// Runs a script in a mount namespace of its own; `None` where that is not permitted. `$0` is hipvit.
+/// Runs a script in a new mount namespace; `None` if that is not permitted. `$0` is hipvit.
 fn with_mounts(folder: &Path, set_up: &str, script: &str) -> Option<Output> {
     let run = |script: &str| {
         Command::new("unshare")
@@ -202,7 +202,7 @@ fn with_mounts(folder: &Path, set_up: &str, script: &str) -> Option<Output> {
     run(&format!("{set_up} && {script}")).ok()
 }
 
-/// As `docker run -v ./real.csv:/mounted.csv`.
+/// The mount equals that of `docker run -v ./real.csv:/mounted.csv`.
 #[test]
 fn a_mounted_file_is_written_in_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +357,7 @@ fn an_output_does_not_replace_an_input() {
     assert!(!path("a.npy").exists());
 }
 
-/// File systems without unnamed files, as overlays are, show the results of a run while it lasts.
+/// File systems without unnamed files, such as overlays, show the results during a run.
 #[test]
 fn an_interrupted_run_leaves_no_temporary_file() {
     for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
@@ -451,7 +451,7 @@ fn what_others_read_has_the_permissions_of_the_umask() {
     }
 }
 
-/// A file that may not grow (`ulimit -f`) is an error of the write, not the end by a signal.
+/// A file that exceeds `ulimit -f` is an error of the write, and not the end by a signal.
 #[test]
 fn a_file_beyond_the_limit_of_its_size_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where results go and in which form: `--format`, `--output`, notes, the width of tables.
+//! Places and forms of results: `--format`, `--output`, notes, the width of tables.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ pub(super) fn samples() -> std::path::PathBuf {
     at("assets/samples")
 }
 
-/// `command` on the samples, with its results in a file of that name.
+/// Runs `command` on the samples with its results in `file`.
 fn write(command: &str, more: &[&str], file: &Path) -> Output {
     let args = [OsStr::new(command), samples().as_os_str()].map(OsStr::to_owned);
     let to = [OsStr::new("-o"), file.as_os_str()].map(OsStr::to_owned);
@@ -41,7 +41,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
         .collect()
 }
 
-/// The extents and the values of a NumPy file of f32.
+/// Returns the shape and the values of an f32 NumPy file.
 fn npy(file: &Path) -> (Vec<usize>, Vec<f32>) {
     let bytes = fs::read(file).unwrap();
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\0");
@@ -62,7 +62,7 @@ fn npy(file: &Path) -> (Vec<usize>, Vec<f32>) {
     (shape, values)
 }
 
-/// A folder with three samples; the second file is no image.
+/// Creates a folder with three samples; the second file is no image.
 fn one_of_three_is_damaged() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(samples().join("1.png"), folder.path().join("a.png")).unwrap();
@@ -391,7 +391,7 @@ fn preprocess_takes_several_images_and_no_options_that_do_nothing() {
     }
 }
 
-/// The lines of a command at a terminal's width, `None` for another program.
+/// Returns the lines of a command at a terminal's width. `None` writes to a pipe.
 fn at_width(args: &[&str], columns: Option<&str>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
     command.args(args).stdin(Stdio::null()).env_remove("COLUMNS");

@@ -1,4 +1,4 @@
-//! Optimised graphs that are kept on disk: the same results with them, and none where anything else has changed.
+//! The plan cache on disk: equal results, and no use after any other change.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ fn image() -> RgbImage {
     open(at("tests/golden/images/wide.png"), Limits::default()).unwrap()
 }
 
-/// The bits of all results.
+/// Returns the bits of all results.
 fn bits(outputs: &Outputs) -> Vec<u32> {
     let logits = outputs.logits().into_iter().flatten();
     logits.chain(outputs.embeddings()).map(|x| x.to_bits()).collect()
@@ -41,7 +41,7 @@ fn is_cached(session: &Session) -> bool {
     matches!(session.plan_cache(), Some(PlanCache::Cached { .. }))
 }
 
-/// The file that a load wrote, and why it replaced another one.
+/// Returns the file that a load wrote, and the reason if it replaced another one.
 #[track_caller]
 fn written(session: &Session) -> (&Path, Option<&str>) {
     match session.plan_cache() {
@@ -75,7 +75,7 @@ fn age(file: &Path, modified: SystemTime) {
         .unwrap();
 }
 
-/// A copy of a model, an hour old.
+/// Creates a copy of a model with a modification time one hour ago.
 fn copy(model: impl AsRef<Path>, directory: &Path) -> SystemTime {
     let then = SystemTime::now() - Duration::from_secs(3600);
     fs::create_dir_all(directory).unwrap();
@@ -173,7 +173,7 @@ fn the_same_files_with_other_options_are_another_graph() {
     assert!(cached().tinyvit32().unwrap().plan_cache().is_none());
 }
 
-/// The sums of weights and of shards are not looked at: what a file system says of them is.
+/// The cache checks the file system's metadata of weights and shards, not their content.
 #[test]
 fn weights_that_have_changed_are_used() {
     for (model, weights) in [
@@ -206,7 +206,7 @@ fn weights_that_have_changed_are_used() {
     }
 }
 
-/// Its time may stay the same when it changes again.
+/// A file's time may stay the same after another change.
 #[test]
 fn a_model_that_was_modified_just_now_is_not_cached() {
     let root = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ fn a_folder_that_cannot_be_written_is_no_error() {
     assert!(not_written(&session).starts_with(file.to_str().unwrap()));
     assert_eq!(run(&session), expected);
 
-    // Where a graph would lie there is a folder, which renaming does not replace.
+    // The graph's path is a folder, which renaming does not replace.
     let folder = root.path().join("plans");
     let cached = builder().plan_cache(&folder);
     let path = written(&cached.load(at(MODEL)).unwrap()).0.to_owned();
@@ -426,7 +426,7 @@ fn profile_tells_whether_the_graph_was_cached() {
         stdout(&text)
     );
 
-    // Damage is told, and no error.
+    // Damage is reported, but is not an error.
     let file = &entries(folder.path())[0];
     fs::write(file, "").unwrap();
     let text = profiled(false);

@@ -1,4 +1,4 @@
-//! Image processors' files as transformers writes and finds them, and JSON as Python does.
+//! Image processors' files in the locations and forms of transformers, and JSON as Python reads it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// The values of a tensor in a golden file.
+/// Returns the values of a tensor in a golden file.
 fn golden(case: &str, name: &str) -> Vec<f64> {
     let bytes = fs::read(at("tests/golden/processor").join(case).join("golden.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -35,7 +35,7 @@ fn images() -> [RgbImage; 2] {
         .map(|name| open(at("tests/golden/images").join(name), Limits::default()).unwrap())
 }
 
-/// An image's values as transformers orders them.
+/// Returns an image's values in the order of transformers.
 fn pixel_values(rules: &Preprocess, image: &RgbImage) -> Vec<f32> {
     let bytes = rules.apply(image).unwrap().data;
     if rules.patch_grid(image.height, image.width).is_some() {
@@ -105,7 +105,7 @@ fn dinov3s_own_class_differs_by_a_level_at_most() {
     );
 }
 
-/// A copy of a model directory with other processor files: (name, text).
+/// Copies a model directory with different processor files: (name, text).
 fn with(model: &str, files: &[(&str, &str)]) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(at(model)).unwrap() {
@@ -120,7 +120,7 @@ fn with(model: &str, files: &[(&str, &str)]) -> TempDir {
     copy
 }
 
-/// The preprocessing in one line, or the error without the directory.
+/// Returns the preprocessing in one line, or the error without the directory.
 fn outcome(directory: &Path) -> String {
     match model::load(directory, &LoadOptions::default()) {
         Ok(model) => model.preprocess.to_string(),
@@ -225,7 +225,7 @@ fn a_model_in_memory_has_either_file() {
     assert!(matches!(error, Error::Config { .. }), "{error}");
 }
 
-/// The logits that `hipvit classify` prints for the cases' image.
+/// Returns the logits that `hipvit classify` prints for the cases' image.
 fn logits(directory: &Path, texts: &[&str]) -> Vec<f32> {
     let image = at("tests/cases/image.png");
     let [image, model] = [image.as_path(), directory].map(|path| path.to_str().unwrap());

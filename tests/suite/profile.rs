@@ -1,4 +1,4 @@
-//! `hipvit profile`: the breakdown sums to what was measured, and the timeline is a file that ui.perfetto.dev opens.
+//! `hipvit profile`: the breakdown sums to the measured time, and ui.perfetto.dev can open the timeline.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// The trace event format's JSON object form, as far as it is written: what each event must have, and nothing else. Numbers that
-/// must not be negative or NaN are checked in [`read`].
+/// The used part of the trace event format's JSON object form: the required fields of each event and no
+/// others. [`read`] checks that numbers are neither negative nor NaN.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TraceFile {
@@ -145,7 +145,7 @@ pub(crate) fn read(text: &str) -> Trace {
     trace
 }
 
-/// The report, whose parts and the rest must sum to the totals.
+/// Returns the report. Its parts and the rest must sum to the totals.
 pub(crate) fn report(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let report: Value = serde_json::from_str(stdout(output)).unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn report(output: &Output) -> Value {
     report
 }
 
-/// A part's own time.
+/// Returns the busy time of a part.
 fn busy(window: &Value, name: &str) -> f64 {
     let mut parts = window["parts"].as_array().unwrap().iter();
     let part = parts.find(|part| part["name"] == name);
@@ -175,7 +175,7 @@ fn busy(window: &Value, name: &str) -> f64 {
         .unwrap()
 }
 
-/// All of these parts took time.
+/// Checks that all of these parts took time.
 pub(crate) fn assert_busy(window: &Value, parts: &[&str]) {
     for part in parts {
         assert!(busy(window, part) > 0.0, "{part}: {window}");

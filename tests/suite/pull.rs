@@ -1,4 +1,4 @@
-//! `hipvit pull`, beside a hub over loopback.
+//! `hipvit pull` with a hub on loopback.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::hub_server::{COMMIT, Hub, Settings, files, sha256};
 
 const MODEL: &str = "someone/vit-tiny";
 
-/// A hub that has a golden model, with files that hipvit does not read.
+/// Creates a hub with a golden model and files that hipvit does not read.
 fn hub(golden: &str) -> Hub {
     let mut settings = Settings::default();
     let mut model = files(&at("tests/golden").join(golden));
@@ -279,7 +279,7 @@ fn an_adapter_brings_its_base_model() {
     assert!(paths[0].contains("models--org--base") && paths[1].contains("models--org--adapter"));
 }
 
-/// The files of a repository that has an adapter alone, with this configuration.
+/// Returns the files of a repository that contains only an adapter with this configuration.
 fn adapter_of(config: &str) -> BTreeMap<String, Vec<u8>> {
     BTreeMap::from([
         ("adapter_config.json".into(), config.as_bytes().to_vec()),

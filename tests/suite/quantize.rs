@@ -1,4 +1,4 @@
-//! `hipvit quantize`: what it writes loads, is as accurate, and is refused where it was damaged.
+//! `hipvit quantize`: its output loads, stays accurate, and is refused if damaged.
 
 mod fp8;
 
@@ -24,7 +24,7 @@ use crate::command_line::{hipvit, stderr, stdout};
 
 pub(crate) const DIGITS: &str = "assets/digits/heldout.safetensors";
 
-/// Quantises `model` into `directory`, without images.
+/// Quantises `model` into `directory` without images.
 pub(crate) fn quantized(model: Option<&Path>, directory: &Path) -> Report {
     quantize(model, directory, Options::default(), []).unwrap()
 }
@@ -42,7 +42,8 @@ pub(crate) fn outputs(session: &Session, images: &[RgbImage]) -> Outputs {
     session.run(images).unwrap()
 }
 
-/// The logits' root mean square difference, as a part of their root mean square, and how many images have another best class.
+/// Returns the root mean square difference of the logits, relative to their root mean square, and the number
+/// of images with a different best class.
 pub(crate) fn difference(a: &Outputs, b: &Outputs) -> (f64, usize) {
     let (a, b) = (a.logits().unwrap(), b.logits().unwrap());
     let square = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
@@ -153,8 +154,8 @@ fn computes_what_the_reference_does(name: &str, out: &Path) {
     let (_, expected) = expected.iter().find(|(k, _)| *k == kind).unwrap();
     let largest = expected.iter().fold(0f64, |largest, v| largest.max(v.abs()));
     for (got, expected) in got.iter().zip(expected) {
-        // Where f32 and f64 round an activation to different levels, a step of its row follows, of which there are 255; in bf16
-        // one of 256 for each power of two.
+        // If f32 and f64 round an activation to different levels, the difference is one of 255 steps of its
+        // row; in bf16, one of 256 per power of two.
         let error = (f64::from(*got) - expected).abs();
         assert!(
             error <= largest / 64.0,
@@ -353,7 +354,8 @@ fn auto_keeps_its_budget() {
         .collect();
     let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let layers = 4 * full.info().depth;
-    // The error on those that calibrate and on those that are held out, and how many images have another best class.
+    // The errors on the calibration images and on the held-out images, and the numbers of images with a
+    // different best class.
     let (held_out, calibration): (Vec<_>, Vec<_>) = images
         .iter()
         .cloned()
@@ -376,7 +378,8 @@ fn auto_keeps_its_budget() {
         let report = quantize(None, &out, options, images.iter().cloned().map(Ok)).unwrap();
         let decision = report.decision.clone().unwrap();
         let session = on_cpu(&out);
-        // What was measured is what the files give, and it is within the budget, also on a fifth of the images that is held out.
+        // The files give the measured error, which is within the budget, also on the held-out fifth of the
+        // images.
         let calibration = &decision.calibration;
         let held_out = decision.held_out.as_ref().unwrap();
         assert_eq!((calibration.images, held_out.images, report.images), (39, 9, 39));
@@ -426,7 +429,7 @@ fn auto_keeps_its_budget() {
                 "{choice:?}"
             );
         }
-        // Those that are faster in neither stay as they are.
+        // Layers that are faster in neither precision stay unchanged.
         let faster = decision
             .choices
             .iter()
@@ -450,7 +453,7 @@ fn auto_keeps_its_budget() {
     let report = quantize(None, &dir.path().join("one"), options.clone(), one).unwrap();
     let decision = report.decision.unwrap();
     assert!(decision.held_out.is_none() && decision.calibration.images == 1 && report.images == 1);
-    // A budget is of images.
+    // A budget needs images.
     let error = quantize(None, &dir.path().join("x"), options, []).unwrap_err();
     assert!(error.to_string().contains("budget"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! `--resume`: a run that was interrupted gives the bytes of one that was not.
+//! `--resume`: an interrupted run gives the bytes of an uninterrupted one.
 
 use std::fs;
 use std::io::Read;
@@ -14,10 +14,10 @@ use crate::at;
 use crate::command_line::stderr;
 use crate::distributed::Launcher;
 
-/// Images of the list at its beginning and at its end.
+/// Number of images at the beginning and at the end of the list.
 const GOOD: usize = 20;
 
-/// Missing images between them. Their errors fill a pipe that is not read, so that the run waits there.
+/// Number of missing images between them. Their errors fill a pipe that is not read, so the run waits there.
 const MISSING: usize = 1500;
 
 /// A folder with images and a list of them.
@@ -51,7 +51,7 @@ fn run(folder: &Path, args: &[&str], more: &[&str]) -> Command {
     command
 }
 
-/// Starts a run into `file` and ends it by a signal when it has results.
+/// Starts a run into `file` and ends it by a signal once it has results.
 fn interrupt(folder: &Path, args: &[&str], file: &str, signal: &str) -> Output {
     let mut command = run(folder, args, &["-o", file]);
     let mut child = command
@@ -61,7 +61,7 @@ fn interrupt(folder: &Path, args: &[&str], file: &str, signal: &str) -> Output {
         .unwrap();
     let partial = folder.join(format!("{file}.partial"));
     wait_until(|| partial.exists());
-    // The first results come, and then the run waits for somebody to read the errors.
+    // The first results arrive, then the run waits for a reader of the errors.
     thread::sleep(Duration::from_millis(1500));
     if signal == "-KILL" {
         // It goes on for a while, and writes what it has.

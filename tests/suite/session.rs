@@ -185,7 +185,7 @@ fn close(got: ArrayView2<'_, f32>, expected: ArrayView2<'_, f32>, what: &str) {
     }
 }
 
-/// One of the goldens is a model without a pooler, whose output in transformers is all tokens after the final norm.
+/// One golden model has no pooler. Its output in transformers is all tokens after the final norm.
 #[test]
 fn tokens_are_those_of_the_library() {
     let directory = at("tests/golden/hf_vit_model_no_pooler");
@@ -235,8 +235,8 @@ fn tokens_are_those_of_the_library() {
     }
 }
 
-/// The tokens of a model that was cut after a block are the final norm of that block's hidden layer, and the golden tests show
-/// that such a model computes what its library does.
+/// The tokens of a model that ends after a block are the final norm of that block's hidden layer. The golden
+/// tests show that such a model equals its library.
 #[test]
 fn hidden_layers_are_what_the_final_norm_of_a_shorter_model_gets() {
     for name in [
@@ -293,7 +293,7 @@ fn hidden_layers_are_what_the_final_norm_of_a_shorter_model_gets() {
     }
 }
 
-/// Of the tensors of a model those that match, as f32.
+/// Returns the model's tensors whose names match, as f32.
 fn final_norm(directory: &std::path::Path, part: &str) -> Vec<f32> {
     let bytes = fs::read(directory.join("model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -322,7 +322,7 @@ fn epsilon(directory: &std::path::Path) -> f64 {
     config(directory)["layer_norm_eps"].as_f64().unwrap_or(1e-6)
 }
 
-/// The model with its first blocks alone.
+/// Returns the model with only its first blocks.
 fn shorter(directory: &std::path::Path, depth: usize) -> Session {
     let mut config = config(directory);
     if config.get("architecture").is_some() {

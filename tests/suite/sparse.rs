@@ -1,4 +1,4 @@
-//! `hipvit quantize --sparse 2:4`: what it writes loads, is as accurate as it can be, and is refused where it was damaged.
+//! `hipvit quantize --sparse 2:4`: its output loads, is as accurate as possible, and is refused if damaged.
 
 use std::ffi::OsString;
 use std::fs;
@@ -182,7 +182,7 @@ fn eight_bits_are_packed_too() {
     }
 }
 
-/// The tensors and configuration of a copy of `good` are changed.
+/// Copies `good`, for tests that change tensors and configuration.
 fn copy(good: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for file in ["config.json", "model.safetensors"] {
@@ -197,7 +197,7 @@ fn edit(model: &Path, change: impl Fn(&mut Value)) {
     fs::write(&file, config.to_string()).unwrap();
 }
 
-/// As llm-compressor's releases that pack write it.
+/// The configuration has the form that packing releases of llm-compressor write.
 #[test]
 fn the_configuration_of_llm_compressor_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ fn damaged_models_are_refused() {
     );
 }
 
-/// A bit of a mask or of a shape that flips is never overlooked, and never a panic in what else flips.
+/// A flipped bit of a mask or of a shape is always detected. No flipped bit causes a panic.
 #[test]
 fn flipped_bits_are_found() {
     let dir = tempfile::tempdir().unwrap();

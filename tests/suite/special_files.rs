@@ -1,5 +1,5 @@
-//! FIFOs, devices and directories where a regular file is expected give an error at once, which names them. Otherwise a FIFO would be
-//! waited for, and a device never ends.
+//! FIFOs, devices and directories in place of a regular file give an immediate error with their name.
+//! Otherwise a FIFO would block, and a device would never end.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::at;
 use crate::command_line::stderr;
 
-/// Generous: without the check, the commands would not end at all.
+/// Time limit. Without the check, the commands would not end at all.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `hipvit` in `folder`. Fails if it does not end.
@@ -38,7 +38,7 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Expects one line that names the file and says what it is.
+/// Expects one line with the file and its kind.
 fn refused(folder: &Path, args: &[&str], file: &str, kind: &str) {
     let output = run(folder, args);
     let text = stderr(&output);
@@ -55,7 +55,7 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Puts what is not a regular file at `path`, one after the other, and expects `args` to be refused.
+/// Puts different special files at `path`, and expects `args` to be refused.
 fn each_kind_is_refused(folder: &Path, path: &str, args: &[&str]) {
     let place = folder.join(path);
     let _ = fs::remove_file(&place);

@@ -1,4 +1,4 @@
-//! Texts: what the libraries do to them before their tokens, and `--text` on the command line.
+//! Texts: preprocessing by the libraries before tokenizing, and `--text` on the command line.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::zero_shot::{directory, expected, golden};
 const CLIP: &str = "tests/golden/zero_shot/hf_clip";
 const PHOTO: &str = "tests/golden/images/photo.jpg";
 
-/// Runs `hipvit` in the repository's folder, with a model on the CPU.
+/// Runs `hipvit` in the repository's root with a model on the CPU.
 fn run(command: &str, arguments: &[&str]) -> std::process::Output {
     let model = at(CLIP);
     let mut all = vec![command];
@@ -22,7 +22,7 @@ fn run(command: &str, arguments: &[&str]) -> std::process::Output {
     hipvit(all)
 }
 
-/// tests/cases/08_open_clip_text: damaged texts have the embeddings of what open_clip makes of them.
+/// tests/cases/08_open_clip_text: damaged texts have the embeddings of open_clip's cleaned texts.
 #[test]
 fn open_clip_cleans_texts() {
     let session = Session::load(directory("open_clip")).unwrap();
@@ -51,7 +51,8 @@ fn open_clip_cleans_texts() {
     assert_ne!(reference, letter);
 }
 
-/// Within 2e-5 of the largest, as in the tests of zero-shot classification.
+/// Checks that the differences are within 2e-5 of the largest value, as in the tests of zero-shot
+/// classification.
 #[track_caller]
 fn check(got: &[f64]) {
     let expected = expected("hf_clip", "text_embeds");
@@ -193,7 +194,7 @@ fn an_image_that_became_a_text_is_named() {
     assert!(!stderr(&output).contains("--text took"), "{}", stderr(&output));
 }
 
-/// Only the options of texts are listed with them.
+/// The heading of texts lists only the options of texts.
 #[test]
 fn help_lists_texts_alone_under_their_heading() {
     for (command, options) in [

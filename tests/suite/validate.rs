@@ -1,5 +1,5 @@
-//! `hipvit validate` as a user runs it: on the CPU, and on the fake provider, whose copies of rows can be made wrong. The
-//! library's own tests plant faults.
+//! `hipvit validate` as a user runs it: on the CPU, and on the fake provider, whose row copies can be made
+//! wrong. The library's own tests plant faults.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -146,7 +146,7 @@ fn what_cannot_be_validated_is_refused() {
     assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
 }
 
-/// On the first GPU of a provider.
+/// Runs on the first GPU of a provider.
 fn provider(path: &str, arguments: &[&str], wrong: bool) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
     command
@@ -249,7 +249,7 @@ fn auto_says_why_it_is_the_cpu() {
     assert!(reason.contains("/nowhere"), "{reason}");
 }
 
-/// TinyViT32 with another bias in block 2.
+/// Creates TinyViT32 with a different bias in block 2.
 fn tiny_with_a_wrong_bias(folder: &std::path::Path) {
     let tiny = crate::at("assets/tinyvit32");
     fs::copy(tiny.join("config.json"), folder.join("config.json")).unwrap();

@@ -1,4 +1,4 @@
-//! Weight files as training programs leave them, and files that are not what their names promise.
+//! Weight files of training programs, and files whose content differs from their names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
-/// Copies a model's directory but for its goldens.
+/// Copies a model's directory without its goldens.
 fn copy(from: &Path) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -31,7 +31,7 @@ fn golden(name: &str) -> TempDir {
     copy(&at("tests/golden").join(name))
 }
 
-/// Rewrites a weight file: each tensor's name, dtype, shape and bytes.
+/// Rewrites a weight file: name, dtype, shape and bytes of each tensor.
 fn rewrite(file: &Path, change: impl Fn(&str, Dtype, &[u8]) -> (String, Dtype, Vec<u8>)) {
     let bytes = fs::read(file).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -65,7 +65,7 @@ fn refusal(path: &Path) -> String {
     message
 }
 
-/// The logits or, without a classifier, the embedding of an image.
+/// Returns the logits or, without a classifier, the embedding of an image.
 fn result(path: &Path) -> Vec<f32> {
     let session = Session::load(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let image = hipvit::image::open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
@@ -74,7 +74,7 @@ fn result(path: &Path) -> Vec<f32> {
     values.iter().copied().collect()
 }
 
-/// What `hipvit classify` gives for the image of the cases.
+/// Returns the result of `hipvit classify` for the image of the cases.
 fn classify(case: &str) -> Vec<f64> {
     let (image, model) = (at("tests/cases/image.png"), at("tests/cases").join(case));
     let output = hipvit([
@@ -174,7 +174,8 @@ fn prefixes_of_training_are_removed_from_shards_and_quantised_models() {
     }
 }
 
-/// A `state_dict()` in memory has the names of the modules, which transformers 5 has changed and its files have not.
+/// A `state_dict()` in memory has the names of the modules. transformers 5 has changed them, but not those in
+/// its files.
 #[test]
 fn names_of_modules_of_transformers_5_are_those_of_its_files() {
     let expected = result(golden("hf_vit").path());
@@ -382,7 +383,7 @@ const HTML: &[u8] = b"<!DOCTYPE html>\n<html><head><title>google/vit at main</ti
 const PICKLE: &[u8] = b"\x80\x02}q\x00(X\x06\x00\x00\x00weightq\x01K\x01u.";
 const APPLE: &[u8] = b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ";
 
-/// A ZIP archive as `torch.save` begins it.
+/// Returns the beginning of a ZIP archive as `torch.save` writes it.
 fn torch_zip() -> Vec<u8> {
     let mut bytes = b"PK\x03\x04".to_vec();
     bytes.resize(26, 0);
@@ -507,7 +508,7 @@ fn weights_in_other_formats_say_how_to_convert_them() {
     }
     let (directory, _) = with_weights_as("model.onnx", b"\x08\x07");
     assert!(refusal(directory.path()).contains("model.onnx has weights in a format that is not read"));
-    // What macOS leaves beside files is no weight file.
+    // macOS' metadata files are not weight files.
     let (directory, file) = with_weights_as("._model.safetensors", APPLE);
     let message = refusal(directory.path());
     assert!(message.contains("is missing model.safetensors"), "{message}");

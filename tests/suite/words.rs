@@ -1,5 +1,5 @@
-//! The words that people type and read: errors with their causes, URLs, lists in other encodings, names of devices and dtypes,
-//! environment variables.
+//! Text that users type and read: errors with their causes, URLs, lists in other encodings, names of devices
+//! and dtypes, environment variables.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,7 +37,7 @@ fn sample(digit: usize) -> String {
         .to_owned()
 }
 
-/// Returns the images of CSV's rows.
+/// Returns the images of a CSV's rows.
 fn images(output: &Output) -> Vec<String> {
     let rows = stdout(output).lines().skip(1);
     rows.map(|row| row.split(',').next().unwrap().to_owned())
@@ -134,7 +134,7 @@ fn a_list_is_read_in_its_encoding() {
     assert!(stderr(&output).contains("Add -0"), "{}", stderr(&output));
 }
 
-/// `._*.png` of an archive from macOS has a file's attributes, not its pixels.
+/// `._*.png` in an archive from macOS contains a file's attributes, not its pixels.
 #[test]
 fn apple_double_files_of_a_directory_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn variables_are_defaults_of_options() {
     let report = inspect(&[], &variables);
     assert_eq!(named(&report), "timm_vit_class_token");
     assert_eq!(report["cpu_weights"]["dtype"], "bf16");
-    // The command line wins, by either form of the model.
+    // The command line takes precedence, with either form of the model.
     let other = other.to_str().unwrap();
     for args in [&[other][..], &["-m", other], &["--dtype", "fp16", other]] {
         let report = inspect(args, &variables);
@@ -304,7 +304,7 @@ fn dtypes_and_devices_have_the_names_of_pytorch_too() {
     }
 }
 
-/// Lines of tables and texts are as wide as the terminal at most, where their narrowest columns allow it.
+/// Lines of tables and texts fit the terminal, unless their narrowest columns are wider.
 #[test]
 fn trace_fits_the_terminal() {
     let digit = sample(2);

@@ -1,5 +1,5 @@
-//! Zero-shot classification: texts' embeddings and images' logits as transformers computes them in f64, its tokenizers, and what
-//! is said of texts, templates and models that will not do.
+//! Zero-shot classification: embeddings and logits equal those of transformers in f64, and so do the
+//! tokenizers. Unsuitable texts, templates and models are refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +65,8 @@ pub(crate) fn images(golden: &Golden) -> Vec<RgbImage> {
     golden.images.iter().map(image).collect()
 }
 
-/// Within 2e-5 of the largest, as the images' goldens: two blocks of f32 with sums of up to 60 products.
+/// Checks that the differences are within 2e-5 of the largest value, as for images: two blocks of f32 with
+/// sums of up to 60 products.
 #[track_caller]
 fn check(case: &str, got: ArrayView2<'_, f32>, expected: &Array2<f64>, tolerance: f64) {
     assert_eq!(got.dim(), expected.dim(), "{case}");
@@ -161,7 +162,7 @@ fn what_will_not_do_is_named() {
     assert!(error.starts_with("texts: tinyvit32 has no text tower"), "{error}");
 }
 
-/// A copy of a case's directory without the files `but`.
+/// Copies a case's directory without the files `but`.
 fn copy(case: &str, but: &[&str]) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(directory(case)).unwrap() {
@@ -320,7 +321,7 @@ fn the_command_line_classifies_by_texts() {
     );
 }
 
-/// The text tower, whose attention is causal, on emulated GPUs.
+/// The text tower with its causal attention on emulated GPUs.
 #[test]
 fn emulated_gpus_classify_by_texts() {
     if !emu::available() {

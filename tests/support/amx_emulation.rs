@@ -66,7 +66,7 @@ extern "C" fn handle(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// A general register by its number in instructions.
+/// Returns a general register by its number in instructions.
 fn general(registers: &[i64; 23], number: u8) -> i64 {
     const NAMES: [libc::c_int; 16] = [
         libc::REG_RAX,
@@ -89,11 +89,11 @@ fn general(registers: &[i64; 23], number: u8) -> i64 {
     registers[NAMES[usize::from(number)] as usize]
 }
 
-/// Executes an instruction of AMX. Returns its length, or `None` if it is another or an invalid one.
+/// Executes an AMX instruction. Returns its length, or `None` for any other or an invalid instruction.
 ///
 /// # Safety
 ///
-/// The memory that it names may be accessed as it does.
+/// The memory operands of the instruction must be accessible.
 unsafe fn execute(tiles: &mut Registers, registers: &[i64; 23], code: &[u8]) -> Option<i64> {
     // VEX.128.0F38.W0 in three bytes: the inverted high bits of the registers, then vvvv, inverted, and the prefix.
     let &[0xc4, second, third, opcode, modrm, ..] = code else {
@@ -219,12 +219,12 @@ unsafe fn execute(tiles: &mut Registers, registers: &[i64; 23], code: &[u8]) -> 
     Some(length as i64)
 }
 
-/// A number of a tile in bf16.
+/// Returns a bf16 number of a tile.
 fn bf16(bytes: [u8; 2]) -> f32 {
     flushed(half::bf16::from_le_bytes(bytes).to_f32())
 }
 
-/// Zero instead of a subnormal number.
+/// Replaces a subnormal number by zero.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }

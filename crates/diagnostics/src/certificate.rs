@@ -1,5 +1,7 @@
-//! What a validation found, on which GPU, with which driver and libraries, and by which code: `hipvit validate --certificate`. With it an
-//! installation shows that it computes what it should: there are releases of ROCm whose attention is wrong.
+//! Certificate of a validation: results, GPU, driver, libraries and code digests. Written by `hipvit validate
+//! --certificate`.
+//!
+//! It shows that an installation computes correctly. Some releases of ROCm have wrong attention kernels.
 
 use std::collections::BTreeMap;
 
@@ -12,74 +14,75 @@ use hipvit::hip::{Library, Runtime};
 use hipvit::session::{Device, Place};
 use hipvit::tensor::DType;
 
-/// The version of [`Certificate`]'s JSON: another number after the slash where a field changes its meaning or goes.
+/// Version of [`Certificate`]'s JSON. The number after the slash changes if a field changes its meaning or is
+/// removed.
 pub const SCHEMA: &str = "hipvit.certificate/1";
 
-/// What was validated, where, and how far off it was.
+/// Results of a validation with its environment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Certificate<'a> {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// hipvit's version.
+    /// Version of hipvit.
     pub version: &'static str,
-    /// The tier, if one was asked for.
+    /// Tier, if one was requested.
     pub tier: Option<Tier>,
-    /// Whether everything that ran is within its tolerance, and something did.
+    /// True if everything that ran is within its tolerance, and something ran.
     pub passed: bool,
-    /// The device.
+    /// Validated device.
     pub device: DeviceInfo,
-    /// System, driver, library versions.
+    /// System, driver and library versions.
     pub environment: Environment,
-    /// Where the GPU's libraries came from.
+    /// Files of the GPU's libraries.
     pub libraries: Vec<Library>,
-    /// The ops.
+    /// Results of the ops.
     pub ops: Option<Ops>,
-    /// The models, with each layer's error.
+    /// Results of the models, with the error of each layer.
     pub models: &'a [LayerReport],
-    /// The SHA-256 of each code object of the crate's own that ran.
+    /// SHA-256 of each of hipvit's code objects that ran.
     pub code: Vec<CodeDigest>,
 }
 
-/// The ops of a validation.
+/// Summary of the ops of a validation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ops {
-    /// How many cases passed.
+    /// Number of cases that passed.
     pub passed: usize,
-    /// How many failed.
+    /// Number of cases that failed.
     pub failed: usize,
-    /// How many did not run.
+    /// Number of cases that did not run.
     pub skipped: usize,
-    /// The sizes.
+    /// Sizes of the cases.
     pub configs: Vec<String>,
-    /// By op and dtype.
+    /// Worst case by op and dtype.
     pub worst: Vec<WorstOp>,
-    /// One line on each that failed.
+    /// One line for each failed case.
     pub complaints: Vec<String>,
 }
 
-/// The case of an op that came nearest to its tolerance, or went furthest beyond it.
+/// Case of an op with the largest error relative to its tolerance.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorstOp {
-    /// The op.
+    /// Name of the op.
     pub op: &'static str,
-    /// The dtype.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// Its cases that ran.
+    /// Number of the op's cases that ran.
     pub cases: usize,
-    /// The form and the sizes of the worst.
+    /// Form and sizes of the worst case.
     pub form: String,
-    /// The larger of its two errors.
+    /// Larger of its two errors.
     pub error: f64,
-    /// Its tolerance.
+    /// Tolerance of the worst case.
     pub tolerance: f64,
 }
 
 impl<'a> Certificate<'a> {
-    /// Of a validation on `device`.
+    /// Creates a certificate of a validation on `device`.
     ///
     /// # Errors
     ///
-    /// The device cannot be opened again.
+    /// [`Error::Hip`](hipvit::Error::Hip) if the device cannot be opened again.
     pub fn new(
         device: Device,
         tier: Option<Tier>,
@@ -134,7 +137,7 @@ impl Ops {
                 continue;
             };
             let error = elementwise.max(normwise);
-            // A tolerance of 0 is met by an error of 0 alone.
+            // Only an error of 0 meets a tolerance of 0.
             let part = |error: f64, tolerance: f64| if tolerance > 0.0 { error / tolerance } else { error };
             if entry.form.is_empty() || part(error, tolerance) > part(entry.error, entry.tolerance) {
                 entry.form = format!("{}, {}", row.form, row.config);

@@ -1,6 +1,11 @@
-//! What tells whether hipvit computes right and fast on a machine: [`validate`] holds every op against a reference in f64, [`bench`]
-//! times models, [`peaks`] measures what the hardware reaches, [`profile`] shows where the time of a run goes, [`advise`] predicts
-//! models on other hardware, and [`certificate`] writes a validation down.
+//! Diagnostics of correctness and speed on a machine:
+//!
+//! - [`validate`] compares every op with a reference in f64.
+//! - [`bench`] times models.
+//! - [`peaks`] measures what the hardware reaches.
+//! - [`profile`] shows where the time of a run goes.
+//! - [`advise`] predicts models on other hardware.
+//! - [`certificate`] records a validation.
 
 pub mod advise;
 pub mod bench;

@@ -1,4 +1,5 @@
-//! FP8 for what linear layers multiply and their weights: a step for each, found by the magnitudes on some images.
+//! FP8 weights and activations of linear layers. The activation scales come from the magnitudes on
+//! calibration images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model, Replacement};
 use hipvit::ops::{Float8Scale, Op};
 
-/// The weights that are quantised, in FP8 with one scale each and the step of what they multiply.
+/// Rounds the quantised weights to FP8 with one scale each, and determines the scale of each layer's input.
 pub(super) fn round(
     checkpoint: &Checkpoint,
     model: &Model,

@@ -1,13 +1,21 @@
-//! A precision for each layer under a bound on the logits' error: its own, int8, and bf16 where the model is to run on the CPU, or FP8
-//! where it is to run on a GPU.
+//! Selects a precision for each layer under a bound on the error of the logits.
 //!
-//! The layers that read the same activations are one choice. Each is quantised alone in each precision, which gives the errors on the
-//! calibration images; how much time that saves is measured where the model is to run. Choices are then made in the order of time
-//! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
-//! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
+//! Each layer stays in its own precision or becomes int8. A third choice is bf16 for the CPU, or FP8 for a
+//! GPU.
 //!
-//! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
-//! one, until it is within.
+//! Layers that read the same activations are one choice. Each choice is quantised alone in each precision to
+//! measure its error on the calibration images. The time that it saves is measured on the target device.
+//! Choices are then sorted by time saved per squared error, because the squares of independent errors add up.
+//! The longest prefix whose measured joint error is within the bound is applied. A later choice replaces an
+//! earlier one for the same layers if it saves more time.
+//!
+//! If the GPU supports FP8 attention, the layers that produce its queries, keys and values have one more
+//! choice: FP8 with FP8 attention. It is offered only if the FP8 kernel is faster there than the 16-bit
+//! kernel. The errors are measured on the CPU, which rounds queries, keys and values. GPU kernels may round
+//! the probabilities too; only the error measured on the GPU includes that.
+//!
+//! Held-out images then show the error on other images. If it exceeds the bound, the last choices are
+//! reverted one by one until it is within the bound.
 
 mod candidates;
 
@@ -26,29 +34,30 @@ use hipvit::session::Session;
 
 pub(super) use candidates::Search;
 
-/// Layers that read the same activations, and what was decided about them.
+/// Layers that read the same activations, and the decision about them.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Choice {
-    /// The layers' names.
+    /// Names of the layers.
     pub layers: Vec<String>,
-    /// What they are in.
+    /// Chosen precision.
     pub precision: Precision,
-    /// Microseconds of these layers in full precision, for the batch that was measured.
+    /// Time of the layers in full precision in microseconds, for the measured batch size.
     pub full_us: f64,
-    /// What was measured of the other precisions.
+    /// Measurements of the other precisions.
     pub candidates: Vec<Candidate>,
 }
 
-/// What was measured of some layers in one precision.
+/// Measurements of some layers in one precision.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Candidate {
     /// int8, bf16 or FP8.
     pub precision: Precision,
-    /// The error of the outputs if these layers alone are in it: root mean square, as a part of the outputs'.
+    /// Error of the outputs if only these layers are in `precision`: root mean square, relative to the
+    /// outputs.
     pub error: f64,
-    /// Microseconds of these layers in it.
+    /// Time of the layers in `precision` in microseconds.
     pub us: f64,
 }
 
@@ -56,34 +65,35 @@ pub struct Candidate {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Decision {
-    /// The bound on the error.
+    /// Bound on the error.
     pub budget: f64,
-    /// The error of these choices on the images that they were made by.
+    /// Error on the calibration images with these choices.
     pub calibration: Fidelity,
-    /// And on images that were held out; `None` if there was only one image.
+    /// Error on the held-out images with these choices. `None` if there was only one image.
     pub held_out: Option<Fidelity>,
-    /// What was reverted because the error on the held-out images exceeded the budget.
+    /// Choices that were reverted because the error on the held-out images exceeded the budget.
     pub reverted: Option<Reverted>,
-    /// The error of the written model on the GPU that it is to run on: on the held-out images, or on the only one.
+    /// Error of the written model on the target GPU, on the held-out images or on the only image.
     pub on_gpu: Option<OnGpu>,
-    /// Where times were measured: the CPU's or the GPU's name, the dtype and the batch.
+    /// Where times were measured: the name of the CPU or GPU, the dtype and the batch size.
     pub measured_on: String,
-    /// The choices, in the order of the layers.
+    /// Choices in the order of the layers.
     pub choices: Vec<Choice>,
 }
 
-/// Choices within the budget on the calibration images, but not on the held-out ones.
+/// Choices that met the budget on the calibration images, but not on the held-out images.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Reverted {
-    /// The error on the held-out images with them.
+    /// Error on the held-out images with these choices.
     pub error: f64,
-    /// The layers, which are now in full precision, or in another one that was chosen before.
+    /// Names of the layers that are back in full precision or in an earlier choice, and of the attentions
+    /// that are no longer in FP8.
     pub layers: Vec<String>,
 }
 
 impl Decision {
-    /// The layers in `precision`.
+    /// Returns the layers in `precision`.
     pub fn layers(&self, precision: Precision) -> impl Iterator<Item = &String> {
         self.choices
             .iter()
@@ -92,15 +102,15 @@ impl Decision {
     }
 }
 
-/// Layers that read one value, and the tensors that change if they are quantised.
+/// Layers that read one value, and the tensors that change if the layers are quantised.
 pub(super) struct Unit {
     layers: BTreeSet<String>,
     pub(super) tensors: BTreeSet<String>,
-    /// Tokens, input channels, output channels of each GEMM.
+    /// `[tokens, input channels, output channels]` of each GEMM.
     pub(super) sizes: Vec<[usize; 3]>,
 }
 
-/// The tensors that take others' places if all layers are in a precision, and how long each unit then takes.
+/// Replacements for the tensors of all layers in one precision, and the time of each unit with them.
 pub(super) struct Quantized {
     pub(super) precision: Precision,
     pub(super) replaced: BTreeMap<String, Replacement>,
@@ -118,16 +128,17 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What full precision gives for the images.
+/// Outputs of the full-precision model for the calibration images and the held-out images.
 pub(super) struct References<'a> {
     pub(super) calibration: Reference<'a>,
     pub(super) held_out: Option<Reference<'a>>,
 }
 
-/// By unit, the option that it takes.
+/// Option taken by each unit.
 type Taken = BTreeMap<usize, usize>;
 
-/// Decides what each unit is in; returns what is replaced then. `full` is how long each takes in full precision.
+/// Selects the option of each unit. Returns the decision and the replaced tensors. `full` is the time of each
+/// unit in full precision.
 pub(super) fn decide(
     checkpoint: &Checkpoint,
     units: &[Unit],
@@ -147,7 +158,7 @@ pub(super) fn decide(
         taken.iter().flat_map(of_unit).collect()
     };
     let session = |taken: &Taken| -> Result<Session> {
-        // The format is that of a model of which nothing is replaced, too.
+        // The format applies to any set of replaced tensors, including an empty one.
         on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
     };
     let mut choices = Vec::with_capacity(units.len());
@@ -189,7 +200,7 @@ pub(super) fn decide(
         }
         taken
     };
-    // The longest beginning whose error is within the budget. That of none is 0.
+    // Find the longest prefix whose error is within the budget by bisection. An empty prefix has error 0.
     let (mut fits, mut exceeds) = (0, order.len() + 1);
     let mut next = order.len();
     while fits + 1 < exceeds {
@@ -201,7 +212,7 @@ pub(super) fn decide(
         }
         next = fits.midpoint(exceeds);
     }
-    // Shorter ones, until the error on the held-out images is within it, too.
+    // Shorten the prefix until the error on the held-out images is within the budget, too.
     let chosen = first(fits);
     let (mut taken, mut before) = (chosen.clone(), None);
     let (calibration, held_out) = loop {
@@ -214,7 +225,8 @@ pub(super) fn decide(
             break (calibration, held_out);
         }
         before = before.or(held_out.map(|held_out| held_out.error));
-        // The last of a beginning may be slower than an earlier choice for the same layers, and thus not taken.
+        // Skip prefixes that change nothing: their last choice is slower than an earlier one for the same
+        // layers.
         while first(fits) == taken {
             fits -= 1;
         }
@@ -259,7 +271,7 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
         if !names.iter().all(|name| layers.quantized.contains(name)) {
             continue;
         }
-        // A tensor of which several layers read parts is one choice too.
+        // Layers that read parts of one tensor are one choice, too.
         let known = names.iter().find_map(|name| by_tensor.get(name).copied());
         let key = known.unwrap_or(node.inputs[0]);
         let unit = units.entry(key).or_insert_with(|| {
@@ -279,7 +291,7 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
             unit.tensors.insert(name);
         }
     }
-    // What a balanced norm gives must be read by balanced weights alone.
+    // The output of a balanced norm must be read by balanced weights only.
     for group in groups {
         let units = units.values_mut();
         for unit in units.filter(|unit| !unit.tensors.is_disjoint(&group.weights)) {

@@ -1,4 +1,4 @@
-//! How near a quantised model's outputs are to those of full precision, on some images.
+//! Error of a quantised model's outputs relative to full precision, on some images.
 
 use std::collections::HashSet;
 
@@ -10,29 +10,29 @@ use hipvit::error::{Error, Result};
 use hipvit::model::Model;
 use hipvit::session::{Device, RunInput, RunOptions, Session};
 
-/// How near a model's logits are to those of full precision, or its embeddings if it has no classes.
+/// Error of a model's logits relative to full precision, or of its embeddings if it has no classes.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Fidelity {
-    /// The images that it was measured on.
+    /// Number of images.
     pub images: usize,
-    /// Root mean square of the difference, as a part of the outputs'.
+    /// Root mean square of the difference, relative to that of the full-precision outputs.
     pub error: f64,
-    /// Images whose best class stays; none of a model without classes.
+    /// Number of images with an unchanged best class. `None` for a model without classes.
     pub agreeing: Option<usize>,
 }
 
-/// How near the written model's outputs are on the GPU that it is to run on, in the dtype that it is to run in.
+/// Error of the written model on the target GPU in its dtype.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct OnGpu {
-    /// To those of full precision on the same GPU, in the same dtype.
+    /// Error relative to full precision on the same GPU, in the same dtype.
     pub quantized: Fidelity,
-    /// Those of full precision there to f32 on the CPU: what the dtype alone changes.
+    /// Error of full precision on the GPU relative to f32 on the CPU: the effect of the dtype alone.
     pub full: Fidelity,
 }
 
-/// Images, and what a model in full precision gives for them.
+/// Images, and the full-precision outputs for them.
 pub(super) struct Reference<'a> {
     images: &'a [Vec<u8>],
     expected: Array2<f32>,
@@ -40,7 +40,7 @@ pub(super) struct Reference<'a> {
 }
 
 impl Fidelity {
-    /// Whether the error is at most `budget`, which NaN is not.
+    /// Returns true if the error is at most `budget`; false if it is NaN.
     pub fn within(&self, budget: f64) -> bool {
         self.error <= budget
     }
@@ -66,7 +66,7 @@ impl Fidelity {
 }
 
 impl OnGpu {
-    /// Runs both models on a GPU.
+    /// Runs both models on a GPU and measures the errors.
     pub(super) fn measure(
         full: Model,
         quantized: Model,
@@ -87,7 +87,7 @@ impl OnGpu {
 }
 
 impl<'a> Reference<'a> {
-    /// The outputs of `full` for these images, of the model's size.
+    /// Computes the outputs of `full` for images of the model's size.
     pub(super) fn new(full: &Session, images: &'a [Vec<u8>]) -> Result<Self> {
         Ok(Self {
             images,
@@ -96,24 +96,25 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// How near another model is.
+    /// Measures the error of another model.
     pub(super) fn fidelity(&self, session: &Session) -> Result<Fidelity> {
         let got = outputs(session, self.images)?;
         Ok(Fidelity::new(&self.expected, &got, self.classes))
     }
 }
 
-/// Takes a fifth of the images, at least one, out of those to calibrate with, if there are two or more.
+/// Removes a fifth of the calibration images, at least one, if there are two or more. Returns the remaining
+/// and the removed images.
 ///
-/// Which ones depends on their number alone. They are spread over all, but not at equal distances, which might fall in step with
-/// classes that take turns.
+/// The selection depends only on the number of images. It covers the whole range at unequal distances: equal
+/// distances could coincide with the period of alternating classes.
 pub(super) fn hold_out(images: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let count = match images.len() {
         0 | 1 => 0,
         all => (all / 5).max(1),
     };
     let mut order: Vec<usize> = (0..images.len()).collect();
-    // The fractions of the multiples of the golden ratio.
+    // Sort by the fractional parts of the multiples of the golden ratio.
     order.sort_by_key(|&index| (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let chosen: HashSet<usize> = order.into_iter().take(count).collect();
     let (mut calibration, mut held_out) = (Vec::new(), Vec::new());
@@ -127,14 +128,14 @@ pub(super) fn hold_out(images: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (calibration, held_out)
 }
 
-/// A model on the CPU.
+/// Creates a session on the CPU.
 pub(super) fn on_cpu(model: Model) -> Result<Session> {
     Session::builder().device(Device::Cpu).of_model(model)
 }
 
-/// The logits of each image, or its embedding if there are none.
+/// Returns the logits of each image, or the embeddings of a model without classes.
 fn outputs(session: &Session, images: &[Vec<u8>]) -> Result<Array2<f32>> {
-    let none = || Error::graph("outputs", "there is none to compare");
+    let none = || Error::graph("outputs", "the model has none to compare");
     let batches = images.chunks(session.batch()).map(|batch| {
         let outputs = session.run_with(RunInput::Pixels(&batch.concat()), RunOptions::new())?;
         let output = outputs.logits().unwrap_or(outputs.embeddings());
@@ -160,14 +161,14 @@ mod tests {
         let expected = array![[3.0, 4.0], [0.0, 12.0]];
         let same = Fidelity::new(&expected, &expected, true);
         assert_eq!((same.images, same.error, same.agreeing), (2, 0.0, Some(2)));
-        // The difference is 5 and the size 13; the first image's best class is another.
+        // The difference has norm 5 and the reference 13; the best class of the first image changes.
         let other = Fidelity::new(&expected, &array![[7.0, 4.0], [0.0, 9.0]], true);
         assert!((other.error - 5.0 / 13.0).abs() < 1e-9 && other.agreeing == Some(1));
         assert!(other.within(0.385) && !other.within(0.384));
         assert_eq!(Fidelity::new(&expected, &expected, false).agreeing, None);
         let zeros = array![[0.0, 0.0], [0.0, 0.0]];
         assert_eq!(Fidelity::new(&zeros, &expected, true).error, 13.0);
-        // What is no number is not within any budget.
+        // NaN is not within any budget.
         let nan = Fidelity::new(&expected, &array![[f32::NAN, 4.0], [0.0, 12.0]], true);
         assert!(!nan.within(f64::INFINITY));
     }
@@ -183,7 +184,7 @@ mod tests {
             let both: BTreeSet<u8> = rest.iter().chain(&held_out).copied().collect();
             assert!(both.into_iter().eq(0..all) && rest.len() + held_out.len() == usize::from(all));
             if all == 100 {
-                // Of each quarter some, and of ten classes that take turns most.
+                // Every quarter is represented, and most of ten alternating classes are.
                 let quarters: BTreeSet<u8> = held_out.iter().map(|index| index / 25).collect();
                 let classes: BTreeSet<u8> = held_out.iter().map(|index| index % 10).collect();
                 assert!(quarters.len() == 4 && classes.len() >= 8, "{held_out:?}");

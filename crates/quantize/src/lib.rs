@@ -1,23 +1,37 @@
-//! Quantises a model's linear layers to 8 bits, or to bf16: `hipvit quantize`.
+//! Quantises the linear layers of a model to 8 bits or bf16: `hipvit quantize`.
 //!
-//! The layers of the blocks are quantised, which have nearly all weights; the patch embedding and the head stay as they are.
-//! A weight is rounded to `scale · q` with a scale for each output channel.
+//! The layers of the blocks are quantised. They have nearly all weights. The patch embedding and the head
+//! stay unchanged. A weight is rounded to `scale · q` with a scale for each output channel.
 //!
-//! In FP8 q is E4M3. Without images that is all, and the weights are dequantised when the model is loaded. With images the
-//! activations are in FP8 too, [`ops::float8`](hipvit::ops::float8): the largest magnitude of what a layer multiplies, over all
-//! images, becomes E4M3's, 448, or a smaller one by which the few above it are clipped ([`ActivationRange`]). A weight then has one scale, and so have those that multiply the same: GPUs apply both to the
-//! result of a GEMM. Or, without images, each token's largest magnitude becomes 448 when it is multiplied, and a weight keeps a scale
-//! for each output channel.
+//! # FP8
 //!
-//! In int8 |q| ≤ 127. Activations are quantised when they
-//! are multiplied, by each token's own range ([`ops::int8`](hipvit::ops::int8)), so that images are not required. With them,
-//! the channels of what a norm passes to linear layers are balanced first: where a channel's activations are much larger than
-//! the others', a factor moves from the norm's weight to the layers' columns (SmoothQuant, <https://arxiv.org/abs/2211.10438>).
+//! q is E4M3. There are three forms ([`Precision`]):
 //!
-//! In bf16 activations are rounded to bf16, too, when they are multiplied on the CPU ([`ops::Rounding::Bf16`](hipvit::ops::Rounding::Bf16));
-//! GPUs compute such layers in the dtype of the others. By a bound on the error a layer may get either precision, or none ([`Options::budget`]).
+//! - [`Precision::Fp8`] without images: weights only. They are dequantised when the model is loaded.
+//! - [`Precision::Fp8`] with images: activations are in FP8 too ([`ops::float8`](hipvit::ops::float8)). The
+//!   largest magnitude of a layer's input over all images becomes 448, the maximum of E4M3. A smaller range
+//!   clips the few values above it ([`ActivationRange`]). Each weight then has one scale, shared by all
+//!   weights with the same input. GPUs apply both scales to the result of a GEMM.
+//! - [`Precision::Fp8Dynamic`]: the largest magnitude of each token becomes 448 at run time. No images are
+//!   needed. A weight keeps a scale for each output channel.
 //!
-//! Before that, two of each four weights may be pruned ([`Sparsity`]).
+//! # int8
+//!
+//! |q| ≤ 127. Activations are quantised at run time by the range of each token ([`ops::int8`](hipvit::ops::int8)), so images are not
+//! required. With images, the channels between a norm and its linear layers are balanced first (SmoothQuant,
+//! <https://arxiv.org/abs/2211.10438>). For channels with much larger activations, a factor moves from the
+//! norm's weight to the layers' columns.
+//!
+//! # bf16
+//!
+//! The CPU rounds activations to bf16, too, when they are multiplied
+//! ([`ops::Rounding::Bf16`](hipvit::ops::Rounding::Bf16)). GPUs compute such layers in the dtype of the other
+//! layers.
+//!
+//! # Options
+//!
+//! - [`Options::budget`] bounds the error; each layer then gets the precision that saves most time.
+//! - [`Options::sparsity`] first prunes two of each four weights ([`Sparsity`]).
 
 mod activations;
 mod auto;
@@ -47,28 +61,28 @@ use hipvit::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use hipvit::ops::Op;
 use hipvit_files::temporary::Listed;
 
-/// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
+/// Share of a channel's range that balancing moves to the weight, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
 
-/// What weights are written as.
+/// Target precision of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
-    /// int8, and activations that are rounded to 8 bits when they are multiplied.
+    /// int8, with activations that are rounded to 8 bits at run time.
     #[default]
     Int8,
-    /// FP8 (E4M3); with images, activations too.
+    /// FP8 (E4M3). With images, activations are in FP8 too.
     Fp8,
-    /// FP8 (E4M3), and activations that are rounded to FP8 when they are multiplied.
+    /// FP8 (E4M3), with activations that are rounded to FP8 at run time.
     Fp8Dynamic,
-    /// bf16, and activations that the CPU rounds to bf16 when they are multiplied.
+    /// bf16, with activations that the CPU rounds to bf16.
     Bf16,
-    /// What they are, so that the model is changed only by [`Options::sparsity`].
+    /// Unchanged: only [`Options::sparsity`] changes the model.
     Full,
 }
 
 impl Precision {
-    /// Its name.
+    /// Returns the name of the precision.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int8 => "int8",
@@ -90,74 +104,84 @@ impl Precision {
     }
 }
 
-/// How the scale of a weight's row is found.
+/// Method that determines the scale of a weight's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scales {
-    /// The row's largest magnitude is the type's.
+    /// The largest magnitude of the row becomes the largest value of the type.
     #[default]
     Largest,
-    /// The least mean square error, where the largest magnitudes may be clipped.
+    /// The scale with the least mean square error. It may clip the largest magnitudes.
     MeanSquare,
 }
 
-/// How [`quantize`] does it.
+/// Options of [`quantize`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What weights are written as.
+    /// Target precision of the weights.
     pub precision: Precision,
-    /// How their scales are found.
+    /// Method that determines the scales.
     pub scales: Scales,
-    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
-    /// each layer gets a precision by its error and its time: its own, `precision`, which is int8 then, or bf16; where there is a
-    /// `target`, FP8 instead of bf16. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
-    /// and the error must be within the budget on them, too.
+    /// Maximum error of the outputs on the images, relative to their root mean square; 0.005 is 0.5 %.
+    ///
+    /// With a budget, `precision` must be int8, and each layer gets a precision by its error and its time:
+    ///
+    /// - its own, int8 or bf16 without a `target`,
+    /// - its own, int8 or FP8 with a `target`, and FP8 attention where that is faster.
+    ///
+    /// A fifth of the images is held out, at least one of two or more. The model is not calibrated with them,
+    /// and the error on them must be within the budget, too.
     pub budget: Option<f64>,
-    /// Up to which magnitude activations are represented, where they are in FP8 by images.
+    /// Range of FP8 activations that are calibrated with images.
     pub activation_range: ActivationRange,
     /// With a budget, the GPU that the model is to run on; the CPU if there is none. Errors are bounded as the CPU computes them in
     /// f32; that on the GPU is measured in the end, [`Decision::on_gpu`], and may be larger.
     pub target: Option<GpuTarget>,
-    /// Which weights are pruned, if any, before the others are rounded. Errors of the outputs are then relative to the pruned
-    /// model.
+    /// Weights to prune, if any, before the others are rounded. Errors of the outputs are then relative to
+    /// the pruned model.
     pub sparsity: Option<Sparsity>,
 }
 
-/// What [`quantize`] did.
+/// Result of [`quantize`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The type of the quantised weights.
+    /// Precision of the quantised weights.
     pub precision: Precision,
-    /// Weights that were quantised.
+    /// Number of quantised weights.
     pub quantized: usize,
     /// Linear layers that were not.
     pub unquantized: Vec<String>,
-    /// Norms whose channels were balanced with the layers that follow.
+    /// Number of norms whose channels were balanced with the following layers.
     pub balanced: usize,
-    /// Images that the model was calibrated with.
+    /// Number of calibration images.
     pub images: usize,
-    /// What was decided of each layer, if there was a budget.
+    /// Decision about each layer, if there was a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// The weights that were pruned and packed, if any were to be.
+    /// Pruned and packed weights, if pruning was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparsity: Option<model::Sparsity>,
     /// Linear layers of the blocks that could not be pruned: their input channels are not a multiple of four.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpruned: Vec<String>,
-    /// The bytes of all tensors before.
+    /// Bytes of all tensors before quantisation.
     pub bytes_before: u64,
-    /// The bytes of all tensors after.
+    /// Bytes of all tensors after quantisation.
     pub bytes_after: u64,
 }
 
-/// Quantises the model at `path`, or the embedded one, and writes it to the directory `out`, which must not exist or be empty.
-/// `images` are for calibration and may be none.
+/// Quantises the model at `path`, or the embedded model, and writes it to the directory `out`. The directory
+/// must be empty or not exist. `images` are the calibration images and may be empty.
 ///
 /// # Errors
 ///
-/// As [`model::load`]; the first image's error; [`Error::Argument`] for a budget without images or of another precision than int8, or if nothing is to be changed; [`Error::Tensor`] for weights that are NaN or infinite; [`Error::Io`] for what
-/// cannot be written. Then `out` is as it was.
+/// After an error, `out` is unchanged.
+///
+/// - Errors of [`model::load`], and of reading the first image that fails.
+/// - [`Error::Argument`] for a budget without images or with a precision other than int8, or if nothing would
+///   change.
+/// - [`Error::Tensor`] if a weight is NaN or infinite.
+/// - [`Error::Io`] if a file cannot be written.
 pub fn quantize(
     path: Option<&Path>,
     out: &Path,
@@ -173,7 +197,7 @@ pub fn quantize(
     if precision == Precision::Full && sparsity.is_none() {
         return Err(Error::argument(
             "precision",
-            "is full and nothing is pruned: the model would stay as it is",
+            "is full and no pruning is requested, so the model would not change",
         ));
     }
     options.activation_range.check()?;
@@ -187,7 +211,7 @@ pub fn quantize(
     let mut images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
     let mut held_out = Vec::new();
     if budget.is_some() && (images.is_empty() || precision != Precision::Int8) {
-        let reason = "is an error on images, which only int8 is chosen by";
+        let reason = "needs calibration images and the precision int8";
         return Err(Error::argument("budget", reason));
     }
     if budget.is_some() {
@@ -257,10 +281,10 @@ pub fn quantize(
     })
 }
 
-/// The names of the linear layers' weights in the weight file.
+/// Names of the linear layers' weights in the weight file.
 struct Layers {
     quantized: BTreeSet<String>,
-    /// Without `.weight`.
+    /// Layers that are not quantised, without the suffix `.weight`.
     others: Vec<String>,
 }
 
@@ -288,8 +312,8 @@ impl Layers {
     }
 }
 
-/// The names in the weight file of a constant that the builder or a pass made of some tensors, `a + b`, of a part of one or around
-/// one, `a[…]`, or with factors, `a · b`, where `a` is the layer's.
+/// Returns the names in the weight file of a constant that the builder or a pass derived from tensors. The
+/// forms are `a + b`, `a[…]` for a part or a padded tensor, and `a · b` for `a` scaled by factors.
 fn stored_names(constant: &str) -> impl Iterator<Item = String> {
     let parts = constant.split(" + ");
     parts.map(|part| {
@@ -298,11 +322,11 @@ fn stored_names(constant: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A norm, and the linear layers that alone read what it gives.
+/// A norm, and the linear layers that are the only readers of its output.
 #[derive(Debug)]
 struct Group {
     output: ValueId,
-    /// Its tensors.
+    /// Tensors of the norm.
     norm: Vec<String>,
     weights: BTreeSet<String>,
 }
@@ -331,7 +355,7 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
             }
         }
         let all = weights.iter().all(|name| layers.quantized.contains(name));
-        // A norm of each head has fewer weights than there are channels.
+        // A per-head norm has fewer weights than there are channels.
         let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
         let norm = node.inputs[1..].iter().map(|&id| graph.value(id).name.clone());
         (all && whole).then(|| Group {
@@ -343,7 +367,7 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
     norms.collect()
 }
 
-/// The largest magnitude of each channel of these values over all images' pixels, none without images.
+/// Returns the largest magnitude of each channel of `values` over all images. Empty without images.
 fn channel_ranges(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
     let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); values.len()];
     observation::observe(model, values, images, |value, activations| {
@@ -358,7 +382,7 @@ fn channel_ranges(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Resu
     Ok(ranges)
 }
 
-/// The weights in the precision of `options`, and the norms that are balanced with them.
+/// Rounds the weights to the precision of `options`, and balances norms with them.
 fn balanced(
     checkpoint: &Checkpoint,
     model: &Model,
@@ -390,8 +414,8 @@ fn balanced(
     Ok(replaced)
 }
 
-/// What the norm's channels are divided by and the columns of the weights are multiplied by; `None` if nothing is known of the
-/// activations.
+/// Returns the factors that divide the norm's channels and multiply the weights' columns. `None` if the
+/// activations are unknown.
 fn balance(checkpoint: &Checkpoint, group: &Group, range: &[f32]) -> Result<Option<Vec<f32>>> {
     if range.is_empty() {
         return Ok(None);
@@ -407,13 +431,13 @@ fn balance(checkpoint: &Checkpoint, group: &Group, range: &[f32]) -> Result<Opti
     }
     let factor = |(&x, &w): (&f32, &f32)| {
         let factor = x.powf(BALANCE) / w.powf(1.0 - BALANCE);
-        // A channel that is always 0, or that no layer reads.
+        // Skip a channel that is always 0 or that no layer reads.
         if factor.is_normal() { factor } else { 1.0 }
     };
     Ok(Some(range.iter().zip(&largest).map(factor).collect()))
 }
 
-/// Fails unless `out` can be written: it does not exist, or is an empty directory.
+/// Fails unless `out` does not exist or is an empty directory.
 fn check_vacant(out: &Path) -> Result<()> {
     match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
         Ok(true) => check_writable(out),
@@ -436,9 +460,10 @@ fn check_writable(out: &Path) -> Result<()> {
     tried.map(drop).map_err(|error| Error::io(directory, error))
 }
 
-/// Writes the files beside `out`, checks that they load, and moves them there. Returns the bytes of the tensors, and which are packed.
+/// Writes the files to a temporary directory next to `out`, checks that they load, and moves them. Returns
+/// the size of the tensors and the packed weights.
 ///
-/// A directory that exists may be a mount point, which cannot be replaced: the files are moved into it.
+/// An existing directory may be a mount point, which cannot be replaced, so the files are moved into it.
 fn write(
     checkpoint: &Checkpoint,
     out: &Path,
@@ -458,7 +483,7 @@ fn write(
         .tempdir_in(parent)
         .map_err(|error| Error::io(parent, error))?;
     let _listed = Listed::new(temporary.path());
-    // Of a directory of its own, whose permissions are the usual ones.
+    // Use a new subdirectory, which has the usual permissions.
     let files = temporary.path().join("model");
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
     let bytes = checkpoint.write(&files, format, replaced, unquantised)?;

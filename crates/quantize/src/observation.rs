@@ -1,4 +1,4 @@
-//! What a model computes for the images that it is calibrated with.
+//! Intermediate values that a model computes for the calibration images.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use hipvit::graph::{OutputKind, Passes, ValueId, optimize};
 use hipvit::model::Model;
 use hipvit::tensor::{DType, Input};
 
-/// Calls `visit` with the index of each of these values and what it is for each image: its rows, of as many channels.
+/// Calls `visit` for each image with the index of each value and the value as a matrix `[rows, channels]`.
 pub(super) fn observe(
     model: &Model,
     values: &[ValueId],

@@ -1,7 +1,8 @@
-//! The range of what FP8 represents of activations whose scale is fixed: up to the largest magnitude, or clipped.
+//! Range of FP8 activations with a fixed scale: up to the largest magnitude, or clipped.
 //!
-//! Clipping is decided by a histogram of the magnitudes on the images, as TensorRT's and NVIDIA Model Optimizer's calibrators do
-//! (<https://arxiv.org/abs/2004.09602>, section 3.2): what it clips becomes the end of the range, and all others get a finer scale.
+//! Clipping uses a histogram of the magnitudes on the images, as the calibrators of TensorRT and NVIDIA Model
+//! Optimizer do (<https://arxiv.org/abs/2004.09602>, section 3.2). Clipped values become the end of the
+//! range; all other values get a finer scale.
 
 use super::observation::observe;
 use hipvit::error::{Error, Result};
@@ -9,27 +10,29 @@ use hipvit::float8::{Float8, Overflow};
 use hipvit::graph::ValueId;
 use hipvit::model::Model;
 
-/// Up to which magnitude activations are represented in FP8, where the images of the calibration decide it.
+/// Largest representable magnitude of FP8 activations, determined on the calibration images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ActivationRange {
-    /// The largest on the images.
+    /// Largest magnitude on the images.
     #[default]
     Largest,
-    /// A percentile of the magnitudes on the images, above 0 and at most 100: 99.99 clips one of ten thousand values.
+    /// Percentile of the magnitudes on the images, above 0 and at most 100: 99.99 clips one of ten thousand
+    /// values.
     Percentile(f64),
-    /// That of the least mean square error on the images, between a sixteenth of the largest and the largest.
+    /// Magnitude with the least mean square error on the images, between a sixteenth of the largest and the
+    /// largest.
     MeanSquare,
 }
 
 impl ActivationRange {
-    /// Fails for a percentile that is none.
+    /// Fails for a percentile outside of 0 to 100.
     pub(super) fn check(self) -> Result<()> {
         match self {
             Self::Percentile(percentile) if !(percentile > 0.0 && percentile <= 100.0) => {
                 Err(Error::argument(
                     "activation_range",
-                    format_args!("is the percentile {percentile}, which is not above 0 and at most 100"),
+                    format_args!("is the percentile {percentile}. Use one above 0 and at most 100"),
                 ))
             }
             _ => Ok(()),
@@ -62,13 +65,13 @@ impl ActivationRange {
     }
 }
 
-/// The step by which this magnitude becomes the largest of E4M3; 1 for zero.
+/// Returns the scale that maps `end` to the maximum of E4M3; 1 for zero.
 pub(super) fn step(end: f32) -> f32 {
     let step = end / Float8::E4M3.largest();
     if step.is_normal() { step } else { 1.0 }
 }
 
-/// How many magnitudes lie in each of equal parts of the range from 0 to the largest.
+/// Numbers of magnitudes in equal parts of the range from 0 to the largest.
 struct Histogram {
     largest: f32,
     counts: Vec<u64>,
@@ -76,7 +79,8 @@ struct Histogram {
 
 impl Histogram {
     const BINS: usize = 4096;
-    /// Ends of the range that are tried, each a twelfth of an octave below the one before: FP8's error depends on where in an octave the end is.
+    /// Tried ends of the range per octave. The error of FP8 depends on the position of the end within an
+    /// octave.
     const ENDS_PER_OCTAVE: i32 = 12;
     const OCTAVES: i32 = 4;
 
@@ -88,7 +92,7 @@ impl Histogram {
     }
 
     fn add(&mut self, magnitude: f32) {
-        // What is not a number, or divided by a largest of 0, becomes 0.
+        // NaN, from a value or from a division by a largest magnitude of 0, becomes 0.
         let bin = (magnitude / self.largest * Self::BINS as f32) as usize;
         self.counts[bin.min(Self::BINS - 1)] += 1;
     }
@@ -97,7 +101,7 @@ impl Histogram {
         f64::from(self.largest) / Self::BINS as f64
     }
 
-    /// The end of the first part up to which this share of the magnitudes lies.
+    /// Returns the end of the first part up to which the histogram has this share of the magnitudes.
     fn percentile(&self, percentile: f64) -> f32 {
         let all: u64 = self.counts.iter().sum();
         let mut below = 0;
@@ -108,7 +112,8 @@ impl Histogram {
         bin.map_or(self.largest, |bin| ((bin + 1) as f64 * self.width()) as f32)
     }
 
-    /// The end of the range whose rounding has the least square error, if each magnitude is the middle of its part.
+    /// Returns the end of the range with the least square error, with each magnitude at the middle of its
+    /// part.
     fn least_error(&self) -> f32 {
         let error = |end: f32| -> f64 {
             let step = step(end);
@@ -139,7 +144,7 @@ mod tests {
         histogram
     }
 
-    /// The sum of the square errors of FP8 with this end of the range.
+    /// Returns the sum of the square errors of FP8 with this end of the range.
     fn error(magnitudes: &[f32], end: f32) -> f64 {
         let step = step(end);
         let errors = magnitudes.iter().map(|&x| {
@@ -149,7 +154,7 @@ mod tests {
         errors.sum()
     }
 
-    /// Nine thousand and some magnitudes up to 1, and one of 100.
+    /// Returns some nine thousand magnitudes up to 1, and one of 100.
     fn with_an_outlier() -> Vec<f32> {
         let mut magnitudes: Vec<f32> = (1..=9999).map(|i| (i as f32 / 9999.0).powi(2)).collect();
         magnitudes.push(100.0);
@@ -160,7 +165,7 @@ mod tests {
     fn a_percentile_clips_the_values_above_it() {
         let histogram = histogram(&with_an_outlier());
         assert_eq!(histogram.percentile(100.0), 100.0);
-        // One of ten thousand is beyond: the part of width 100/4096 that 1 lies in ends above 1.
+        // One of ten thousand values is clipped: the part of width 100/4096 that contains 1 ends above 1.
         let clipped = histogram.percentile(99.99);
         assert!((1.0..1.0 + 100.0 / 4096.0).contains(&clipped), "{clipped}");
         // Half of the squares are below 1/4.
@@ -178,9 +183,9 @@ mod tests {
             let histogram = histogram(&magnitudes);
             let end = histogram.least_error();
             let (found, whole) = (error(&magnitudes, end), error(&magnitudes, histogram.largest));
-            // Magnitudes are taken as the middles of their parts.
+            // The histogram places magnitudes at the middles of their parts.
             assert!(found <= whole * 1.001, "{end}: {found} {whole}");
-            // An outlier of 100 is worth its range: clipped to half, its error alone would be 2500.
+            // An outlier of 100 keeps its range: clipped to half, its error alone would be 2500.
             assert!(end >= 0.5 * histogram.largest, "{end} of {}", histogram.largest);
         }
     }

@@ -1,4 +1,4 @@
-//! The weights' rounding: to 8 bits, each row by its own scale, or to bf16.
+//! Rounding of weights to 8 bits, with a scale for each row, or to bf16.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use hipvit::float8::{Float8, Overflow};
 use hipvit::model::{Checkpoint, Replacement};
 use hipvit::ops::Float8Scale;
 
-/// The largest magnitude in int8: symmetric, so that −w has the magnitude of w.
+/// Largest magnitude in int8. The range is symmetric, so that −w has the magnitude of w.
 const LARGEST: f32 = 127.0;
-/// The shares of a row's largest magnitude that [`Scales::MeanSquare`] tries.
+/// Shares of a row's largest magnitude that [`Scales::MeanSquare`] tries.
 const SHARES: [f32; 11] = [1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.88, 0.86, 0.84, 0.82, 0.8];
 
-/// These weights as `precision` has them.
+/// Rounds weights to `precision`.
 pub(super) fn round_all<'a>(
     checkpoint: &Checkpoint,
     names: impl IntoIterator<Item = &'a String>,
@@ -30,7 +30,7 @@ pub(super) fn round_all<'a>(
     names.into_iter().map(rounded).collect()
 }
 
-/// The weight `name`, its columns multiplied by `factors`, as `precision` has it.
+/// Rounds the weight `name` to `precision` after multiplying its columns by `factors`.
 pub(super) fn round(
     checkpoint: &Checkpoint,
     name: &str,
@@ -57,7 +57,7 @@ pub(super) fn round(
         Precision::Full => Replacement::F32(values),
         Precision::Bf16 => {
             let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
-            // Of finite numbers, beyond bf16's largest.
+            // Finite values above the maximum of bf16 become infinite.
             if rounded.iter().any(|value| !value.is_finite()) {
                 let reason = "cannot be rounded: it has values that exceed bf16";
                 return Err(Error::tensor(checkpoint.place(), name, reason));
@@ -81,11 +81,11 @@ pub(super) fn round(
     })
 }
 
-/// The weight's values.
+/// Returns the values of a weight.
 ///
 /// # Errors
 ///
-/// [`Error::Tensor`] if one is NaN or infinite.
+/// [`Error::Tensor`] if a value is NaN or infinite.
 pub(super) fn finite(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
     let weight = checkpoint.tensor(name)?;
     let bad = weight.count_non_finite();
@@ -96,7 +96,7 @@ pub(super) fn finite(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
     Ok(weight.to_f32().into_owned())
 }
 
-/// Values in E4M3 with this scale.
+/// Rounds values to E4M3 with this scale.
 pub(super) fn to_float8(values: &[f32], scale: f32) -> Vec<u8> {
     let bits = |value: &f32| Float8::E4M3.from_f32(value / scale, Overflow::Saturate);
     values.par_iter().map(bits).collect()
@@ -106,8 +106,8 @@ fn int8(value: f32) -> f32 {
     value.round_ties_even().clamp(-LARGEST, LARGEST)
 }
 
-/// Rounds rows of `columns` values to `scale · level`; returns the levels' bits and the scales. `level` is the level next to a
-/// number; the largest is `end`.
+/// Rounds rows of `columns` values to `scale · level`. Returns the bits of the levels, and the scales.
+/// `level` returns the level next to a number; `end` is the largest level.
 fn rows<T: Copy + Default + Send>(
     values: &[f32],
     columns: usize,
@@ -129,11 +129,11 @@ fn rows<T: Copy + Default + Send>(
     (rounded, scales)
 }
 
-/// The scale of a row.
+/// Returns the scale of a row.
 fn scale(row: &[f32], scales: Scales, end: f32, level: impl Fn(f32) -> f32) -> f32 {
     let largest = row.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     if largest / end < f32::MIN_POSITIVE {
-        // Zeros; any scale will do.
+        // All values are zero, so any scale works.
         return 1.0;
     }
     let error = |scale: f32| -> f64 {

@@ -1,12 +1,17 @@
 //! 2:4 sparsity: of each four weights of an output channel, along the input channels, two become zero.
 //!
-//! Without images the smaller two. With images, SparseGPT (<https://arxiv.org/abs/2301.00774>): the error of a layer's outputs is
-//! tr(Δ·H·Δᵀ) for a change Δ of the weights, where H = Σ x·xᵀ over what the layer multiplies. With the inverse H⁻¹ = Uᵀ·U, U upper
-//! triangular, the error of pruning weight j, if those after it make up for it, is (w_j / U_jj)². Of each four the two with the
-//! least such error are pruned, from the first column to the last, and what that loses is taken from the columns after it:
-//! w ← w − (w_j / U_jj)·U_j.
+//! Without images, the two smaller weights are pruned. With images, SparseGPT is used
+//! (<https://arxiv.org/abs/2301.00774>):
 //!
-//! H is of the model before any layer is pruned, so the images pass once. All are held at a time: for a ViT-B 0.6 GiB.
+//! - The output error of a layer for a change Δ of its weights is tr(Δ·H·Δᵀ), where H = Σ x·xᵀ over the
+//!   layer's inputs.
+//! - With the inverse H⁻¹ = Uᵀ·U, U upper triangular, the error of pruning weight j is (w_j / U_jj)² if the
+//!   weights after it compensate.
+//! - Columns are processed from first to last. The two of each four weights with the least error are pruned.
+//! - The columns after a pruned weight are corrected: w ← w − (w_j / U_jj)·U_j.
+//!
+//! H is computed from the model before any layer is pruned, so one pass over the images suffices. All H are
+//! in memory at once: 0.6 GiB for ViT-B.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,18 +26,18 @@ use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model};
 use hipvit::ops::Op;
 
-/// What is added to the diagonal of H, as a part of its mean; SparseGPT's.
+/// Damping of the diagonal of H, relative to its mean; the value of SparseGPT.
 const DAMPING: f64 = 0.01;
 
-/// Which weights are pruned.
+/// Weights to prune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparsity {
-    /// Two of each four along the input channels, by magnitude; with images by the error of the layers' outputs, which the other
-    /// weights make up for.
+    /// Two of each four along the input channels, by magnitude. With images, by the output error of the
+    /// layer, which the other weights compensate.
     TwoOfFour,
 }
 
-/// Prunes the weights of `layers`; returns the names of those that could not be.
+/// Prunes the weights of `layers`. Returns the names of the layers that could not be pruned.
 pub(super) fn prune(
     checkpoint: &mut Checkpoint,
     model: &Model,
@@ -79,7 +84,7 @@ pub(super) fn prune(
     Ok(unpruned)
 }
 
-/// What each weight is multiplied with.
+/// Returns the input of each weight's layer.
 fn inputs(model: &Model, layers: &Layers) -> BTreeMap<String, ValueId> {
     let graph = &model.graph;
     let linear = graph
@@ -97,7 +102,7 @@ fn inputs(model: &Model, layers: &Layers) -> BTreeMap<String, ValueId> {
     inputs
 }
 
-/// Σ x·xᵀ of each input over all images, none without images.
+/// Returns Σ x·xᵀ of each input over all images. Empty without images.
 fn hessians(
     model: &Model,
     inputs: &BTreeMap<String, ValueId>,
@@ -120,7 +125,7 @@ fn hessians(
     Ok(hessians)
 }
 
-/// The smaller two of each four become zero, of equal ones the last.
+/// Sets the two smaller of each four values to zero; among equal values, the last.
 fn by_magnitude(values: &mut [f32]) {
     for four in values.chunks_exact_mut(4) {
         for i in smaller_two([0, 1, 2, 3].map(|i| f64::from(four[i].abs()))) {
@@ -129,14 +134,14 @@ fn by_magnitude(values: &mut [f32]) {
     }
 }
 
-/// The places of the two smaller values, of equal ones the last.
+/// Returns the indices of the two smaller values; among equal values, the last.
 fn smaller_two(values: [f64; 4]) -> [usize; 2] {
     let mut order = [3, 2, 1, 0];
     order.sort_by(|&a: &usize, &b| values[a].total_cmp(&values[b]));
     [order[0], order[1]]
 }
 
-/// Prunes by the error of the outputs; those that stay make up for what they can.
+/// Prunes by the output error, and corrects the remaining weights.
 fn corrected(values: &mut [f32], factor: &Factor) {
     let columns = factor.size;
     values.par_chunks_mut(columns).for_each(|row| {
@@ -160,7 +165,7 @@ fn corrected(values: &mut [f32], factor: &Factor) {
     });
 }
 
-/// U of H⁻¹ = Uᵀ·U for a damped H, by rows from their diagonal.
+/// U of H⁻¹ = Uᵀ·U for a damped H. Each row begins at its diagonal.
 struct Factor {
     size: usize,
     rows: Vec<Vec<f64>>,
@@ -171,13 +176,13 @@ impl Factor {
         &self.rows[index]
     }
 
-    /// H = R·Rᵀ with R upper triangular, from the last row to the first; U = R⁻¹.
+    /// Computes H = R·Rᵀ with R upper triangular, from the last row to the first, and U = R⁻¹.
     fn new(hessian: &Array2<f32>) -> Self {
         let n = hessian.nrows();
         let mean = (0..n).map(|i| f64::from(hessian[[i, i]])).sum::<f64>() / n as f64;
-        // Inputs that are always 0 leave nothing to correct.
+        // Inputs that are always 0 need no correction.
         let damping = (DAMPING * mean).max(f64::MIN_POSITIVE.sqrt());
-        // Row i of R from its diagonal: r[i][j - i].
+        // Row i of R begins at its diagonal: r[i][j - i].
         let mut r: Vec<Vec<f64>> = (0..n)
             .map(|i| {
                 let mut row: Vec<f64> = (i..n).map(|j| f64::from(hessian[[i, j]])).collect();
@@ -185,7 +190,7 @@ impl Factor {
                 row
             })
             .collect();
-        // Right-looking, the last column first: it is done, and what it gives is subtracted from all before it.
+        // Right-looking, last column first: each finished column is subtracted from all columns before it.
         for j in (0..n).rev() {
             let diagonal = r[j][0].max(damping * 1e-6).sqrt();
             r[j][0] = diagonal;
@@ -197,7 +202,7 @@ impl Factor {
                 }
             });
         }
-        // R·U = 1, each column of U by itself: from its diagonal upwards.
+        // Solve R·U = 1 for each column of U, from its diagonal upwards.
         let columns: Vec<Vec<f64>> = (0..n)
             .into_par_iter()
             .map(|j| {
@@ -251,7 +256,7 @@ mod tests {
         }
     }
 
-    /// tr(Δ·H·Δᵀ): the squared error of the outputs.
+    /// Returns tr(Δ·H·Δᵀ): the squared error of the outputs.
     fn error(weight: &[f32], pruned: &[f32], hessian: &Array2<f32>) -> f64 {
         let rows = weight.chunks(hessian.nrows()).zip(pruned.chunks(hessian.nrows()));
         let of_row = |(a, b): (&[f32], &[f32])| {
@@ -261,7 +266,7 @@ mod tests {
         rows.map(of_row).sum()
     }
 
-    /// Of outputs on images that the correction has not seen.
+    /// Checks the error of the outputs on images that the correction has not used.
     #[test]
     fn the_correction_lowers_the_error_of_held_out_outputs() {
         let file = concat!(

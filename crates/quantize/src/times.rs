@@ -1,4 +1,4 @@
-//! How long layers take in each precision, where the model is to run.
+//! Times of layers in each precision on the target device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use hipvit::model::Model;
 use hipvit::ops::{Levels, Op};
 use hipvit::tensor::DType;
 
-/// A GPU that a model is to run on.
+/// Target GPU of a model.
 #[derive(Clone, Debug)]
 pub struct GpuTarget {
-    /// The GPU.
+    /// GPU.
     pub device: Device,
-    /// What activations are in.
+    /// Dtype of the activations.
     pub dtype: DType,
-    /// How many images at once.
+    /// Batch size.
     pub batch: usize,
 }
 
-/// How often each time is measured; the shortest counts.
+/// Number of measurements of each time; the shortest counts.
 const RUNS: usize = 8;
 
-/// The time of each unit on the CPU, for one image, in f32, in int8 and in bf16.
+/// Measures the time of each unit on the CPU for one image, in f32, int8 and bf16.
 pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 3]> {
     let mut known: HashMap<[usize; 3], [Duration; 3]> = HashMap::new();
     let mut times = [const { Vec::new() }; 3];
@@ -82,7 +82,8 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Resul
     Ok(units.iter().map(of_unit).collect())
 }
 
-/// The nodes that compute a unit's layers, also where passes have packed, divided, scaled or padded their weights.
+/// Returns the nodes that compute a unit's layers, also after passes have packed, divided, scaled or padded
+/// the weights.
 fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
         matches!(node.op, Op::Linear(_))
@@ -91,7 +92,7 @@ fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     nodes.map(|(index, _)| index)
 }
 
-/// The times of a linear layer on the CPU in f32, in int8 and in bf16: of tokens, input channels, output channels.
+/// Measures a linear layer of `[tokens, input channels, output channels]` on the CPU in f32, int8 and bf16.
 fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
     let failed = |reason: String| Error::graph("linear", reason);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
@@ -133,7 +134,7 @@ mod tests {
     use crate::{Layers, groups};
     use hipvit::model::{LoadOptions, load};
 
-    /// A layer that is not found would take no time, and gain none in 8 bits.
+    /// A layer that is not found would count as taking no time, and so gain nothing in 8 bits.
     #[test]
     fn layers_are_found_after_every_pass() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");

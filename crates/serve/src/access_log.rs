@@ -1,7 +1,9 @@
-//! The access log: one line for each request on standard output, when its answer has been sent or its client has left.
+//! The access log: one line for each request on standard output, when its answer has been sent or its client
+//! has left.
 //!
-//! A thread writes. Requests hand it their lines through a queue of fixed length and never wait: a line that finds the queue full, or
-//! that cannot be written, is dropped and counted in `hipvit_access_log_dropped_total`.
+//! A thread writes. Requests pass it their lines through a queue of fixed length and never wait. A line is
+//! dropped if the queue is full or the line cannot be written. `hipvit_access_log_dropped_total` counts
+//! dropped lines.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -31,21 +33,21 @@ use super::metrics::Metrics;
 use hipvit::error::{Error, Result};
 
 /// Maximum number of lines that wait to be written.
-const QUEUE: usize = 4096;
+const MAX_QUEUED_LINES: usize = 4096;
 
 /// Lines are written together up to about this size.
-const TOGETHER: usize = 64 << 10;
+const WRITE_BYTES: usize = 64 << 10;
 
-/// Maximum number of characters that a line has of a path or of a request's id.
-const SHOWN: usize = 256;
+/// Maximum number of characters that a line shows of a path or of a request's id.
+const MAX_SHOWN_CHARS: usize = 256;
 
 /// Time in which the last lines must be written when the server stops.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The status of a request whose client left before there was an answer, as in nginx' log.
 const CLIENT_LEFT: u16 = 499;
 
-/// Address of a connection's client, in the extensions of its requests.
+/// Address of a connection's client, stored in the extensions of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
@@ -78,17 +80,17 @@ impl Note {
         }
     }
 
-    /// Sets the model, which must be one that exists.
+    /// Sets the model. The name must be that of an existing model.
     pub(super) fn model(&self, name: &str) {
         self.add(|facts| name.clone_into(&mut facts.model));
     }
 
-    /// Adds images to those of the request: a stream has several messages.
+    /// Adds to the number of images of the request. A stream adds those of each message.
     pub(super) fn images(&self, images: usize) {
         self.add(|facts| facts.images += images);
     }
 
-    /// Sets the request's id. Without one the header's stays.
+    /// Sets the request's id. Without one, the id of the header stays.
     pub(super) fn request_id(&self, id: &str) {
         if !id.is_empty() {
             self.add(|facts| facts.id = shortened(id));
@@ -102,12 +104,12 @@ impl Note {
 }
 
 fn shortened(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
 enum Message {
     Line(String),
-    /// Answered when all lines before it have been written.
+    /// Answered after all earlier lines have been written.
     End(SyncSender<()>),
 }
 
@@ -126,14 +128,14 @@ impl AccessLogger {
     ///
     /// [`Error::Io`] if standard output is closed, [`Error::Argument`] if the thread cannot be started.
     pub(super) fn start(form: AccessLog, metrics: &Metrics) -> Result<Self> {
-        // A descriptor of its own: nothing else holds its lock, and nothing is buffered.
+        // A separate descriptor, so that no lock is shared and nothing is buffered.
         let output = std::io::stdout().as_fd().try_clone_to_owned();
         let output = output.map_err(|source| Error::io("standard output", source))?;
         Self::with_output(form, metrics.access_log_dropped.clone(), File::from(output))
     }
 
     fn with_output(form: AccessLog, dropped: Counter, output: impl Write + Send + 'static) -> Result<Self> {
-        let (lines, receiver) = sync_channel(QUEUE);
+        let (lines, receiver) = sync_channel(MAX_QUEUED_LINES);
         let lost = dropped.clone();
         thread::Builder::new()
             .name("hipvit-access-log".into())
@@ -156,7 +158,7 @@ impl AccessLogger {
             logger: self.clone(),
             client: request.extensions().get().map(|Peer(address)| *address),
             method: shortened(request.method().as_str()),
-            // Without the query, which may have a token.
+            // Leave out the query, which may contain a token.
             path: shortened(request.uri().path()),
             begin: Instant::now(),
             facts: Arc::new(Mutex::new(facts)),
@@ -173,9 +175,9 @@ impl AccessLogger {
         }
     }
 
-    /// Waits until the lines so far have been written, for a limited time.
+    /// Waits a limited time until all lines so far have been written.
     pub(super) fn flush(&self) {
-        let end = Instant::now() + LAST_LINES;
+        let end = Instant::now() + FLUSH_TIMEOUT;
         let (answer, written) = sync_channel(1);
         let mut message = Message::End(answer);
         while let Err(TrySendError::Full(full)) = self.lines.try_send(message) {
@@ -189,7 +191,8 @@ impl AccessLogger {
     }
 }
 
-/// Writes lines until every logger is gone. An output that fails is tried again with the next lines: a full disk may have space again.
+/// Writes lines until every logger has been dropped. After a failure the next lines are tried again, because
+/// a full disk may have space again.
 fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counter) {
     let mut torn = false;
     while let Ok(first) = lines.recv() {
@@ -204,7 +207,9 @@ fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counte
                 }
                 Message::End(answer) => ends.push(answer),
             }
-            next = (text.len() < TOGETHER).then(|| lines.try_recv().ok()).flatten();
+            next = (text.len() < WRITE_BYTES)
+                .then(|| lines.try_recv().ok())
+                .flatten();
         }
         if torn {
             text.insert(0, '\n');
@@ -220,7 +225,7 @@ fn write_all(lines: &Receiver<Message>, mut output: impl Write, dropped: &Counte
     }
 }
 
-/// The line of one request, which is written when this is dropped.
+/// The line of one request, written on drop.
 #[derive(Debug)]
 pub(super) struct Entry {
     logger: AccessLogger,
@@ -315,7 +320,7 @@ struct Line<'a> {
     images: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a String>,
-    /// The client left before it had the whole answer.
+    /// True if the client left before it had the whole answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<bool>,
 }
@@ -402,7 +407,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines that were written, by an output that does what a test says.
+    /// Lines written by an output that fails on request.
     #[derive(Clone)]
     struct Output(Arc<Mutex<(Vec<u8>, bool)>>);
 
@@ -523,12 +528,12 @@ mod tests {
         let dropped = Counter::default();
         let logger = AccessLogger::with_output(AccessLog::Text, dropped.clone(), Stuck(stuck)).unwrap();
         // The thread takes few long lines before it writes.
-        let line = "x".repeat(TOGETHER / 16);
-        for _ in 0..3 * QUEUE {
+        let line = "x".repeat(WRITE_BYTES / 16);
+        for _ in 0..3 * MAX_QUEUED_LINES {
             logger.push(line.clone());
         }
-        // The queue and what the thread has taken are all that is kept.
-        assert!(dropped.get() >= QUEUE as u64, "{}", dropped.get());
+        // Only the queue and the lines that the thread has taken are kept.
+        assert!(dropped.get() >= MAX_QUEUED_LINES as u64, "{}", dropped.get());
         // Returns although nothing is written.
         logger.flush();
         drop(go);

@@ -1,8 +1,9 @@
-//! The bodies of answers: they count for their memory until the client has read them, and the client has a time to take each part.
+//! Bodies of answers. They count for their memory until the client has read them, and the client must take
+//! each part in time.
 //!
-//! The library of HTTP/2 asks a body for its next part as soon as the window of the stream has a byte for it. A part is therefore
-//! short, and its last byte comes by itself, after everything before it was sent. While a part waits, the library does not
-//! ask the body for anything, so the task of the stream keeps the time.
+//! hyper asks a body for its next part as soon as the window of the HTTP/2 stream has space for a byte. A
+//! part is therefore short, and its last byte is a separate frame that follows all others. While a part
+//! waits, hyper does not poll the body, so the task of the stream keeps the deadline.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::failure::Failure;
 use super::memory::Charge;
 
 /// Maximum bytes of a part.
-const PART: usize = 64 << 10;
+const MAX_PART_BYTES: usize = 64 << 10;
 
 tokio::task_local! {
-    /// Deadline of the task's stream for the part that its client takes.
+    /// Deadline of the current task's stream for the part that its client takes.
     static LIMIT: Limit;
 }
 
@@ -32,7 +33,8 @@ tokio::task_local! {
 struct Limit(Arc<Mutex<Option<Instant>>>);
 
 impl Limit {
-    /// Sets the limit of the current task, if it serves a stream of HTTP/2. Elsewhere the connection's write limit does.
+    /// Sets the deadline of the current task if it serves an HTTP/2 stream. Otherwise the connection's write
+    /// limit applies.
     fn set(at: Option<Instant>) {
         let _ = LIMIT.try_with(|limit| *limit.0.lock() = at);
     }
@@ -76,13 +78,14 @@ struct Answer {
     body: Body,
     /// Bytes of `body` that the connection has not taken.
     rest: Bytes,
-    /// True if the last byte of a part comes by itself.
+    /// True if the last byte of a part is a separate frame.
     splits: bool,
     time: Duration,
     _charge: Charge,
 }
 
-/// Sets the charge of an answer to its length, if that is known. The memory that making it took is free then.
+/// Sets the charge of an answer to its length, if that is known. This frees the memory that was needed to
+/// create it.
 ///
 /// # Errors
 ///
@@ -94,7 +97,7 @@ pub(super) fn count(response: &Response, charge: &Charge) -> Result<(), Failure>
     }
 }
 
-/// Keeps `charge` until an answer is read, and gives its client `time` for each part.
+/// Keeps `charge` until an answer has been read, and limits the time of each part to `time`.
 pub(super) fn limit(response: Response, version: Version, charge: Charge, time: Duration) -> Response {
     response.map(|body| {
         if body.is_end_stream() {
@@ -118,7 +121,7 @@ impl Answer {
         } else {
             length
         };
-        self.rest.split_to(most.min(PART))
+        self.rest.split_to(most.min(MAX_PART_BYTES))
     }
 }
 
@@ -140,7 +143,7 @@ impl hyper::body::Body for Answer {
                 other => return Poll::Ready(other),
             }
         }
-        // A time that cannot be added is no limit.
+        // A deadline that overflows is no limit.
         Limit::set(Instant::now().checked_add(self.time));
         Poll::Ready(Some(Ok(Frame::data(self.part()))))
     }
@@ -175,12 +178,12 @@ mod tests {
         block_on(async {
             let account = Account::new(1 << 30, Metrics::new());
             for (version, expected) in [
-                (Version::HTTP_11, vec![PART, PART, 1000]),
-                (Version::HTTP_2, vec![PART, PART, 999, 1]),
+                (Version::HTTP_11, vec![MAX_PART_BYTES, MAX_PART_BYTES, 1000]),
+                (Version::HTTP_2, vec![MAX_PART_BYTES, MAX_PART_BYTES, 999, 1]),
             ] {
                 let charge = account.charge(None);
                 charge.grow(1 << 20).unwrap();
-                let all = 2 * PART + 1000;
+                let all = 2 * MAX_PART_BYTES + 1000;
                 let response = Response::new(Body::from(vec![7_u8; all]));
                 count(&response, &charge).unwrap();
                 let mut body = limit(response, version, charge, Duration::from_secs(60)).into_body();
@@ -197,15 +200,15 @@ mod tests {
         });
     }
 
-    /// Asks for a part, and then for nothing more, as a stream without a window.
+    /// Polls for a part, and then no more, like a stream without a window.
     #[test]
     fn a_part_that_is_not_taken_ends_its_stream() {
         block_on(async {
             let account = Account::new(1 << 30, Metrics::new());
             let charge = account.charge(None);
-            let response = Response::new(Body::from(vec![7_u8; 4 * PART]));
+            let response = Response::new(Body::from(vec![7_u8; 4 * MAX_PART_BYTES]));
             count(&response, &charge).unwrap();
-            assert_eq!(account.used(), 4 * PART);
+            assert_eq!(account.used(), 4 * MAX_PART_BYTES);
             let time = Duration::from_millis(20);
             let mut body = limit(response, Version::HTTP_2, charge, time).into_body();
             let stalled = limited(async move {

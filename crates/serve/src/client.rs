@@ -1,4 +1,4 @@
-//! The clients that share the server, told apart by their addresses.
+//! Clients that share the server, distinguished by their addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,11 +1,11 @@
-//! The table of open connections: every client's share of it, and when a connection must end.
+//! The table of open connections: the share of each client, and when a connection must end.
 //!
 //! A connection ends if one of these is true:
 //!
-//! - it brings no authorised request in time,
-//! - it is idle,
-//! - it receives more than its requests account for,
-//! - the table is full, and its client holds the most connections.
+//! - It brings no authorised request in time.
+//! - It is idle.
+//! - It receives more than its requests account for.
+//! - The table is full, and its client holds the most connections.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,35 +28,35 @@ use super::metrics::Metrics;
 /// Bytes that a connection may receive beyond what its requests account for: PING, SETTINGS, WINDOW_UPDATE, refused requests.
 ///
 /// It covers a window of HTTP/2 that a client had filled when its request was refused.
-const ALLOWANCE: u64 = 2 << 20;
+const ALLOWANCE_BYTES: u64 = 2 << 20;
 
 /// TLS handshakes of one client at once: each takes a millisecond of a thread that all connections share.
-const HANDSHAKES: usize = 4;
+const MAX_HANDSHAKES: usize = 4;
 
 /// Bytes per second by which a used allowance grows again: a thousand pings.
-const REFILL: u64 = 16 << 10;
+const REFILL_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// Bytes that an authorised request accounts for, beside its body.
+/// Bytes that an authorised request accounts for in addition to its body.
 const REQUEST: u64 = 16 << 10;
 
 /// Maximum bytes of an announced body that count before they are read.
-const ANNOUNCED: u64 = 1 << 20;
+const MAX_ANNOUNCED_BYTES: u64 = 1 << 20;
 
 /// Reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Closed {
-    /// It had no open request for a while.
+    /// The connection had no open request for some time.
     Idle,
-    /// It brought no authorised request in time.
+    /// The connection brought no authorised request in time.
     Unauthorized,
-    /// The table was full, and its client had the most connections.
+    /// The table was full, and the connection's client had the most connections.
     Displaced,
-    /// It received more than its requests account for.
+    /// The connection received more than its requests account for.
     Flood,
 }
 
 impl Closed {
-    /// The label of this reason in metrics.
+    /// Returns the label of this reason in metrics.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -67,7 +67,7 @@ impl Closed {
     }
 }
 
-/// The open connections.
+/// Table of the open connections.
 #[derive(Debug)]
 pub(super) struct Table {
     most: usize,
@@ -82,7 +82,7 @@ struct Open {
     by_client: HashMap<Client, OfClient>,
 }
 
-/// What the table has of a client.
+/// State of a client in the table.
 #[derive(Debug)]
 struct OfClient {
     connections: usize,
@@ -90,7 +90,7 @@ struct OfClient {
     handshakes: Arc<Semaphore>,
 }
 
-/// A place in the table, which is free again when this is dropped.
+/// A place in the table, which is freed on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     table: Arc<Table>,
@@ -114,7 +114,8 @@ impl Table {
         })
     }
 
-    /// Gives a connection a place. If the table is full, the client with the most connections loses one, or there is no place.
+    /// Gives a connection a place. If the table is full, a connection of the client with the most connections
+    /// is displaced, or there is no place.
     pub(super) fn admit(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Option<Place> {
         let client = Client::from(peer.ip());
         let mut open = self.open.lock();
@@ -128,7 +129,7 @@ impl Table {
         open.next += 1;
         let of_client = open.by_client.entry(client).or_insert_with(|| OfClient {
             connections: 0,
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
         });
         of_client.connections += 1;
         let connection = Arc::new(Connection::new(local, of_client.handshakes.clone()));
@@ -156,8 +157,11 @@ impl Open {
 
     /// Returns the connection that gives way to `client`.
     ///
-    /// If a client has more than its share of the table, and `client` less, that is the longest idle connection of the client with the
-    /// most, or without an idle one its latest. Else it is the longest idle connection of a client that has no fewer than `client`.
+    /// - If `client` has less than its share of the table and another client more, it is a connection of the
+    ///   client with the most connections. The longest idle one is displaced, or the latest one if none is
+    ///   idle.
+    /// - Otherwise it is the longest idle connection of a client that has at least as many connections as
+    ///   `client`.
     fn displaced_by(&self, client: Client, most: usize) -> Option<u64> {
         let count = |client: &Client| self.by_client.get(client).map_or(0, |of| of.connections);
         let own = count(&client);
@@ -170,7 +174,7 @@ impl Open {
             let of_largest = self.connections.iter().filter(|(_, (owner, _))| owner == largest);
             let ids = of_largest.clone().map(|(id, _)| *id);
             let idle = of_largest.filter_map(|(id, (_, connection))| Some((connection.idle_since()?, *id)));
-            // Without an idle one, the latest has done the least.
+            // If none is idle, the latest connection has done the least.
             return idle.min().map(|(_, id)| id).or(ids.max());
         }
         let idle = self.connections.iter().filter_map(|(id, (owner, connection))| {
@@ -182,7 +186,7 @@ impl Open {
     }
 }
 
-/// State of a connection. It is in the extensions of the connection's requests.
+/// State of a connection, stored in the extensions of its requests.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// Local address.
@@ -212,13 +216,16 @@ struct Allowance {
 
 impl Allowance {
     fn new(at: Instant) -> Self {
-        Self { left: ALLOWANCE, at }
+        Self {
+            left: ALLOWANCE_BYTES,
+            at,
+        }
     }
 
-    /// Takes `bytes` at `now`. Returns false if there are not so many.
+    /// Takes `bytes` at `now`. Returns false if fewer are left.
     fn take(&mut self, bytes: u64, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at).as_millis() as u64;
-        let refill = passed.saturating_mul(REFILL) / 1000;
+        let refill = passed.saturating_mul(REFILL_BYTES_PER_SECOND) / 1000;
         if refill > 0 {
             self.at = now;
             self.give(refill);
@@ -233,7 +240,7 @@ impl Allowance {
     }
 
     fn give(&mut self, bytes: u64) {
-        self.left = self.left.saturating_add(bytes).min(ALLOWANCE);
+        self.left = self.left.saturating_add(bytes).min(ALLOWANCE_BYTES);
     }
 }
 
@@ -258,12 +265,12 @@ impl Connection {
         self.displaced.notify_one();
     }
 
-    /// Completes when another connection has got the place.
+    /// Completes when another connection has taken the place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }
 
-    /// Returns since when the connection has had no open request. `None` if it has one.
+    /// Returns the time since when the connection has had no open request. `None` if it has one.
     fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         (state.open == 0).then_some(state.idle_since)
@@ -275,18 +282,19 @@ impl Connection {
         OpenRequest(self.clone())
     }
 
-    /// Notes that a request had the server's token, or that the server has none. `announced` is the length of its body.
+    /// Notes that a request had the server's token, or that the server needs none. `announced` is the length
+    /// of its body.
     pub(super) fn authorize(&self, announced: u64) {
         let mut state = self.state.lock();
         state.is_authorized = true;
-        state.allowance.give(REQUEST + announced.min(ANNOUNCED));
+        state.allowance.give(REQUEST + announced.min(MAX_ANNOUNCED_BYTES));
     }
 
     fn credit(&self, bytes: u64) {
         self.state.lock().allowance.give(bytes);
     }
 
-    /// Completes when the connection has had no authorised request for `header_time`, or after one was idle for `idle_time`.
+    /// Completes after `header_time` without an authorised request, or after `idle_time` if one came earlier.
     pub(super) async fn expired(&self, header_time: Duration, idle_time: Duration) -> Closed {
         loop {
             let now = Instant::now();
@@ -306,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Completes when the connection has had no open request for `time`, counted from now.
+    /// Completes after `time` without an open request, counted from now.
     pub(super) async fn quiet(&self, time: Duration) {
         let begin = Instant::now();
         loop {
@@ -333,7 +341,8 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A body whose data add to the allowance of its connection. The body of an answer has its `request`, which is open until both are dropped.
+/// A body whose data add to the allowance of its connection. In the body of an answer, `request` stays open
+/// until both are dropped.
 #[derive(Debug)]
 pub(super) struct Counted<B> {
     body: B,
@@ -390,7 +399,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
     }
 }
 
-/// A reader whose bytes count for its connection. It fails when they are more than the requests account for.
+/// A reader whose bytes count for its connection. It fails if they exceed what the requests account for.
 #[derive(Debug)]
 pub(super) struct Received<R> {
     reader: R,
@@ -459,7 +468,7 @@ mod tests {
         let displaced: Vec<bool> = hoarded.iter().map(is_displaced).collect();
         assert_eq!(displaced, [false, true, false]);
         assert!(!is_displaced(&other) && !is_displaced(&newcomer));
-        // One that was displaced gives back no place of another's.
+        // A displaced connection does not free the place of another.
         drop(hoarded);
         assert_eq!(table.open.lock().connections.len(), 2);
         assert_eq!(table.open.lock().by_client.len(), 2);
@@ -480,11 +489,11 @@ mod tests {
         let second = table.admit(address(2), None).unwrap();
         let _request = second.connection.begin_request();
         assert!(is_displaced(&busy[3]) && !is_displaced(&busy[0]));
-        // Each has its share of the table, or more than it would take.
+        // Each client has its share of the table, or more than it would take.
         let third = table.admit(address(2), None).unwrap();
         let _third = third.connection.begin_request();
         assert!(table.admit(address(2), None).is_none());
-        // Of three clients each has a share of one.
+        // The share of each of three clients is one.
         let fourth = table.admit(address(3), None).unwrap();
         let _fourth = fourth.connection.begin_request();
         assert!(table.admit(address(3), None).is_none());
@@ -501,7 +510,7 @@ mod tests {
             .iter()
             .map(|place| place.connection.begin_request())
             .collect();
-        // Of three clients each has a share of two.
+        // The share of each of three clients is two.
         let newcomer = table.admit(address(2), None).unwrap();
         assert!(!is_displaced(&kept) && !is_displaced(&newcomer) && is_displaced(&busy[4]));
     }
@@ -510,12 +519,12 @@ mod tests {
     fn an_allowance_is_used_refilled_and_credited() {
         let begin = Instant::now();
         let mut allowance = Allowance::new(begin);
-        assert!(allowance.take(ALLOWANCE, begin));
+        assert!(allowance.take(ALLOWANCE_BYTES, begin));
         assert!(!allowance.take(1, begin));
-        assert!(allowance.take(REFILL, begin + Duration::from_secs(1)));
+        assert!(allowance.take(REFILL_BYTES_PER_SECOND, begin + Duration::from_secs(1)));
         assert!(!allowance.take(1, begin + Duration::from_secs(1)));
         allowance.give(u64::MAX);
-        assert!(allowance.take(ALLOWANCE, begin) && !allowance.take(1, begin));
+        assert!(allowance.take(ALLOWANCE_BYTES, begin) && !allowance.take(1, begin));
     }
 
     #[test]
@@ -525,8 +534,8 @@ mod tests {
             .build();
         let (short, long) = (Duration::from_millis(20), Duration::from_secs(600));
         runtime.unwrap().block_on(async {
-            let connection = Arc::new(Connection::new(None, Arc::new(Semaphore::new(HANDSHAKES))));
-            // Requests without the token keep it no longer.
+            let connection = Arc::new(Connection::new(None, Arc::new(Semaphore::new(MAX_HANDSHAKES))));
+            // Requests without the token no longer keep the connection.
             let request = connection.begin_request();
             assert_eq!(connection.expired(short, long).await, Closed::Unauthorized);
             connection.authorize(0);

@@ -1,5 +1,6 @@
-//! `/v1/embeddings`: the form of OpenAI's embeddings, for texts and, as servers of multimodal embeddings take them, for images: `data:`
-//! URLs, or objects with an `image` or an `image_url`. Nothing is fetched from other servers.
+//! `/v1/embeddings`: OpenAI's embeddings for texts and images. Images are `data:` URLs or objects with an
+//! `image` or an `image_url`, as in servers of multimodal embeddings. The server fetches nothing from other
+//! servers.
 
 use std::fmt;
 
@@ -20,7 +21,7 @@ use hipvit::outputs::normalize;
 /// Maximum number of inputs of a request, as in OpenAI's API.
 const MAX_INPUTS: usize = 2048;
 
-/// Keys that other servers follow and this one does not, and what to do instead.
+/// Keys that other servers support and this one does not, and alternatives.
 const REFUSED: [(&str, &str); 25] = [
     (
         "messages",
@@ -78,7 +79,7 @@ const ENCODED_VALUES: &str = "values are little-endian FP32; leave it out";
 const IMAGE_PROCESSOR: &str = "images are processed as the model's configuration says; leave it out";
 const CHAT: &str = "inputs are texts and images without roles; leave it out";
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Default)]
 pub(super) struct Request {
     pub(super) model: String,
@@ -92,13 +93,13 @@ pub(super) struct Request {
 
 #[derive(Debug, PartialEq)]
 enum Input {
-    /// A string, which is a text or an image.
+    /// A string with a text or an image.
     Plain(String),
     Text(String),
     Image(String),
 }
 
-/// Reads a request's body; what the inputs are is not looked at.
+/// Parses a request's body. The kinds of its inputs are not checked.
 pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
     serde_json::from_slice(body).map_err(|error| Failure::json(&error))
 }
@@ -143,7 +144,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
                     let Scalar(value) = map.next_value()?;
                     request.parameters.insert(key, value);
                 }
-                // `user` and unknown keys change nothing.
+                // `user` and unknown keys have no effect.
                 key => {
                     let given = map.next_value::<Option<IgnoredAny>>()?.is_some();
                     let refused = REFUSED.iter().find(|(refused, _)| given && *refused == key);
@@ -174,7 +175,7 @@ impl<'de> Deserialize<'de> for Inputs {
     }
 }
 
-/// Adds what it visits to the inputs.
+/// Adds the visited values to the inputs.
 struct InputVisitor<'a> {
     inputs: &'a mut Vec<Input>,
     in_list: bool,
@@ -213,7 +214,7 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         if self.in_list {
-            // A list of lists has token ids, or is a mistake that the elements show.
+            // A list of lists contains token ids, or is an error that the elements reveal.
             let first = list.next_element::<IgnoredNumber>()?;
             let reason = match first {
                 Some(_) => TOKEN_IDS,
@@ -327,7 +328,7 @@ struct Body<'a> {
     data: Vec<Embedding>,
     model: &'a str,
     object: &'static str,
-    /// Indices of the inputs whose end was left out.
+    /// Indices of the inputs that were truncated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     truncated: Vec<usize>,
     usage: Usage,
@@ -354,7 +355,7 @@ struct Usage {
 }
 
 impl Request {
-    /// Checks the request against the model, and tells its texts from its images.
+    /// Checks the request against the model, and separates its texts from its images.
     pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
         let width = model.outputs.embedding;
         if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
@@ -370,7 +371,7 @@ impl Request {
         self.decode_inputs(model.inputs.no_texts.as_deref())
     }
 
-    /// `no_texts` is why the model takes no texts, if it takes none.
+    /// Separates texts from images. `no_texts` is the reason if the model takes no texts.
     pub(super) fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
         let mut decoded = Decoded::default();
         for (index, input) in self.inputs.iter().enumerate() {
@@ -398,7 +399,7 @@ impl Request {
         Ok(decoded)
     }
 
-    /// The inference of the images or texts, if there are any.
+    /// Returns the inference request of the images or texts. `None` if there are none.
     fn infer(&self, name: &str, elements: Vec<Bytes>) -> Option<InferRequest> {
         if elements.is_empty() {
             return None;
@@ -421,7 +422,7 @@ impl Request {
         })
     }
 
-    /// Embeds the inputs, and returns the response's body.
+    /// Embeds the inputs. Returns the response's body.
     pub(super) async fn run(
         self,
         service: &Service,
@@ -490,7 +491,7 @@ impl Request {
     }
 }
 
-/// The embeddings of a response, one after the other.
+/// Returns the embeddings of a response, one after the other.
 fn rows(response: Option<&InferResponse>) -> Result<impl Iterator<Item = &[f32]>, Failure> {
     let wrong = || Failure::new(Kind::Internal, "the embedding is not a matrix");
     let (values, width): (&[f32], usize) = match response {

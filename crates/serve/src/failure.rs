@@ -1,14 +1,15 @@
-//! Why a request failed: one type for both protocols, which give it their own form and status.
+//! Failure of a request: one type for both protocols, which map it to their own form and status.
 
 use std::path::Path;
 use std::time::Duration;
 
 use hipvit::error::Error;
 
-/// Maximum bytes of a message, with what it repeats of the request. gRPC sends it in a header, and clients refuse headers above 16 KiB.
+/// Maximum bytes of a message, including what it repeats of the request. gRPC sends it in a header, and
+/// clients refuse headers above 16 KiB.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Why a request failed.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -16,7 +17,7 @@ pub struct Failure {
     message: String,
 }
 
-/// What kind of failure it is: the statuses of HTTP and gRPC follow from it.
+/// Kind of failure, which determines the status in HTTP and gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -26,26 +27,26 @@ pub enum Kind {
     Unauthorized,
     /// A web page of another site sent the request, or the server does not answer to the name in it.
     Forbidden,
-    /// There is no such model, version or path.
+    /// The model, version or path does not exist.
     NotFound,
     /// The body is larger than the server accepts.
     TooLarge,
     /// The client sent its request too slowly.
     SlowClient,
-    /// There is no queue space or memory for it now; the client may try again after this time.
+    /// The queue or the memory is full; the client may try again after this time.
     Overloaded(Duration),
     /// The deadline passed before there was a result.
     DeadlineExceeded,
     /// The model has no device left, or the server is shutting down.
     Unavailable,
-    /// The protocol has it, this server does not.
+    /// The protocol has the feature, but this server does not support it.
     Unsupported,
     /// The model failed on a valid request.
     Internal,
 }
 
 impl Kind {
-    /// The label of this kind in metrics.
+    /// Returns the label of this kind in metrics.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::InvalidArgument => "invalid_argument",
@@ -64,7 +65,7 @@ impl Kind {
 }
 
 impl Failure {
-    /// A failure with a message, which may repeat what the client sent: its end is cut where it is too long.
+    /// Creates a failure. The end of a long message is cut, because it may repeat what the client sent.
     pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE_BYTES {
@@ -78,10 +79,11 @@ impl Failure {
         Self::new(Kind::InvalidArgument, message)
     }
 
-    /// A body that is not the JSON of a request.
+    /// Creates a failure for a body that is not valid JSON.
     pub(super) fn json(error: &serde_json::Error) -> Self {
         let text = error.to_string();
-        // The server's own reasons begin with a key. A position after their last sentence would read as part of it.
+        // The server's own reasons begin with a key. A position at the end would read as part of their last
+        // sentence.
         let reason = match text.rsplit_once(" at line ") {
             Some((reason, _)) if text.starts_with('`') => reason,
             _ => text.as_str(),
@@ -89,17 +91,17 @@ impl Failure {
         Self::invalid(format!("the request's JSON: {reason}"))
     }
 
-    /// A wrong input tensor.
+    /// Creates a failure for a wrong input tensor.
     pub(super) fn input(name: &str, reason: impl std::fmt::Display) -> Self {
         Self::invalid(format!("input `{name}`: {reason}"))
     }
 
-    /// A wrong request for an output tensor.
+    /// Creates a failure for a wrong request of an output tensor.
     pub(super) fn output(name: &str, reason: impl std::fmt::Display) -> Self {
         Self::invalid(format!("output `{name}`: {reason}"))
     }
 
-    /// What a client's image or argument failed with, or the model.
+    /// Creates a failure from an error of the model, or of a client's image or argument.
     pub(super) fn of(error: &Error) -> Self {
         let kind = match error {
             Error::Image { .. } | Error::Argument { .. } => Kind::InvalidArgument,
@@ -108,8 +110,8 @@ impl Failure {
         Self::new(kind, Self::without_paths(error, None))
     }
 
-    /// Returns what an error says, without the absolute paths of the server: those in `root` are given relative to it, others by their
-    /// last part. The log has the whole error.
+    /// Returns the message of an error without the server's absolute paths. Paths in `root` become relative
+    /// to it, others are reduced to their last part. The log has the whole error.
     pub(super) fn without_paths(error: &Error, root: Option<&Path>) -> String {
         let mut text = error.to_string();
         if let Some(root) = root.and_then(Path::to_str).map(|root| root.trim_end_matches('/'))
@@ -122,7 +124,7 @@ impl Failure {
         let mut before = ' ';
         while let Some(first) = rest.chars().next() {
             let length = rest.find(|c: char| c.is_whitespace() || "`'\"()[],;".contains(c));
-            // Relative paths and URLs have something before their slashes.
+            // Relative paths and URLs have a character before their slashes.
             let is_url = before == ':' && rest.starts_with("//");
             if first == '/' && !before.is_alphanumeric() && !"/.~".contains(before) && !is_url {
                 let (path, after) = rest.split_at(length.unwrap_or(rest.len()));
@@ -139,12 +141,12 @@ impl Failure {
         shown
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What went wrong, in one line.
+    /// Returns the message, which is one line.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn a_long_message_is_cut_between_characters() {
         let failure = Failure::invalid(format!("a{}", "é".repeat(MAX_MESSAGE_BYTES)));
-        // Within the limit, after a whole character.
+        // The message is cut within the limit, after a whole character.
         assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES);
         assert!(failure.message().ends_with("é…"));
         assert_eq!(Failure::invalid("short").message(), "short");

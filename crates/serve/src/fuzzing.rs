@@ -1,4 +1,4 @@
-//! The readers of requests, for the fuzz targets alone. Built with `--cfg fuzzing` only.
+//! Parsers of requests for the fuzz targets. Built only with `--cfg fuzzing`.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -7,17 +7,18 @@ use super::protocol::tensors::Inputs;
 use super::protocol::{InferRequest, json};
 use super::{embeddings, grpc, proto, wire};
 
-/// Returns what a body of JSON is charged with beside its length.
+/// Returns the memory that a JSON body is charged with in addition to its length.
 pub fn json_size(body: &[u8]) -> usize {
     json::decoded_size(body)
 }
 
-/// Returns what a message of gRPC is charged with beside its length; `None` if it is refused before it is decoded.
+/// Returns the memory that a gRPC message is charged with in addition to its length. `None` if it is refused
+/// before it is decoded.
 pub fn message_size(message: &[u8]) -> Option<usize> {
     wire::decoded_size(message).ok()
 }
 
-/// Reads the body of an inference over HTTP, whose first `json_length` bytes are JSON if that is given.
+/// Reads the body of an inference over HTTP. Its first `json_length` bytes are JSON, if given.
 pub fn infer_json(body: &[u8], json_length: Option<usize>) {
     if let Ok(request) = json::read_request("model", "", Bytes::copy_from_slice(body), json_length) {
         let _ = json::binary_outputs(&request);
@@ -40,7 +41,7 @@ pub fn embeddings(body: &[u8]) {
     }
 }
 
-/// Reads the tensors as a model does that takes every input.
+/// Reads the tensors like a model that takes every input.
 fn check(request: InferRequest) {
     let inputs = Inputs {
         image_size: [32, 32],

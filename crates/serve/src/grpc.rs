@@ -35,16 +35,16 @@ use super::{triton, wire};
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The name of the span of a message.
+/// Name of the span of a stream's message.
 const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 
-/// Responses of a stream that its client has not taken.
-const UNREAD: usize = 4;
+/// Maximum number of responses of a stream that its client has not taken.
+const MAX_UNREAD_RESPONSES: usize = 4;
 
-/// Number of copies of its outputs that an answer takes: as tensors, in the response, and in its message.
+/// Number of copies of its outputs that an answer needs: tensors, response and encoded message.
 const COPIES: usize = 3;
 
-/// Error of the library's methods for inference.
+/// Error of the generated methods for inference, which have separate routes.
 const ROUTED: &str = "inferences have routes of their own";
 
 impl From<Failure> for Status {
@@ -69,8 +69,8 @@ impl From<Failure> for Status {
     }
 }
 
-/// Returns the routes of the gRPC service. Inferences are decoded here, within the limits, and not by the library, which counts the
-/// bytes of a message alone.
+/// Returns the routes of the gRPC service. Inferences are decoded here, within the limits of memory, because
+/// tonic limits only the size of a message.
 pub(super) fn routes(service: Arc<Service>) -> Router {
     let others = GrpcInferenceServiceServer::new(Grpc(service.clone()));
     let others = others.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
@@ -84,7 +84,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// The service behind gRPC.
+/// Implementation of the gRPC service.
 pub(super) struct Grpc(Arc<Service>);
 
 /// Runs `work` off the threads that serve connections.
@@ -117,7 +117,7 @@ impl GrpcInferenceService for Grpc {
     ) -> Answer<proto::ModelReadyResponse> {
         let request = request.get_ref();
         let ready = match self.0.is_model_ready(&request.name, &request.version) {
-            // As Triton answers: what is not there is not ready.
+            // Like Triton, report an unknown model as not ready.
             Err(failure) if failure.kind() == Kind::NotFound => false,
             ready => ready?,
         };
@@ -242,7 +242,8 @@ impl GrpcInferenceService for Grpc {
     }
 }
 
-/// Returns the name of the model. In KServe's form of the message it is field 1, where Triton's has the repository's.
+/// Returns the name of the model. KServe's form of the message has it in field 1, where Triton's has the
+/// repository.
 fn model_of(repository: String, model: String) -> Result<String, Failure> {
     if model.is_empty() {
         return Ok(repository);
@@ -260,7 +261,7 @@ fn check_repository(name: &str) -> Result<(), Failure> {
     Err(Failure::new(Kind::Unsupported, reason))
 }
 
-/// Decodes the message of a request within the memory that there is for it.
+/// Decodes the message of a request within its memory.
 fn decode(message: Bytes, memory: &Charge) -> Result<proto::ModelInferRequest, Failure> {
     memory.grow(wire::decoded_size(&message)?)?;
     let decoded = proto::ModelInferRequest::decode(message);
@@ -270,7 +271,7 @@ fn decode(message: Bytes, memory: &Charge) -> Result<proto::ModelInferRequest, F
     Ok(request)
 }
 
-/// Runs the request of a message. A failure comes with the id of the request, if that was read.
+/// Runs the request of a message. A failure includes the id of the request if it was read.
 async fn infer(
     service: &Service,
     message: Bytes,
@@ -284,7 +285,7 @@ async fn infer(
     })?;
     let id = request.id.clone();
     let infer = async {
-        // An unknown model is reported before anything that is wrong with the inputs.
+        // Report an unknown model before errors of the inputs.
         let model = service.model(&request.model_name, &request.model_version);
         let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
         let request = at_length(length, || read(request));
@@ -328,7 +329,7 @@ async fn model_infer(
 
 fn trailers(status: &Status) -> Frame<Bytes> {
     let mut headers = HeaderMap::new();
-    // A message that cannot be a header is left out.
+    // Leave out a message that is not a valid header.
     if status.add_header(&mut headers).is_err() {
         headers.insert("grpc-status", HeaderValue::from(status.code() as i32));
     }
@@ -344,7 +345,7 @@ fn grpc_response(
     response
 }
 
-/// The answers of a stream. Each counts until the next one is asked for.
+/// Answers of a stream. Each counts for its memory until the next one is requested.
 struct Answers {
     answers: mpsc::Receiver<(Frame<Bytes>, Charge)>,
     read: Charge,
@@ -373,18 +374,18 @@ async fn model_stream_infer(
     headers: HeaderMap,
     body: Body,
 ) -> axum::response::Response {
-    let (sender, answers) = mpsc::channel(UNREAD);
+    let (sender, answers) = mpsc::channel(MAX_UNREAD_RESPONSES);
     tokio::spawn(async move {
         let mut messages = Messages::new(body, service.bodies.clone());
         let answer = async {
             loop {
-                // Each message is a request, in the trace of the stream.
+                // Each message is a request in the trace of the stream.
                 let memory = call.memory.another();
                 let message = match messages.next(&memory).await {
                     Ok(Some(message)) => message,
                     Ok(None) => return Status::ok(""),
                     Err(failure) => {
-                        // A stream that cannot be read is one that its client has left.
+                        // A stream that cannot be read was left by its client.
                         if failure.kind() != Kind::InvalidArgument {
                             let refused = Call {
                                 protocol: "grpc",
@@ -413,7 +414,7 @@ async fn model_stream_infer(
                         error_message: String::new(),
                         infer_response: Some(final_response(response)),
                     },
-                    // The stream goes on; the id tells which request failed.
+                    // The stream continues; the id identifies the failed request.
                     Err((failure, id)) => proto::ModelStreamInferResponse {
                         error_message: failure.message().to_owned(),
                         infer_response: Some(proto::ModelInferResponse {
@@ -431,7 +432,7 @@ async fn model_stream_infer(
         };
         tokio::select! {
             status = answer => drop(sender.send((trailers(&status), Charge::default())).await),
-            // The client has left: what it waited for is abandoned.
+            // The client has left, so abandon the request.
             () = sender.closed() => {}
         }
     });
@@ -450,7 +451,7 @@ fn final_response(mut response: proto::ModelInferResponse) -> proto::ModelInferR
     response
 }
 
-/// The time that the client gives the call: `grpc-timeout`, at most eight digits and a unit.
+/// Returns the timeout of the call from `grpc-timeout`: at most eight digits and a unit.
 fn timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Failure> {
     let Some(value) = metadata.get("grpc-timeout") else {
         return Ok(None);
@@ -512,7 +513,7 @@ pub(super) fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Fa
     })
 }
 
-/// A tensor's elements, raw or in the field of its data type.
+/// Returns a tensor's elements, raw or from the field of its data type.
 fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes>) -> Result<Data, String> {
     let contents = match (contents, raw) {
         (None, Some(raw)) => return Ok(Data::Raw(raw)),
@@ -520,7 +521,7 @@ fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes
             if contents == InferTensorContents::default() {
                 return Ok(Data::Raw(raw));
             } else {
-                return Err("has `contents` and `raw_input_contents`".into());
+                return Err("has both `contents` and `raw_input_contents`. Send one of them".into());
             }
         }
         (contents, None) => contents.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What every request passes before it reaches a protocol: the bearer token, and its body is read within the limits.
+//! Checks of every request before it reaches a protocol: the bearer token, and the limits of its body.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use super::service::{Call, Service};
 use super::traces::Trace;
 use super::{answer, openai, origin, refusals};
 
-/// Probes have no token: these say nothing but whether the server works.
+/// Paths without a token for probes: they only say whether the server works.
 const OPEN: [&str; 6] = [
     "/health",
     "/v2/health/live",
@@ -33,34 +33,35 @@ const OPEN: [&str; 6] = [
 ];
 
 /// Maximum size of the body of a request that needs no token.
-const OPEN_BODY: usize = 4 << 10;
+const MAX_OPEN_BODY_BYTES: usize = 4 << 10;
 
-/// True if a request has the server's token, or needs none. It is in the extensions of the request.
+/// True if a request has the server's token, or needs none. Stored in the extensions of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Authorized(pub(super) bool);
 
-/// The call whose body is a stream of requests; each message is checked as it comes.
+/// Path of the call whose body is a stream of requests. Each message is checked on arrival.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Maximum size of a body that is not of an inference: names and parameters.
-const CALL_BODY: usize = 1 << 20;
+const MAX_CALL_BODY_BYTES: usize = 1 << 20;
 
-/// Maximum number of decoded bytes for each byte of such a body. An entry of a map has two bytes at least.
+/// Maximum decoded bytes per byte of a body without an inference. An entry of a map has at least two bytes.
 const DECODED_CALL: usize = 128;
 
-/// Bytes that a stream takes beside its messages, for a received frame and its task.
-const STREAM_MEMORY: usize = 16 << 10;
+/// Bytes that a stream needs in addition to its messages: a received frame and its task.
+const STREAM_BYTES: usize = 16 << 10;
 
 /// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
 
-/// OpenAI's form of an inference.
+/// Path of OpenAI's embeddings.
 const EMBEDDINGS: &str = "/v1/embeddings";
 
-/// The call with one request.
+/// Path of the call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// Lets a request through to `next`, or answers it in the form of its protocol. Writes the access log, if there is one.
+/// Passes a request to `next`, or answers it in the form of its protocol. Writes the access log, if there is
+/// one.
 pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     match &service.access_log {
         Some(log) => {
@@ -113,14 +114,14 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         service.bodies.account()
     };
     let memory = account.charge(client);
-    // A request that waits for nothing is answered at once, as health over HTTP is.
+    // A request without a body is answered immediately, like health over HTTP.
     let waits = !request.body().is_end_stream() && (!is_open || is_call(path));
     if waits && let Err(failure) = memory.grow(head_memory(request.headers())) {
         return refuse(failure);
     }
     if path == STREAM {
-        // The stream's task keeps it.
-        if let Err(failure) = memory.grow(STREAM_MEMORY) {
+        // The stream's task keeps this memory.
+        if let Err(failure) = memory.grow(STREAM_BYTES) {
             return refuse(failure);
         }
         let (mut head, body) = request.into_parts();
@@ -130,7 +131,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
             memory,
             ..Call::default()
         });
-        // Each message counts by itself.
+        // Each message counts separately.
         return limited(next.run(Request::from_parts(head, body)).await, Charge::default());
     }
     let trace = begin_trace(service, &request);
@@ -138,16 +139,16 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let (mut head, body) = request.into_parts();
     let length = announced_length(&head.headers);
     let limit = service.options.limits.body;
-    // A client without a token sends no more than a name. Calls of gRPC other than inference are small, too.
+    // Limit clients without a token to the size of a name. gRPC calls other than inference are small, too.
     let is_small = path != INFER && !path.ends_with("/infer") && path != EMBEDDINGS;
     let most = match (is_open, is_small) {
-        (true, _) => OPEN_BODY,
-        (false, true) => limit.min(CALL_BODY),
+        (true, _) => MAX_OPEN_BODY_BYTES,
+        (false, true) => limit.min(MAX_CALL_BODY_BYTES),
         (false, false) => limit,
     };
     let read = async {
         if is_open && !is_call(path) {
-            // Health needs no body, so the server does not wait for one.
+            // Health has no body to wait for.
             return Ok(Bytes::new());
         }
         if is_open {
@@ -184,7 +185,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
                 client,
                 ..Call::default()
             });
-            // Images that are parts of the body keep its memory until the last of them is gone.
+            // Images that are slices of the body keep its memory until the last of them is dropped.
             let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
             let mut response = match answer::count(&response, &answer) {
                 Ok(()) => limited(response, answer),
@@ -203,17 +204,17 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     }
 }
 
-/// Returns the length that the client announces for its body.
+/// Returns the announced length of the body.
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns true if `path` is one of a gRPC service's.
+/// Returns true if `path` belongs to a gRPC service.
 fn is_call(path: &str) -> bool {
     CALLS.iter().any(|service| path.starts_with(service))
 }
 
-/// Returns the bytes that a request takes beside its body: its stream and task, and the fields of its head.
+/// Returns the memory of a request without its body: its stream, its task and its header fields.
 fn head_memory(headers: &HeaderMap) -> usize {
     const REQUEST: usize = 8 << 10;
     const FIELD: usize = 160;
@@ -223,7 +224,7 @@ fn head_memory(headers: &HeaderMap) -> usize {
     REQUEST + fields.sum::<usize>()
 }
 
-/// The span of an inference request; health, metadata and the like have none.
+/// Begins the span of an inference request. Health, metadata and other requests have none.
 fn begin_trace(service: &Service, request: &Request) -> Trace {
     let path = request.uri().path();
     if path == INFER {
@@ -231,7 +232,7 @@ fn begin_trace(service: &Service, request: &Request) -> Trace {
         trace.describe("rpc.system", "grpc");
         return trace;
     }
-    // By its pattern, which has no names of models.
+    // The route's pattern contains no names of models.
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match route.filter(|route| route.ends_with("/infer") || *route == EMBEDDINGS) {
         Some(route) => {
@@ -264,7 +265,8 @@ fn authorize(token: Option<&str>, headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// In a time that depends on the lengths alone, so that it does not tell how much of a token is right.
+/// Compares in a time that depends only on the lengths, so that it does not reveal how much of a token is
+/// right.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     let differences = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differences) == 0 && a.len() == b.len()

@@ -1,5 +1,5 @@
-//! gRPC's health checking protocol, for Kubernetes' gRPC probes and load balancers. A service is a model's name; the empty name, and the
-//! name of the inference service, are the whole server.
+//! gRPC's health checking protocol, for Kubernetes' gRPC probes and load balancers. A service is the name of
+//! a model. The empty name and the name of the inference service are the whole server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use super::proto::health::health_server::{Health, HealthServer};
 use super::proto::health::{HealthCheckRequest, HealthCheckResponse};
 use super::service::Service;
 
-/// The inference service, which clients may ask for by its name.
+/// Name of the inference service.
 const INFERENCE: &str = "inference.GRPCInferenceService";
 
-/// Interval between looks at the status of a watched service.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval between checks of a watched service's status.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of open watches.
-const WATCHES: usize = 256;
+const MAX_WATCHES: usize = 256;
 
-/// Maximum size of a request: a name.
-const MESSAGE: usize = 4 << 10;
+/// Maximum size of a request, which is a name.
+const MAX_REQUEST_BYTES: usize = 4 << 10;
 
 /// Returns the health service of a server.
 pub(super) fn service(service: Arc<Service>) -> HealthServer<Checker> {
     let checker = Checker {
         service,
-        watches: Arc::new(Semaphore::new(WATCHES)),
+        watches: Arc::new(Semaphore::new(MAX_WATCHES)),
     };
-    HealthServer::new(checker).max_decoding_message_size(MESSAGE)
+    HealthServer::new(checker).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
 /// Answers health checks.
@@ -70,7 +70,7 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     }
 }
 
-/// Sends the status whenever it changes, until the client leaves or the server stops.
+/// Sends every change of the status until the client leaves or the server stops.
 async fn watch(
     service: Arc<Service>,
     name: String,
@@ -88,14 +88,14 @@ async fn watch(
             }
         }
         if draining {
-            // An open stream would hold up the end of the server.
+            // An open stream would delay the end of the server.
             let _ = answers
                 .send(Err(Status::unavailable("the server is stopping")))
                 .await;
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = answers.closed() => return,
         }
     }
@@ -127,7 +127,7 @@ impl Health for Checker {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let Ok(permit) = self.watches.clone().try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!(
-                "{WATCHES} watches are open, and more are not taken"
+                "{MAX_WATCHES} watches are open, and more are not taken"
             )));
         };
         let (answers, stream) = mpsc::channel(1);

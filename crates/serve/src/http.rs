@@ -21,18 +21,18 @@ use super::protocol::json;
 use super::service::{Call, EXTENSIONS, NAME, Service};
 use super::{embeddings, metrics, openai, triton};
 
-/// The length of a body's JSON, after which binary tensors follow.
+/// Header with the length of a body's JSON, which binary tensors follow.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 /// Maximum number of characters of a path that an error repeats.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
-/// Bodies above this are parsed where other requests do not wait behind them.
-const LONG_BODY: usize = 256 << 10;
+/// Bytes above which a body is parsed on a separate thread, so that other requests do not wait.
+const LONG_BODY_BYTES: usize = 256 << 10;
 
 type Result<T = Response, E = Failure> = std::result::Result<T, E>;
 
-/// Every path of the protocol.
+/// Returns the routes of the protocol.
 pub(super) fn routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v2", get(server_metadata))
@@ -55,7 +55,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v1/models/{model}", get(one_model))
         .route("/health", get(health))
         .route("/metrics", get(encode_metrics))
-        // A fallback is set for the routes above it that have none.
+        // A method fallback applies to the routes added before it.
         .method_not_allowed_fallback(expect_get)
         .route("/v2/models/{model}/infer", post(infer))
         .route("/v2/models/{model}/versions/{version}/infer", post(infer))
@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// The protocol's form of an error: `{"error": "…"}`.
+/// Answers with the protocol's form of an error: `{"error": "…"}`.
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = to_json(&json!({ "error": self.message() }));
@@ -119,16 +119,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     done.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())))
 }
 
-/// Parses or writes what may be long without holding up other connections.
+/// Runs work that may take long without blocking other connections.
 pub(super) fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes > LONG_BODY {
+    if bytes > LONG_BODY_BYTES {
         tokio::task::block_in_place(work)
     } else {
         work()
     }
 }
 
-/// A model's name and, if the path has one, its version.
+/// Name of a model and version, if the path has one.
 #[derive(Default, serde::Deserialize)]
 struct ModelPath {
     model: String,
@@ -136,7 +136,7 @@ struct ModelPath {
     version: String,
 }
 
-/// Refuses a path that is not UTF-8 in the form of its protocol, where axum's extractor answers in plain text.
+/// Refuses a path that is not UTF-8 in the form of its protocol. axum's extractor would answer in plain text.
 impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
     type Rejection = Response;
 
@@ -151,12 +151,12 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
     }
 }
 
-/// The paths of the server, for the error of an unknown path.
+/// Paths of the server, listed by the error of an unknown path.
 const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {
-    let shown: String = uri.path().chars().take(SHOWN).collect();
+    let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
     let failure = Failure::new(Kind::NotFound, format!("there is no {shown}. There are {PATHS}"));
     openai::error_at(uri.path(), failure)
 }
@@ -170,8 +170,8 @@ async fn expect_post(method: Method, uri: Uri) -> Response {
 }
 
 fn wrong_method(method: &Method, uri: &Uri, expected: &str) -> Response {
-    let shown: String = uri.path().chars().take(SHOWN).collect();
-    let failure = Failure::invalid(format!("{method} is not for {shown}; use {expected}"));
+    let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
+    let failure = Failure::invalid(format!("{shown} does not accept {method}. Use {expected}"));
     let mut response = openai::error_at(uri.path(), failure);
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response
@@ -186,7 +186,7 @@ async fn server_ready(State(service): State<Arc<Service>>) -> Response {
     readiness(ready, &json!({ "ready": ready }))
 }
 
-/// Triton's clients look at the status, KServe's at the body.
+/// Returns status and body: Triton's clients check the status, KServe's the body.
 fn readiness(ready: bool, body: &Value) -> Response {
     let mut response = to_json(body);
     if !ready {
@@ -227,7 +227,7 @@ async fn infer(
         copies: json::COPIES,
         ..call
     };
-    // An unknown model is reported before anything that is wrong with the inputs.
+    // Report an unknown model before errors of the inputs.
     let model = service.model(&path.model, &path.version);
     let model = model.inspect_err(|failure| service.refused(&call, "", failure))?;
     let read = || -> Result<_> {
@@ -273,7 +273,7 @@ fn expect_json(headers: &HeaderMap, body: &[u8], advice: &str) -> Result<()> {
         let reason = format!("multipart bodies are not supported (curl -F). {advice}");
         return Err(Failure::invalid(reason));
     }
-    // The parser says what is wrong with anything that may have been meant to be JSON.
+    // For anything that may be meant as JSON, the parser gives the better error.
     match body.trim_ascii_start().first() {
         Some(first) if !b"{[\"-0123456789tfn".contains(first) => {
             Err(Failure::invalid(format!("the body is not JSON. {advice}")))
@@ -282,7 +282,7 @@ fn expect_json(headers: &HeaderMap, body: &[u8], advice: &str) -> Result<()> {
     }
 }
 
-/// The length of the JSON at the beginning of the body, if the headers give it.
+/// Returns the length of the JSON at the beginning of the body, if the headers give it.
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>> {
     let Some(value) = headers.get(JSON_LENGTH) else {
         return Ok(None);
@@ -292,7 +292,7 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>> {
     length.ok_or_else(wrong).map(Some)
 }
 
-/// Bodies are not decompressed: a small one could become a large one.
+/// Refuses compressed bodies, because a small one could expand to a large one.
 fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
     match headers.get(CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => Err(Failure::new(
@@ -314,7 +314,7 @@ async fn embed(
         copies: json::COPIES,
         ..call
     };
-    // The label of metrics: only names that exist.
+    // Label of metrics: only existing names.
     let mut known = String::new();
     let mut read = || -> Result<_> {
         refuse_encoding(&headers)?;
@@ -322,7 +322,7 @@ async fn embed(
         at_length(body.len(), || {
             call.memory.grow(json::decoded_size(&body))?;
             let request = embeddings::read(&body)?;
-            // An unknown model is reported before anything that is wrong with the inputs.
+            // Report an unknown model before errors of the inputs.
             let model = service.model(&request.model, "")?;
             call.note.model(&model.name);
             known.clone_from(&model.name);
@@ -374,7 +374,7 @@ async fn all_statistics(state: State<Arc<Service>>) -> Result {
     model_statistics(state, ModelPath::default()).await
 }
 
-/// Answers health checks as Text Embeddings Inference and vLLM do: by the status, without a body.
+/// Answers health checks by the status without a body, as Text Embeddings Inference and vLLM do.
 async fn health(State(service): State<Arc<Service>>) -> StatusCode {
     if service.is_ready() {
         StatusCode::OK
@@ -383,14 +383,14 @@ async fn health(State(service): State<Arc<Service>>) -> StatusCode {
     }
 }
 
-/// The body of a request to load or unload a model. Values may be large and are skipped.
+/// Body of a request to load or unload a model. Values may be large and are skipped.
 #[derive(Default, serde::Deserialize)]
 struct ControlBody {
     #[serde(default)]
     parameters: Option<ControlParameters>,
 }
 
-/// The first refused name among the parameters of a request to load or unload a model.
+/// First refused name among the parameters of a request to load or unload a model.
 #[derive(Default)]
 struct ControlParameters(Option<Failure>);
 
@@ -420,7 +420,7 @@ impl<'de> serde::Deserialize<'de> for ControlParameters {
     }
 }
 
-/// Refuses parameters that Triton follows and this server does not.
+/// Refuses parameters that Triton supports and this server does not.
 fn check_control(body: &[u8]) -> Result<()> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
@@ -463,7 +463,7 @@ async fn repository_unload(State(service): State<Arc<Service>>, path: ModelPath,
 }
 
 async fn encode_metrics(State(service): State<Arc<Service>>) -> Result {
-    // Sensors take milliseconds. One at a time, so that scrapers take one thread.
+    // Reading sensors takes milliseconds. The lock limits scrapers to one thread.
     let _turn = service.metrics_turn.lock().await;
     let service = service.clone();
     let text = blocking(move || Ok(service.encode_metrics())).await?;

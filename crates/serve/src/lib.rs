@@ -1,5 +1,5 @@
-//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching. `docs/serving.md` is
-//! the manual.
+//! Serves models by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching. The
+//! manual is `docs/serving.md`.
 //!
 //! ```no_run
 //! use hipvit_serve::{ModelSource, Server, ServerOptions};
@@ -15,10 +15,16 @@
 //! }
 //! ```
 //!
-//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`. `service` finds the model in the `repository` and
-//! gives the images and texts to its `scheduler`. `listen`, `connections`, `guard`, `origin`, `limits`, `memory`, `stream` and
-//! `access_log` come before all of them, and `answer` after. `health`, `openai` and `triton` answer what the clients of those protocols
-//! ask beside inference. Only connections are asynchronous: decoding and running are threads of their own.
+//! A request passes these modules:
+//!
+//! 1. `listen`, `connections`, `guard`, `origin`, `limits`, `memory`, `stream` and `access_log` accept it
+//!    within the limits.
+//! 2. `http`, `embeddings` and `grpc` parse it into the types of `protocol`.
+//! 3. `service` finds the model in the `repository` and passes images and texts to its `scheduler`.
+//! 4. `answer` sends the response.
+//!
+//! `health`, `openai` and `triton` answer everything but inference. Only connections are asynchronous;
+//! decoding and inference use threads.
 
 mod access_log;
 mod answer;
@@ -80,15 +86,16 @@ use self::traces::Traces;
 use hipvit::error::{Error, Result};
 use hipvit_files::signals::is_ignored;
 
-/// Minimum time for engines to end what runs when the server stops.
+/// Minimum time for engines to finish running work when the server stops.
 const ENGINE_END_TIME: Duration = Duration::from_secs(2);
 
-/// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
+/// Returns the collector of traces that OpenTelemetry's environment variables name, for
+/// [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
     traces::endpoint_of_environment()
 }
 
-/// The signals that stop a server. Made by [`Server::catch_signals`].
+/// Caught signals that stop a server, created by [`Server::catch_signals`].
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
@@ -111,7 +118,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A model cannot be loaded, an address cannot be listened on, a TLS file cannot be used, or an option is out of range.
+    /// - The error of loading a model, of listening on an address, or of reading a TLS file.
+    /// - [`Error::Argument`] if an option is out of range.
     pub fn start(options: ServerOptions) -> Result<Self> {
         if options.max_batch == 0 || options.queue == 0 || options.backlog == 0 {
             return Err(Error::argument(
@@ -176,13 +184,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the addresses that the server listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Begins to catch the signals that stop a server, so that none of them ends the process before
-    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP. A process that was started to ignore SIGHUP, as by `nohup`, still
+    /// Catches SIGTERM, SIGINT and SIGHUP from now on, so that none of them ends the process before
+    /// [`wait_for`](Self::wait_for). A process that was started to ignore SIGHUP, as with `nohup`, still
     /// ignores it.
     ///
     /// # Errors
@@ -202,8 +210,8 @@ impl Server {
         })
     }
 
-    /// Waits for one of the signals. After that, another SIGTERM or SIGINT ends the process at once. A terminal that is closed may send
-    /// SIGHUP twice, so another SIGHUP does not.
+    /// Waits for one of the signals. Afterwards, another SIGTERM or SIGINT ends the process immediately.
+    /// Another SIGHUP does not, because a closed terminal may send it twice.
     pub fn wait_for(&self, signals: StopSignals) {
         let StopSignals {
             mut terminate,
@@ -244,16 +252,20 @@ impl Server {
         Ok(())
     }
 
-    /// From now on the server says that it is not ready, and still takes requests.
+    /// Makes the server report that it is not ready. It still takes requests.
     pub fn drain(&self) {
         self.service.drain();
     }
 
-    /// Stops in order: it is no longer ready; after [`ServerOptions::drain_delay`] takes no more connections and requests;
-    /// finishes those in flight, for which they have [`ServerOptions::drain_timeout`]; and ends its threads.
+    /// Stops the server in this order:
     ///
-    /// Returns false if a thread hangs, as on a device that does not answer. It is left behind with all models, and ends with the
-    /// process. `stop` itself takes the two times and a few seconds at most.
+    /// 1. It reports that it is not ready, for [`ServerOptions::drain_delay`].
+    /// 2. It takes no more connections and requests, and finishes those in flight within
+    ///    [`ServerOptions::drain_timeout`].
+    /// 3. It ends its threads.
+    ///
+    /// Returns false if a thread hangs, for example on a device that does not answer. The thread keeps all
+    /// models until the process ends. `stop` takes at most the two times and a few seconds.
     pub fn stop(self) -> bool {
         let Self {
             service,
@@ -282,12 +294,12 @@ impl Server {
             if tokio::time::timeout(limit, drain).await.is_err() {
                 tracing::warn!(?limit, "requests in flight did not finish in time");
             }
-            // A year is as good as no limit, and can be added.
+            // A year is practically no limit, and does not overflow.
             begin + limit.min(Duration::from_secs(365 * 86400))
         });
-        // While there are threads to export on.
+        // Export while there are still threads for it.
         service.traces.close();
-        // What is abandoned now does not hold up the engines: its images are dropped before they run.
+        // Abandoned requests do not delay the engines: their images are dropped before they run.
         runtime.shutdown_timeout(Duration::from_secs(1));
         let ended = service.close(deadline.max(Instant::now() + ENGINE_END_TIME));
         if let Some(log) = &service.access_log {

@@ -1,5 +1,5 @@
-//! Limits of the memory and the time that clients can take. A body is read whole before it is parsed: within a size, a time, and the
-//! memory of its client.
+//! Limits of the memory and the time that clients can take. A body is read completely before it is parsed,
+//! within a size, a time, and the memory of its client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,20 @@ use hipvit::image::Limits;
 pub struct ServerLimits {
     /// Maximum bytes of a request's body.
     pub body: usize,
-    /// Maximum bytes that requests and answers take together: bodies as they come, what they are decoded to, and answers until they
+    /// Maximum total bytes of requests and answers: received bodies, decoded bodies, and answers until they
     /// are read. One client takes at most half of it.
     pub all_bodies: usize,
     /// Maximum number of connections.
     pub connections: usize,
-    /// The time in which a client must send the head of a request, and in which a connection must bring the first authorised one.
+    /// Time in which a client must send the head of a request, and in which a connection must bring its first
+    /// authorised request.
     pub header_time: Duration,
-    /// The time after which a connection without an open request is closed.
+    /// Time after which a connection without an open request is closed.
     pub idle_time: Duration,
-    /// The time in which a client must send the body of a request, and in which it must take each 64 KiB of an answer.
+    /// Time in which a client must send the body of a request, and in which it must take each 64 KiB of an
+    /// answer.
     pub body_time: Duration,
-    /// The time after which a request is given up, if the client does not ask for a shorter one.
+    /// Time after which a request is abandoned, if the client does not ask for a shorter one.
     pub request_time: Duration,
     /// Maximum size of an image.
     pub image: Limits,
@@ -47,7 +49,7 @@ impl Default for ServerLimits {
             body_time: Duration::from_secs(30),
             request_time: Duration::from_secs(30),
             image: Limits {
-                // 64 megapixels: 200 MB for each thread that decodes.
+                // 64 megapixels: 200 MB for each decoder thread.
                 max_pixels: 1 << 26,
                 ..Limits::default()
             },
@@ -55,10 +57,10 @@ impl Default for ServerLimits {
     }
 }
 
-/// Bytes of all calls that need no token.
+/// Bytes of all calls without a token.
 const OPEN_MEMORY: usize = 4 << 20;
 
-/// The limits of a server, with the accounts of its memory.
+/// Limits of a server with the accounts of its memory.
 #[derive(Clone, Debug)]
 pub(super) struct BodyMemory {
     limits: ServerLimits,
@@ -79,7 +81,8 @@ impl BodyMemory {
         &self.account
     }
 
-    /// The account of calls that need no token: they work while clients have used up the other one.
+    /// Returns the account of calls without a token. They work even if clients have used up the other
+    /// account.
     pub(super) fn open_account(&self) -> &Account {
         &self.open_account
     }
@@ -100,7 +103,7 @@ impl BodyMemory {
         Failure::new(Kind::SlowClient, reason)
     }
 
-    /// Reads a body of at most `most` bytes, whose length the client says is `length`. Memory is charged as it comes.
+    /// Reads a body of at most `most` bytes. `length` is the announced length. Memory is charged on arrival.
     pub(super) async fn read(
         &self,
         mut body: Body,
@@ -159,7 +162,7 @@ mod tests {
         Body::new(Full::new(Bytes::from(vec![7; bytes])))
     }
 
-    /// Sends nothing and does not end.
+    /// A body that sends nothing and does not end.
     struct Silent;
 
     impl hyper::body::Body for Silent {
@@ -183,7 +186,7 @@ mod tests {
                 let bytes = bodies.read(body(5000), length, 5000, &charge).await.unwrap();
                 drop(charge);
                 assert_eq!((bytes.len(), bodies.account().used()), (5000, 5000));
-                // An image that is a part of the body keeps it.
+                // An image that is a slice of the body keeps its memory.
                 let part = bytes.slice(10..20);
                 drop(bytes);
                 assert_eq!(bodies.account().used(), 5000);
@@ -223,7 +226,7 @@ mod tests {
                 .await;
             assert_eq!(failure.unwrap_err().kind(), Kind::SlowClient);
             assert_eq!(account.used(), 0);
-            // What comes counts, and its client's share is the most.
+            // Received bytes count, and the share of the client is the maximum.
             let held = account.charge(None);
             let _first = bodies.read(body(20 * KIB), None, 64 * KIB, &held).await.unwrap();
             let charge = account.charge(None);

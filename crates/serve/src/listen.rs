@@ -1,4 +1,4 @@
-//! Connections: accepting them within a limit, TLS, HTTP/1.1 or HTTP/2 by what the client sends, and ending them in order.
+//! Connections: accepting them within a limit, TLS, the choice of HTTP/1.1 or HTTP/2, and their orderly end.
 
 use std::convert::Infallible;
 use std::io::{self, Cursor};
@@ -31,25 +31,25 @@ use super::options::ServerOptions;
 use super::{refusals, tls};
 use hipvit::error::Result;
 
-/// What an HTTP/2 client sends first.
+/// First bytes from an HTTP/2 client.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Requests of one HTTP/2 connection at once.
-const STREAMS: u32 = 128;
+/// Maximum concurrent requests of one HTTP/2 connection.
+const MAX_STREAMS: u32 = 128;
 
 /// Bytes that an HTTP/2 client may send before they are read.
-const WINDOW: u32 = 256 << 10;
+const WINDOW_BYTES: u32 = 256 << 10;
 
-/// Maximum size of the fields of an HTTP/2 request, each of which counts 32 bytes beside its name and value.
+/// Maximum size of the fields of an HTTP/2 request. Each field counts 32 bytes more than its name and value.
 const HEADER_LIST: u32 = 8 << 10;
 
-/// Bytes that are read of an HTTP/1 client at once, and the maximum size of a head.
-const HEAD: usize = 64 << 10;
+/// Bytes that are read from an HTTP/1 client at once, and the maximum size of a head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// After this time without anything an HTTP/2 client is asked whether it is still there.
-const PING: Duration = Duration::from_secs(60);
+/// Idle time after which an HTTP/2 client is pinged.
+const PING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time that a connection without an open request has for its closing.
+/// Time for closing a connection without an open request.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
 
 /// Interval between warnings that connections cannot be accepted.
@@ -110,7 +110,7 @@ impl Acceptor {
                 self.metrics.refused_connections.inc();
                 continue;
             };
-            // Small responses go out at once.
+            // Send small responses immediately.
             let _ = stream.set_nodelay(true);
             let (acceptor, watcher, stop) = (self.clone(), graceful.watcher(), stop.clone());
             tokio::spawn(async move {
@@ -125,7 +125,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves one connection to its end. What it fails with is its client's affair.
+    /// Serves one connection to its end. Its errors concern only its client.
     async fn serve(
         &self,
         stream: TcpStream,
@@ -133,7 +133,7 @@ impl Acceptor {
         connection: &Arc<Connection>,
         stop: watch::Receiver<bool>,
     ) {
-        // A client that reads no answers is one that has left.
+        // A client that does not read answers counts as gone.
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_time));
         let stream = Box::pin(stream);
@@ -155,7 +155,8 @@ impl Acceptor {
         }
     }
 
-    /// Waits for what a client sends first. Returns `None` if it takes longer than a head may, or if the server stops.
+    /// Waits for the first bytes of a client. Returns `None` if they take longer than a head may, or if the
+    /// server stops.
     async fn begin<T>(&self, begin: impl Future<Output = T>, mut stop: watch::Receiver<bool>) -> Option<T> {
         tokio::select! {
             begin = tokio::time::timeout(self.header_time, begin) => begin.ok(),
@@ -173,7 +174,7 @@ impl Acceptor {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        // Read here, since hyper waits for the first bytes without a limit.
+        // Read the preface here, because hyper waits for the first bytes without a limit.
         let Some(Ok(begin)) = self.begin(read_preface(&mut reader), stop.clone()).await else {
             return;
         };
@@ -211,11 +212,11 @@ impl Acceptor {
             builder
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
-                .keep_alive_interval(PING)
-                .initial_connection_window_size(WINDOW)
-                .initial_stream_window_size(WINDOW)
+                .keep_alive_interval(PING_INTERVAL)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .initial_stream_window_size(WINDOW_BYTES)
                 .max_header_list_size(HEADER_LIST)
-                .max_concurrent_streams(STREAMS);
+                .max_concurrent_streams(MAX_STREAMS);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
         } else {
@@ -223,14 +224,15 @@ impl Acceptor {
             builder
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
-                .max_buf_size(HEAD)
+                .max_buf_size(MAX_HEAD_BYTES)
                 .header_read_timeout(self.header_time);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
         }
     }
 
-    /// Drives a connection until it ends, or must end. Its open requests are answered then, and a peer that does not close is cut off.
+    /// Drives a connection until it ends or must end. Open requests are then answered, and a peer that does
+    /// not close is cut off.
     async fn drive(
         &self,
         serving: impl GracefulConnection,
@@ -247,7 +249,7 @@ impl Acceptor {
             self.metrics.closed_connection(reason);
         }
         serving.as_mut().graceful_shutdown();
-        // A peer that goes on with requests does not put off the end. When the server stops, that is the drain time-out.
+        // More requests do not delay the end. When the server stops, the drain time-out is the limit.
         let end = match reason {
             Some(Closed::Unauthorized) => CLOSING_TIME,
             Some(_) => CLOSING_TIME.saturating_add(self.request_time),
@@ -288,7 +290,7 @@ impl Failures {
     }
 }
 
-/// Sets the header `Date`. hyper would panic where the clock shows a year that the header cannot have.
+/// Sets the header `Date`. hyper panics if the clock shows a year that the header cannot represent.
 fn set_date(response: &mut Response, now: SystemTime) {
     /// The first second of the year 10000.
     const END: u64 = 253_402_300_800;
@@ -300,7 +302,7 @@ fn set_date(response: &mut Response, now: SystemTime) {
     }
 }
 
-/// Reads until it is clear whether this is HTTP/2: its preface, or what differs from it.
+/// Reads until the bytes are the HTTP/2 preface or differ from it.
 async fn read_preface(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut begin = Vec::with_capacity(HTTP2_PREFACE.len());
     while begin.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&begin) {

@@ -1,7 +1,9 @@
-//! The account of memory: what requests and answers take, from the first byte of a request until its client has read the answer.
+//! Memory account of requests and answers, from the first byte of a request until its client has read the
+//! answer.
 //!
-//! Each client has a share: it may take more only while it holds no more than what is left free. One client gets at most half of the
-//! account, and two clients that take all they can get a third each. The request of another client still finds memory.
+//! Each client has a share. It may take more only while it holds at most as much as is free. So one client
+//! gets at most half of the account, and two greedy clients get a third each. The request of another client
+//! still finds memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,12 +42,12 @@ impl Account {
         }))
     }
 
-    /// Maximum bytes of one client, and so of one request or answer.
+    /// Returns the maximum bytes of one client, and so of one request or answer.
     pub(super) fn share(&self) -> usize {
         self.0.share()
     }
 
-    /// Begins a charge of a client. All unknown clients are one client.
+    /// Begins a charge of a client. All unknown clients share one account.
     pub(super) fn charge(&self, client: Option<Client>) -> Charge {
         Charge(Some(Arc::new(Held {
             shared: self.0.clone(),
@@ -54,7 +56,7 @@ impl Account {
         })))
     }
 
-    /// Returns the bytes that are taken now.
+    /// Returns the bytes in use.
     pub(super) fn used(&self) -> usize {
         self.0.state.lock().used
     }
@@ -97,7 +99,7 @@ impl Shared {
     }
 }
 
-/// Memory that a request or an answer takes until the last clone is dropped. The default counts for no account.
+/// Memory of a request or an answer, held until the last clone is dropped. The default belongs to no account.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Charge(Option<Arc<Held>>);
 
@@ -113,7 +115,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`Kind::TooLarge`] if it exceeds the share of a client whatever is free, [`Kind::Overloaded`] if it exceeds it now.
+    /// - [`Kind::TooLarge`] if it exceeds the share of a client even when everything is free.
+    /// - [`Kind::Overloaded`] if it exceeds the share now.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Failure> {
         let Some(held) = self.0.as_ref().filter(|_| bytes > 0) else {
             return Ok(());
@@ -134,7 +137,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Gives back what exceeds `bytes`.
+    /// Releases what exceeds `bytes`.
     pub(super) fn shrink_to(&self, bytes: usize) {
         if let Some(held) = &self.0 {
             let mut sum = held.bytes.lock();
@@ -143,7 +146,7 @@ impl Charge {
         }
     }
 
-    /// Takes more memory or gives some back, until the charge has `bytes`.
+    /// Takes or releases memory until the charge has `bytes`.
     ///
     /// # Errors
     ///
@@ -191,7 +194,8 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that are charged as they come: a buffer grows to at most twice what has come, and to no more than is expected.
+/// Buffer that is charged as bytes arrive. It grows to at most twice the received bytes, and to no more than
+/// is expected.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -213,7 +217,7 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// Adds bytes. `expected` is how many there will be, if the client says so.
+    /// Appends bytes. `expected` is the announced total.
     pub(super) fn push(&mut self, data: &[u8], expected: Option<usize>) -> Result<(), Failure> {
         let wanted = self.bytes.len() + data.len();
         let capacity = self.bytes.capacity();
@@ -233,7 +237,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns the bytes, whose slices keep the charge.
+    /// Returns the bytes. Their slices keep the charge.
     pub(super) fn finish(self) -> Bytes {
         self.charge.own(self.bytes)
     }
@@ -261,7 +265,7 @@ mod tests {
         let other = account.charge(None);
         other.grow(300).unwrap();
         assert!(is_shed(other.grow(1)));
-        // A third client still gets some.
+        // A third client still gets memory.
         account.charge(client(3)).grow(150).unwrap();
         drop((first, second));
         other.grow(300).unwrap();

@@ -1,7 +1,7 @@
-//! What the server counts and measures, in the text format that Prometheus reads.
+//! Counters and measurements of the server, in Prometheus' text format.
 //!
-//! `prometheus-client` rather than `metrics` and its exporter: a server has a registry of its own, so that several can run in
-//! one process, and no thread tends it.
+//! The server uses `prometheus-client` instead of `metrics` and its exporter. A server has its own registry,
+//! so that several can run in one process, and no thread maintains it.
 
 mod engine;
 
@@ -29,7 +29,7 @@ use hipvit::hip::Monitor;
 /// The content type of [`Metrics::encode`].
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// From 50 µs, with two buckets per doubling, to some seconds.
+/// Buckets from 50 µs to some seconds, two per doubling.
 const SECONDS: [f64; 34] = {
     let mut buckets = [0.0; 34];
     let (mut at, mut index) = (50e-6, 0);
@@ -44,20 +44,20 @@ const SECONDS: [f64; 34] = {
 
 const BATCH_SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// The parts of a request's time.
+/// Parts of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Waiting for a thread that decodes, or for a batch.
+    /// Waiting for a decoder thread, or for a batch.
     Queue,
     Decode,
     Resize,
-    /// Finding the tokens of a text.
+    /// Tokenizing a text.
     Tokenize,
-    /// To the device and back, per batch.
+    /// Copies to and from the device, per batch.
     Copy,
-    /// Per batch.
+    /// Computation, per batch.
     Compute,
-    /// Per explanation.
+    /// Explanation of one image.
     Explain,
 }
 
@@ -79,7 +79,7 @@ impl EncodeLabelValue for Stage {
 }
 
 impl Stage {
-    /// The label of this stage in metrics, its span's name in traces.
+    /// Returns the label of this stage in metrics, which is also the name of its span in traces.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -139,7 +139,7 @@ impl MetricConstructor<Histogram> for Buckets {
 
 type Histograms<L> = Family<L, Histogram, Buckets>;
 
-/// All of a server's metrics.
+/// All metrics of a server.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -355,7 +355,7 @@ impl Metrics {
         })
     }
 
-    /// Returns the metrics of an engine of a model, which also counts its batches in `statistics`.
+    /// Returns the metrics of a model's engine, which also counts its batches in `statistics`.
     pub(super) fn engine(
         self: &Arc<Self>,
         model: &str,
@@ -371,7 +371,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that has ended.
+    /// Counts a finished request.
     pub(super) fn request(
         &self,
         (model, protocol): (&str, &'static str),
@@ -410,7 +410,7 @@ impl Metrics {
         self.closed_connections.get_or_create(&labels).inc();
     }
 
-    /// Sets what requests may take in memory.
+    /// Sets the gauges of the memory limits.
     pub(super) fn set_limits(&self, limits: &ServerLimits) {
         self.body_limit.set(gauge(limits.all_bodies as u64));
         self.decode_limit.set(gauge(limits.image.max_memory));
@@ -442,13 +442,13 @@ impl Metrics {
         self.instances.get_or_create(&labels).set(alive as i64);
     }
 
-    /// A model that was unloaded has no queue and no instances.
+    /// Removes the gauges of queues and instances. An unloaded model has neither.
     pub(super) fn forget_gauges(&self) {
         self.queued.clear();
         self.instances.clear();
     }
 
-    /// Reads the sensors of a GPU; `energy` is its reading when the server began.
+    /// Reads the sensors of a GPU. `energy` is the reading at the server's start.
     pub(super) fn read_gpu(&self, device: &str, monitor: &Monitor, energy: Option<f64>) {
         let labels = ByGpu {
             device: device.to_owned(),
@@ -477,7 +477,7 @@ impl Metrics {
         }
     }
 
-    /// All of it as text.
+    /// Encodes all metrics as text.
     pub(super) fn encode(&self) -> String {
         self.decode_bytes.set(gauge(hipvit::image::decode_memory()));
         let mut text = String::new();
@@ -487,7 +487,7 @@ impl Metrics {
     }
 }
 
-/// Bytes as a gauge has them.
+/// Converts bytes to the type of a gauge.
 fn gauge(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

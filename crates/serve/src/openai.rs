@@ -1,4 +1,4 @@
-//! The parts of OpenAI's API that clients look for beside embeddings: the list of models, and the form of errors.
+//! OpenAI's API without embeddings: the list of models, and the form of errors.
 
 use std::time::UNIX_EPOCH;
 
@@ -16,7 +16,7 @@ pub(super) fn model(model: &Model) -> Value {
     json!({ "id": model.name, "object": "model", "created": created.as_secs(), "owned_by": NAME })
 }
 
-/// Describes the loaded models, each once: the latest version.
+/// Describes the latest loaded version of each model.
 pub(super) fn models<'a>(loaded: impl DoubleEndedIterator<Item = &'a Model>) -> Value {
     let mut data: Vec<Value> = Vec::new();
     let mut last = None;

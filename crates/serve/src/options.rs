@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! Options of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,14 +12,15 @@ use hipvit::session::SessionBuilder;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelSource {
-    /// The name by which clients know it.
+    /// Name of the model for clients.
     pub name: String,
-    /// Its directory, or a directory of numbered versions of it; `None` is the embedded TinyViT32.
+    /// Directory of the model, or a directory of its numbered versions; `None` is the embedded TinyViT32.
     pub directory: Option<PathBuf>,
 }
 
 impl ModelSource {
-    /// A model and its directory, or a directory whose subdirectories `1`, `2`, … are its versions.
+    /// Creates a source from a model's directory, or from a directory whose subdirectories `1`, `2`, … are
+    /// its versions.
     pub fn new(name: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -27,7 +28,7 @@ impl ModelSource {
         }
     }
 
-    /// The embedded TinyViT32.
+    /// Creates a source of the embedded TinyViT32.
     pub fn tinyvit32() -> Self {
         Self {
             name: "tinyvit32".into(),
@@ -40,14 +41,14 @@ impl ModelSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The certificate, then those that signed it.
+    /// Certificate, followed by those that signed it.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
 }
 
 impl TlsFiles {
-    /// Files in PEM.
+    /// Creates a pair of PEM files.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -60,55 +61,58 @@ impl TlsFiles {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Where to listen; each address takes HTTP/1.1, HTTP/2 and gRPC. Port 0 is any free one.
+    /// Addresses to listen on. Each takes HTTP/1.1, HTTP/2 and gRPC. Port 0 selects a free port.
     pub listen: Vec<SocketAddr>,
-    /// The models that are loaded at the start.
+    /// Models that are loaded at the start.
     pub models: Vec<ModelSource>,
-    /// A directory of models, each a subdirectory. Clients can load and unload them by name.
+    /// Directory of models, one per subdirectory. Clients can load and unload them by name.
     pub repository: Option<PathBuf>,
-    /// Whether the models of the repository are loaded at the start.
+    /// True to load the models of the repository at the start.
     pub load_repository: bool,
-    /// One for each instance of every model: on which device, or on which GPUs together, and how it runs. GPUs that divide models by
-    /// tensor parallelism are in one instance alone.
+    /// Sessions of every model, one for each instance: its device or its GPUs together, and its other
+    /// options. GPUs that divide models by tensor parallelism can be in only one instance.
     pub instances: Vec<SessionBuilder>,
     /// Maximum batch size.
     pub max_batch: usize,
-    /// How long the first image of a batch waits for others while an instance is idle.
+    /// Maximum time that the first image of a batch waits for others while an instance is idle.
     pub max_delay: Duration,
-    /// Maximum number of images of a model that wait or run; more are refused.
+    /// Maximum number of images of a model that wait or run. More are refused.
     pub queue: usize,
-    /// Requests are refused while so many full batches for each instance, or each stage of a pipeline, wait or run, so that those that
-    /// were accepted do not wait long. A request may have more images than that.
+    /// Number of full batches per instance or pipeline stage that may wait or run. Further requests are
+    /// refused, so that accepted ones do not wait long. One request may have more images than that.
     pub backlog: usize,
-    /// The number of threads that decode; 0: one per core.
+    /// Number of decoder threads; 0 uses one per core.
     pub decode_threads: usize,
-    /// Whether to load each model a second time, for clients that send normalised `pixel_values`.
+    /// True to load each model a second time, for clients that send normalised `pixel_values`.
     pub pixel_values: bool,
-    /// Whether the patch tokens are an output.
+    /// True to offer the patch tokens as an output.
     pub tokens: bool,
-    /// Whether explanations are an output. Each model is loaded a second time for them, in double precision on the host.
+    /// True to offer explanations as an output. Each model is loaded a second time for them, in double
+    /// precision on the host.
     pub explanation: bool,
-    /// Load the text towers of models that have one, for clients that send texts. On by default.
+    /// True to load the text towers of models that have one, for clients that send texts. This is the
+    /// default.
     pub texts: bool,
-    /// Whether clients may load and unload models; off by default.
+    /// True to let clients load and unload models. The default is false.
     pub model_control: bool,
     /// Limits on what clients may send.
     pub limits: ServerLimits,
-    /// What clients must send as `Authorization: Bearer …`, except for health.
+    /// Token that clients must send as `Authorization: Bearer …`, except for health.
     pub token: Option<String>,
-    /// Names by which clients and web pages may address the server, beside IP addresses and `localhost`. If there are any, every
-    /// connection's requests must have one of these; without them only loopback is checked.
+    /// Names by which clients and web pages may address the server, in addition to IP addresses and
+    /// `localhost`. If there are any, all requests must use one of these. If there are none, only requests
+    /// over loopback are checked.
     pub allowed_hosts: Vec<String>,
-    /// For TLS; without them connections are not encrypted.
+    /// Files for TLS; without them connections are not encrypted.
     pub tls: Option<TlsFiles>,
-    /// The collector that traces are sent to by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint) is the
-    /// one that the environment names; `OTEL_*` variables say the rest.
+    /// Collector of traces by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint)
+    /// returns the one that the environment names. `OTEL_*` variables set the other options.
     pub otlp_endpoint: Option<String>,
-    /// Form of the access log on standard output. `None`, the default, writes no access log.
+    /// Form of the access log on standard output. The default `None` writes no access log.
     pub access_log: Option<AccessLog>,
-    /// For how long a server that is told to stop still takes requests while it says that it is not ready.
+    /// Time in which a stopping server still takes requests while it reports that it is not ready.
     pub drain_delay: Duration,
-    /// How long requests may take that were in flight when it stopped taking others.
+    /// Time for requests in flight after the server has stopped taking others.
     pub drain_timeout: Duration,
 }
 
@@ -123,7 +127,8 @@ impl Default for ServerOptions {
             max_batch: 8,
             max_delay: Duration::ZERO,
             queue: 256,
-            // One runs, or two on a GPU; with Poisson arrivals at 90 % of the capacity about one request in a hundred finds more.
+            // One batch runs, or two on a GPU. With Poisson arrivals at 90 % of the capacity, about one
+            // request in a hundred finds more.
             backlog: 4,
             decode_threads: 0,
             pixel_values: false,

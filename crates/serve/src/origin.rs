@@ -1,11 +1,11 @@
-//! Checks that keep foreign web pages from driving the server, by what a browser says of a request's target and origin.
+//! Keeps foreign web pages from using the server, based on a browser's headers about target and origin.
 //!
 //! A page of any site can send requests to every address that its browser reaches. Two checks refuse them:
 //!
-//! - `Host` (`:authority` on HTTP/2) must name this server. A page that points a DNS name of its own at 127.0.0.1 (DNS rebinding) sends
-//!   that name. IP addresses and `localhost` cannot be pointed elsewhere.
-//! - `Origin` and `Sec-Fetch-Site`, which pages cannot change, must name this server. Reading requests need no check: without
-//!   CORS headers a page cannot read the answer.
+//! - `Host` (`:authority` on HTTP/2) must name this server. A page that points its own DNS name at 127.0.0.1
+//!   (DNS rebinding) sends that name. IP addresses and `localhost` cannot be redirected.
+//! - `Origin` and `Sec-Fetch-Site`, which pages cannot change, must name this server. Requests that only read
+//!   need no check, because a page cannot read the answer without CORS headers.
 
 use std::net::IpAddr;
 
@@ -16,11 +16,13 @@ use hyper::{Method, Request};
 use super::failure::{Failure, Kind};
 
 /// Maximum number of characters of a header that an error repeats.
-const SHOWN: usize = 100;
+const MAX_SHOWN_CHARS: usize = 100;
 
-/// Refuses a request that a web page of another site may have sent. `local` is the connection's address at this side.
+/// Refuses a request that may come from a web page of another site. `local` is the server's address of the
+/// connection.
 ///
-/// `Host` is checked on loopback, where web pages reach a server that other clients cannot, and everywhere if `allowed` names hosts.
+/// `Host` is checked on loopback, where web pages reach a server that other clients cannot reach. It is
+/// checked everywhere if `allowed` is not empty.
 pub(super) fn check<B>(
     request: &Request<B>,
     local: Option<IpAddr>,
@@ -43,7 +45,7 @@ pub(super) fn check<B>(
     check_origin(headers, &hosts, allowed)
 }
 
-/// The names by which the client addresses the server, with their ports. HTTP/1.0 has none.
+/// Returns the names with ports by which the client addresses the server. HTTP/1.0 has none.
 fn hosts(uri: &Uri, headers: &HeaderMap) -> Result<Vec<Authority>, Failure> {
     let mut hosts: Vec<Authority> = uri.authority().cloned().into_iter().collect();
     for host in headers.get_all(HOST) {
@@ -57,7 +59,7 @@ fn hosts(uri: &Uri, headers: &HeaderMap) -> Result<Vec<Authority>, Failure> {
 fn check_origin(headers: &HeaderMap, hosts: &[Authority], allowed: &[String]) -> Result<(), Failure> {
     for origin in headers.get_all(ORIGIN) {
         let text = String::from_utf8_lossy(origin.as_bytes());
-        // `null` has no authority: pages from files and in sandboxes.
+        // `null` has no authority: it comes from files and sandboxed pages.
         let authority = text
             .split_once("://")
             .and_then(|(_, authority)| authority.parse::<Authority>().ok());
@@ -72,7 +74,7 @@ fn check_origin(headers: &HeaderMap, hosts: &[Authority], allowed: &[String]) ->
             )));
         }
     }
-    // Browsers that send no `Origin` with the request send this.
+    // Browsers send this header if they send no `Origin`.
     let site = headers.get("sec-fetch-site");
     if !headers.contains_key(ORIGIN) && site.is_some_and(|site| site != "same-origin" && site != "none") {
         return Err(forbidden(
@@ -82,14 +84,14 @@ fn check_origin(headers: &HeaderMap, hosts: &[Authority], allowed: &[String]) ->
     Ok(())
 }
 
-/// A host without the brackets of IPv6 and the full stop of an absolute name.
+/// Returns a host without the brackets of IPv6 and the final full stop of an absolute name.
 fn name(host: &str) -> &str {
     let unbracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let name = unbracketed.unwrap_or(host);
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// True for names that no other site can point at this machine.
+/// Returns true for names that no other site can point at this machine.
 fn is_safe(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     last.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
@@ -104,7 +106,7 @@ fn forbidden(reason: String) -> Failure {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -190,7 +192,7 @@ mod tests {
             assert_eq!(of_host("VIT.example:443", local, &allowed), Ok(()));
             assert_eq!(of_host("evil.example", local, &allowed), Err(Kind::Forbidden));
         }
-        // Beyond loopback a server may have names that it does not know.
+        // Beyond loopback, a server may have names that it does not know.
         assert_eq!(of_host("evil.example", NETWORK, &[]), Ok(()));
     }
 

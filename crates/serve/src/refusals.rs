@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::metrics::Metrics;
 
-/// The protocol of a request, and true if it asks for health. Read before the request is handled.
+/// Protocol of a request, and true if it asks for health. Read before the request is handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestKind {
     is_grpc: bool,
@@ -44,7 +44,7 @@ impl RequestKind {
 
 fn http_reason(status: StatusCode, is_health: bool) -> Option<&'static str> {
     Some(match status {
-        // The answer to a probe, not a refusal.
+        // The answer to a probe is not a refusal.
         StatusCode::SERVICE_UNAVAILABLE if is_health => return None,
         StatusCode::BAD_REQUEST => "invalid_argument",
         StatusCode::UNAUTHORIZED => "unauthorized",
@@ -63,7 +63,8 @@ fn http_reason(status: StatusCode, is_health: bool) -> Option<&'static str> {
     })
 }
 
-/// Returns the reason of an error, whose status is in the headers because it has no message. `None` for other answers.
+/// Returns the reason of an error whose status is in the headers, because it has no message. `None` for other
+/// answers.
 fn grpc_reason(headers: &HeaderMap) -> Option<&'static str> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     Some(match code {
@@ -74,7 +75,7 @@ fn grpc_reason(headers: &HeaderMap) -> Option<&'static str> {
         Code::NotFound => "not_found",
         Code::ResourceExhausted => "too_large",
         Code::DeadlineExceeded => "deadline_exceeded",
-        // Overload and a lost device have one code.
+        // Overload and a lost device have the same code.
         Code::Unavailable => "unavailable",
         Code::Unimplemented => "unsupported",
         Code::Internal => "internal",

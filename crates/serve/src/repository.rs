@@ -1,4 +1,4 @@
-//! The models of a server: which there are, which are loaded, in which versions.
+//! Models of a server: known models, loaded models and their versions.
 
 mod model;
 
@@ -28,25 +28,25 @@ use hipvit::session::{ResizeOn, Session, SessionBuilder};
 use hipvit_explain::Explainer;
 
 /// Maximum time that a load or unload waits for others.
-const CHANGE_TIME: Duration = Duration::from_secs(120);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A model in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Indexed {
     pub(super) name: String,
-    /// Empty if it is not loaded.
+    /// Loaded version; empty if the model is not loaded.
     pub(super) version: String,
     pub(super) state: &'static str,
     pub(super) reason: String,
 }
 
-/// A name that the server knows.
+/// A model that the server knows.
 #[derive(Debug, Default)]
 struct Entry {
-    /// `None`: the embedded model.
+    /// Directory; `None` for the embedded model.
     directory: Option<PathBuf>,
     versions: BTreeMap<u64, Arc<Model>>,
-    /// Why the last attempt to load it failed.
+    /// Reason if the last attempt to load it failed.
     failed: Option<String>,
 }
 
@@ -56,15 +56,15 @@ pub(super) struct Repository {
     decoders: Arc<Decoders>,
     metrics: Arc<Metrics>,
     entries: RwLock<BTreeMap<String, Entry>>,
-    /// Held while a model is loaded or unloaded: one after the other.
+    /// Held while a model is loaded or unloaded, so that only one is at a time.
     changes: Mutex<()>,
-    /// By instance: all models have one on the same devices.
+    /// Turns of each instance. All models have an instance on the same devices.
     turns: Vec<Arc<Turns>>,
     no_gpu_logged: AtomicBool,
 }
 
 impl Repository {
-    /// Loads what is to be loaded at the start.
+    /// Loads the models of the start.
     pub(super) fn new(options: &ServerOptions, metrics: Arc<Metrics>) -> Result<Self> {
         let threads = match options.decode_threads {
             0 => num_cpus::get(),
@@ -125,7 +125,7 @@ impl Repository {
         }
         let mut entries = self.entries.write();
         let given = |name: &String| self.options.models.iter().any(|source| source.name == *name);
-        // What has gone from the directory stays in the index while it is loaded.
+        // A model that was removed from the directory stays in the index while it is loaded.
         entries.retain(|name, entry| given(name) || found.contains_key(name) || !entry.versions.is_empty());
         for (name, path) in found {
             entries.entry(name).or_insert_with(|| Entry {
@@ -136,7 +136,7 @@ impl Repository {
         Ok(())
     }
 
-    /// The loaded version of a model, the latest if `version` is empty.
+    /// Returns the loaded version of a model, the latest if `version` is empty.
     pub(super) fn find(&self, name: &str, version: &str) -> Result<Arc<Model>, Failure> {
         let entries = self.entries.read();
         let not_found = |reason: String| Failure::new(Kind::NotFound, reason);
@@ -159,12 +159,12 @@ impl Repository {
         })
     }
 
-    /// True if there is a model of this name, loaded or not.
+    /// Returns true if a model has this name, loaded or not.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.entries.read().contains_key(name)
     }
 
-    /// The loaded versions of a model.
+    /// Returns the loaded versions of a model.
     pub(super) fn versions(&self, name: &str) -> Vec<u64> {
         let entries = self.entries.read();
         entries
@@ -173,7 +173,7 @@ impl Repository {
             .unwrap_or_default()
     }
 
-    /// Every loaded version of every model.
+    /// Returns every loaded version of every model.
     pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
         let entries = self.entries.read();
         entries
@@ -182,7 +182,7 @@ impl Repository {
             .collect()
     }
 
-    /// All models, loaded or not.
+    /// Returns all models, loaded or not.
     pub(super) fn index(&self) -> Result<Vec<Indexed>, Failure> {
         self.scan().map_err(|error| {
             tracing::warn!(%error, "the repository cannot be read");
@@ -211,7 +211,7 @@ impl Repository {
         Ok(index)
     }
 
-    /// Loads a model of the index, or loads it again. If that fails, what was loaded stays.
+    /// Loads or reloads a model of the index. If that fails, loaded versions stay.
     pub(super) fn load(&self, name: &str) -> Result<(), Failure> {
         self.scan().map_err(|error| {
             tracing::warn!(%error, "the repository cannot be read");
@@ -234,7 +234,7 @@ impl Repository {
         })
     }
 
-    /// Returns why a model in `directory` cannot be loaded, for clients: without absolute paths.
+    /// Returns the reason why a model in `directory` cannot be loaded, without absolute paths for clients.
     fn public(&self, error: &Error, directory: Option<&Path>) -> String {
         let repository = self.options.repository.as_deref();
         let repository =
@@ -244,15 +244,15 @@ impl Repository {
 
     /// Waits until no other model is being loaded or unloaded.
     fn change(&self, name: &str) -> Result<MutexGuard<'_, ()>, Failure> {
-        self.changes.try_lock_for(CHANGE_TIME).ok_or_else(|| {
+        self.changes.try_lock_for(CHANGE_TIMEOUT).ok_or_else(|| {
             let reason = format!(
-                "model `{name}` waits for another one that is being loaded or unloaded. Try again later"
+                "model `{name}` cannot be changed while another model is being loaded or unloaded. Try again later"
             );
             Failure::new(Kind::Unavailable, reason)
         })
     }
 
-    /// Unloads all versions of a model, when the requests in flight have ended.
+    /// Unloads all versions of a model after the requests in flight have ended.
     pub(super) fn unload(&self, name: &str) -> Result<(), Failure> {
         let _change = self.change(name)?;
         let versions = {
@@ -269,9 +269,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Ends unloaded models when their requests in flight have ended. Does not wait for a thread that hangs.
+    /// Ends unloaded models after their requests in flight have ended. Does not wait for a thread that hangs.
     fn end(&self, name: &str, versions: BTreeMap<u64, Arc<Model>>) {
-        // A year is as good as no limit, and can be added.
+        // A year is practically no limit, and does not overflow.
         let deadline = Instant::now() + self.options.drain_timeout.min(Duration::from_secs(365 * 86400));
         versions.values().for_each(|model| model.close());
         let ended = versions.values().all(|model| model.join(deadline));
@@ -280,24 +280,25 @@ impl Repository {
                 model = name,
                 "a batch of an unloaded model does not end: its memory stays in use"
             );
-            // Freeing memory of a device that hangs may hang, too. Without a thread, it is done here.
+            // Freeing memory of a device that hangs may hang, too. If there is no thread, free it here.
             let _ = thread::Builder::new().spawn(move || drop(versions));
         }
     }
 
-    /// Ends every model when the requests in flight have ended. Returns false if something still runs at `deadline`.
+    /// Ends every model after the requests in flight have ended. Returns false if something still runs at
+    /// `deadline`.
     pub(super) fn close(&self, deadline: Instant) -> bool {
-        // First, so that their threads have ended when a load that takes long has used up the time.
+        // Close first, so that the threads have ended when a long load has used up the time.
         self.loaded().iter().for_each(|model| model.close());
         let changes = self.changes.try_lock_until(deadline);
-        // With what was loaded meanwhile.
+        // Includes models that were loaded in the meantime.
         let loaded = self.loaded();
         loaded.iter().for_each(|model| model.close());
         let ended = loaded.iter().all(|model| model.join(deadline));
         ended && changes.is_some()
     }
 
-    /// Loads a model. The caller holds `changes`, or has the repository for itself.
+    /// Loads a model. The caller holds `changes` or has exclusive access to the repository.
     fn load_now(&self, name: &str) -> Result<()> {
         let (directory, versions) = match self.entries.read().get(name) {
             Some(entry) => (entry.directory.clone(), entry.versions.clone()),
@@ -358,7 +359,7 @@ impl Repository {
                 }
                 let session = load_session(&builder, directory)?;
                 for tensor in session.non_finite_weights() {
-                    tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
+                    tracing::warn!(model = name, %tensor, "some weights are NaN or infinite");
                 }
                 if let Some(error) = session.no_gpu() {
                     self.log_no_gpu(&error.brief());
@@ -407,7 +408,7 @@ impl Repository {
         })
     }
 
-    /// Starts an engine that runs batches of the size of the options.
+    /// Starts an engine that runs batches of the configured size.
     fn batched(
         &self,
         name: &str,
@@ -428,7 +429,7 @@ impl Repository {
         Engine::start(name, backends, options, self.decoders.clone(), metrics)
     }
 
-    /// Loads the text tower beside each session, or says why the model takes no texts.
+    /// Loads the text tower of each session, or returns the reason why the model takes no texts.
     fn texts(
         &self,
         name: &str,
@@ -451,7 +452,7 @@ impl Repository {
         for session in sessions {
             match TextBackend::new(session) {
                 Ok(backend) => backends.push(Arc::new(backend)),
-                // Images are served without a tokenizer.
+                // Without a tokenizer, only images are served.
                 Err(error @ (Error::Config { .. } | Error::Hub { .. } | Error::Io { .. })) => {
                     tracing::warn!(model = name, %error, "the model is served without texts");
                     let error = Failure::without_paths(&error, None);
@@ -475,7 +476,7 @@ impl Repository {
         }
     }
 
-    /// The engine that explains a model's results, one image after the other.
+    /// Starts the engine that explains a model's results, one image after the other.
     fn explanations(&self, name: &str, session: &Session, statistics: &Arc<Statistics>) -> Result<Engine> {
         let options = EngineOptions {
             batch: BatchRule {
@@ -497,21 +498,21 @@ impl Repository {
 }
 
 /// Maximum number of models that an error lists.
-const LISTED: usize = 10;
+const MAX_LISTED_MODELS: usize = 10;
 
 /// Maximum number of characters of a name that an error repeats.
-const REPEATED: usize = 100;
+const MAX_REPEATED_CHARS: usize = 100;
 
-/// Says that there is no such model, and which there are.
+/// Returns the message for an unknown model, with the known ones.
 fn no_model(name: &str, entries: &BTreeMap<String, Entry>) -> String {
-    let shown: String = name.chars().take(REPEATED).collect();
+    let shown: String = name.chars().take(MAX_REPEATED_CHARS).collect();
     let mut names: Vec<String> = entries
         .keys()
-        .take(LISTED)
+        .take(MAX_LISTED_MODELS)
         .map(|name| format!("`{name}`"))
         .collect();
-    if entries.len() > LISTED {
-        names.push(format!("and {} more", entries.len() - LISTED));
+    if entries.len() > MAX_LISTED_MODELS {
+        names.push(format!("and {} more", entries.len() - MAX_LISTED_MODELS));
     }
     if names.is_empty() {
         format!("there is no model `{shown}`; the server has no model")
@@ -527,14 +528,14 @@ fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Se
     }
 }
 
-/// What the protocol says of a model.
+/// Returns the protocol's description of a model.
 fn facts(
     session: &Session,
     options: &ServerOptions,
     no_texts: Option<String>,
 ) -> Result<(String, Inputs, Outputs)> {
     let info = session.info();
-    // For the widths of the outputs.
+    // Empty results give the widths of the outputs.
     let empty = session.no_outputs()?;
     let texts = no_texts.is_none();
     let inputs = Inputs {
@@ -554,7 +555,7 @@ fn facts(
     Ok((format!("hipvit_{}", info.library), inputs, outputs))
 }
 
-/// Whether a directory looks like a model's; others of a repository are none of ours.
+/// Returns true if a directory looks like a model's. Other directories of a repository are ignored.
 fn is_model(directory: &Path) -> bool {
     let has_config = |directory: &Path| directory.join("config.json").is_file();
     let versions = || versions(directory).unwrap_or_default().into_iter();
@@ -562,7 +563,8 @@ fn is_model(directory: &Path) -> bool {
         || versions().any(|(_, version)| version.is_some_and(|version| has_config(&version)))
 }
 
-/// The versions in a model's directory: its numbered subdirectories, or the directory itself as version 1.
+/// Returns the versions in a model's directory: its numbered subdirectories, or the directory itself as
+/// version 1.
 fn versions(directory: &Path) -> Result<Vec<(u64, Option<PathBuf>)>> {
     let itself = vec![(1, Some(directory.to_owned()))];
     if !directory.is_dir() || directory.join("config.json").exists() {
@@ -580,7 +582,7 @@ fn versions(directory: &Path) -> Result<Vec<(u64, Option<PathBuf>)>> {
         }
     }
     if versions.is_empty() {
-        // Loading it reports what is missing.
+        // Loading reports what is missing.
         Ok(itself)
     } else {
         Ok(versions)

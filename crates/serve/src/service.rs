@@ -1,4 +1,4 @@
-//! What both protocols ask for: an inference, metadata, readiness, the repository, metrics.
+//! Operations of both protocols: inference, metadata, readiness, the repository, metrics.
 
 mod record;
 
@@ -33,10 +33,10 @@ use hipvit::image::decode_memory;
 use hipvit::session::Device;
 use hipvit::zero_shot::{Classifier, PLACE, Prompts};
 
-/// The name that the server gives itself.
+/// Name of the server in metadata.
 pub(super) const NAME: &str = "hipvit";
 
-/// The extensions of the protocol that it has.
+/// Extensions of the protocol that the server supports.
 pub(super) const EXTENSIONS: [&str; 5] = [
     "binary_tensor_data",
     "classification",
@@ -48,25 +48,25 @@ pub(super) const EXTENSIONS: [&str; 5] = [
 /// A year: later than any request waits.
 const NEVER: Duration = Duration::from_secs(365 * 86400);
 
-/// Images times texts above which comparing them would hold up other connections.
+/// Number of images times texts above which a comparison would block other connections.
 const LONG_COMPARISON: usize = 1 << 12;
 
-/// How a request came.
+/// Origin and limits of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
     pub(super) protocol: &'static str,
-    /// The time limit of the transport, if it has one.
+    /// Time limit of the transport, if any.
     pub(super) limit: Option<Duration>,
-    /// Client that asks, for its share of the decoders.
+    /// Client of the request, which has a share of the decoders.
     pub(super) client: Option<Client>,
     pub(super) trace: Trace,
     /// Facts of the request for the access log.
     pub(super) note: Note,
-    /// Memory that the request takes.
+    /// Memory of the request.
     pub(super) memory: Charge,
-    /// Memory that its answer takes.
+    /// Memory of the answer.
     pub(super) answer: Charge,
-    /// Number of copies of its outputs that the answer takes while it is made.
+    /// Number of copies of its outputs that the answer needs while it is created.
     pub(super) copies: usize,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Service {
     pub(super) metrics_turn: tokio::sync::Mutex<()>,
 }
 
-/// The GPUs' sensors, by device, and their energy when they were first read.
+/// Sensors of the GPUs by device, and their energy at the first reading.
 #[derive(Default)]
 struct Sensors(Vec<(String, Option<Monitor>, Option<f64>)>);
 
@@ -105,12 +105,12 @@ impl Service {
             sensors: Mutex::default(),
             metrics_turn: tokio::sync::Mutex::default(),
         };
-        // So that energy counts from the start.
+        // Energy counts from the start.
         service.read_sensors();
         Ok(service)
     }
 
-    /// Returns the bytes that requests, answers and images take now.
+    /// Returns the bytes that requests, answers and images use.
     pub(super) fn memory_in_use(&self) -> u64 {
         self.bodies.account().used() as u64 + decode_memory()
     }
@@ -167,7 +167,7 @@ impl Service {
         let Sent { images, texts } = at_length(size, || model.inputs.read(request.inputs))?;
         let terms = Terms {
             priority,
-            // So late that it is never.
+            // A deadline that overflows becomes one that is never reached.
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
             client: call.client,
             trace: record.trace.clone(),
@@ -260,23 +260,24 @@ impl Service {
         );
     }
 
-    /// A loaded model.
+    /// Returns a loaded model.
     pub(super) fn model(&self, name: &str, version: &str) -> Result<Arc<Model>, Failure> {
         self.repository.find(name, version)
     }
 
-    /// The loaded versions of a model.
+    /// Returns the loaded versions of a model.
     pub(super) fn versions(&self, name: &str) -> Vec<String> {
         let versions = self.repository.versions(name);
         versions.iter().map(u64::to_string).collect()
     }
 
-    /// True if the repository has a model of this name, loaded or not.
+    /// Returns true if the repository has a model of this name, loaded or not.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.repository.knows(name)
     }
 
-    /// The models whose statistics are asked for: all versions of one if `version` is empty, all models if `name` is.
+    /// Returns the models for a request of statistics: all versions if `version` is empty, and all models if
+    /// `name` is empty.
     pub(super) fn with_statistics(&self, name: &str, version: &str) -> Result<Vec<Arc<Model>>, Failure> {
         if !version.is_empty() {
             return Ok(vec![self.model(name, version)?]);
@@ -289,34 +290,34 @@ impl Service {
         Ok(models)
     }
 
-    /// Every loaded version of every model.
+    /// Returns every loaded version of every model.
     pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
         self.repository.loaded()
     }
 
-    /// True if the server was told to stop.
+    /// Returns true if the server is stopping.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether requests can be run: by every loaded model, and the server is not about to stop.
+    /// Returns true if every loaded model can run requests and the server is not stopping.
     pub(super) fn is_ready(&self) -> bool {
         !self.draining.load(Ordering::Acquire)
             && self.repository.loaded().iter().all(|model| model.is_ready())
     }
 
-    /// Whether one model can run requests.
+    /// Returns true if one model can run requests.
     pub(super) fn is_model_ready(&self, name: &str, version: &str) -> Result<bool, Failure> {
         let model = self.repository.find(name, version)?;
         Ok(model.is_ready() && !self.draining.load(Ordering::Acquire))
     }
 
-    /// From now on the server is not ready.
+    /// Makes the server report that it is not ready.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Ends the models. Returns false if a thread of theirs still runs at `deadline`.
+    /// Ends the models. Returns false if one of their threads still runs at `deadline`.
     pub(super) fn close(&self, deadline: Instant) -> bool {
         self.repository.close(deadline)
     }
@@ -348,7 +349,7 @@ impl Service {
         }
     }
 
-    /// The metrics as text, with what is only known now.
+    /// Returns the metrics as text, after updating the gauges that are read on demand.
     pub(super) fn encode_metrics(&self) -> String {
         let metrics = &self.metrics;
         metrics.forget_gauges();
@@ -406,7 +407,7 @@ impl Service {
     }
 }
 
-/// Refuses parameters of a request to load or unload a model that Triton follows and this server does not.
+/// Refuses parameters to load or unload a model that Triton supports and this server does not.
 pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
     let refused = |name: &&str| *name == "config" || name.starts_with("file:");
     match names.into_iter().find(refused) {
@@ -421,24 +422,24 @@ pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
     }
 }
 
-/// Refuses the templates of a request that has no labels to fill in.
+/// Refuses templates in a request without labels.
 fn refuse_templates(parameters: &Parameters) -> Result<(), Failure> {
     match parameters.text("template")? {
         Some(templates) if !templates.is_empty() => Err(Failure::invalid(
-            "parameter `template` is for requests with images and texts; write the texts in full",
+            "parameter `template` is for requests with images and texts. Write the texts in full",
         )),
         _ => Ok(()),
     }
 }
 
-/// The work on the texts of a request.
+/// Texts of a request.
 struct TextJob {
-    /// The texts that are embedded, with the templates around them.
+    /// Texts to embed, with the templates applied.
     texts: Vec<String>,
-    /// The labels, for a request with images.
+    /// Labels, for a request with images.
     prompts: Option<Prompts>,
     has_templates: bool,
-    /// True if the end of a text that is longer than the context may be left out.
+    /// True to truncate a text that is longer than the context.
     truncate: bool,
 }
 
@@ -470,8 +471,9 @@ impl TextJob {
         }
         let all = texts.len().saturating_mul(templates.len().max(1));
         if all > queue {
-            let reason =
-                format!("texts times templates are {all}, and the queue takes {queue}; send fewer at once");
+            let reason = format!(
+                "texts times templates are {all}, which exceeds the queue of {queue}. Send fewer at once"
+            );
             return Err(Failure::input(TEXT, reason));
         }
         check_filled(&templates, &texts)?;
@@ -493,7 +495,7 @@ impl TextJob {
         tower.engine.submit(texts.collect(), terms.clone())
     }
 
-    /// Checks the embeddings, and returns the classifier that they make if there are images.
+    /// Checks the embeddings. Returns the classifier that they form if there are images.
     fn check(&self, model: &Model, embedded: &[ImageResult]) -> Result<Option<Classifier>, Failure> {
         let results: Vec<_> = embedded.iter().filter_map(ImageResult::text).collect();
         if !self.truncate
@@ -533,7 +535,7 @@ impl TextJob {
     }
 }
 
-/// Refuses templates that become too long a text: each `{}` of a template repeats the label.
+/// Refuses templates that lead to a text that is too long: each `{}` of a template repeats the label.
 fn check_filled(templates: &[String], labels: &[String]) -> Result<(), Failure> {
     let longest = labels.iter().map(String::len).max().unwrap_or(0);
     let filled = |template: &String| {
@@ -554,7 +556,8 @@ fn check_filled(templates: &[String], labels: &[String]) -> Result<(), Failure> 
     }
 }
 
-/// Submits the images of a request to the engine that runs them, and to the one that explains them, as the outputs demand.
+/// Submits the images of a request to the engines that the outputs need: one that runs them, and one that
+/// explains them.
 fn submit_images(
     model: &Model,
     images: Option<Images>,

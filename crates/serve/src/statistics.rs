@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// A number of durations and their sum.
+/// Number and sum of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct TimeSum {
     pub(super) count: u64,
@@ -22,21 +22,21 @@ impl TimeSum {
     }
 }
 
-/// The parts of the time of one image or text, or of a request.
+/// Parts of the time of one image or text, or of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// Waiting for a thread that decodes, and for a batch.
+    /// Waiting for a decoder thread and for a batch.
     pub(crate) queue: Duration,
-    /// Decoding and resizing an image, or finding the tokens of a text.
+    /// Decoding and resizing an image, or tokenizing a text.
     pub(crate) input: Duration,
     /// Running the batch.
     pub(crate) infer: Duration,
-    /// Copying results from the device, where that is measured, and writing the outputs.
+    /// Copying results from the device, if measured, and writing the outputs.
     pub(crate) output: Duration,
 }
 
 impl Parts {
-    /// Returns the longer of each part: the images of a request take their parts at the same time.
+    /// Returns the longer of each part, because the images of a request are processed at the same time.
     pub(super) fn longest(self, other: Self) -> Self {
         Self {
             queue: self.queue.max(other.queue),
@@ -56,9 +56,9 @@ pub(super) struct InferTimes {
     pub(super) compute_input: TimeSum,
     pub(super) compute_infer: TimeSum,
     pub(super) compute_output: TimeSum,
-    /// The server caches no responses: 0.
+    /// Always 0: the server caches no responses.
     pub(super) cache_hit: TimeSum,
-    /// The server caches no responses: 0.
+    /// Always 0: the server caches no responses.
     pub(super) cache_miss: TimeSum,
 }
 
@@ -75,16 +75,16 @@ pub(super) struct BatchTimes {
 pub(super) struct Counts {
     /// Milliseconds from the Unix epoch to the last request; 0 before the first.
     pub(super) last_inference: u64,
-    /// Images and texts that were run.
+    /// Number of images and texts that were run.
     pub(super) inferences: u64,
-    /// Batches that were run.
+    /// Number of batches that were run.
     pub(super) executions: u64,
     pub(super) times: InferTimes,
-    /// By batch size: at most as many entries as the maximum batch size.
+    /// Times by batch size. There are at most as many entries as the maximum batch size.
     pub(super) batches: BTreeMap<usize, BatchTimes>,
 }
 
-/// The statistics of one version of a model, from when it was loaded.
+/// Statistics of one version of a model since it was loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics(Mutex<Counts>);
 
@@ -100,7 +100,7 @@ impl Statistics {
         times.compute_output.add(parts.output);
     }
 
-    /// Counts a request that was answered, `total` after it came.
+    /// Counts an answered request that took `total`.
     pub(super) fn success(&self, total: Duration, parts: Parts) {
         let mut counts = self.0.lock();
         counts.last_inference = now();
@@ -112,7 +112,7 @@ impl Statistics {
         times.compute_output.add(parts.output);
     }
 
-    /// Counts a request that failed, or whose client left, `total` after it came.
+    /// Counts a request that failed or whose client left, after `total`.
     pub(super) fn fail(&self, total: Duration) {
         let mut counts = self.0.lock();
         counts.last_inference = now();

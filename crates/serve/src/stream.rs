@@ -1,5 +1,5 @@
-//! The messages of a gRPC body. A message counts for its memory from its first byte until it is answered, and must come within the time
-//! that a body has. A stream that says nothing costs nothing.
+//! Messages of a gRPC body. A message counts for its memory from its first byte until it is answered, and
+//! must arrive within the time limit of a body. A silent stream costs nothing.
 
 use axum::body::Body;
 use bytes::{Buf as _, Bytes};
@@ -9,7 +9,7 @@ use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
 use super::memory::{Buffer, Charge};
 
-/// Length of a message's header in bytes: one that says if the message is compressed, and four of its length.
+/// Length of a message's header in bytes: a flag for compression, and four bytes of length.
 const HEADER: usize = 5;
 
 /// Reads the length of a message from its header.
@@ -53,12 +53,12 @@ pub(super) fn frame(message: &impl prost::Message) -> Bytes {
     frame.push(0);
     // A message of 4 GiB exceeds every limit.
     frame.extend((length as u32).to_be_bytes());
-    // A vector grows.
+    // Writing to a vector does not fail.
     let _ = message.encode(&mut frame);
     frame.into()
 }
 
-/// The messages of a body, one after the other.
+/// Messages of a body, one after the other.
 #[derive(Debug)]
 pub(super) struct Messages {
     body: Body,
@@ -96,7 +96,7 @@ impl Messages {
     ///
     /// [`Failure`] if the message is too large, too slow, incomplete or compressed, or there is no memory for it.
     pub(super) async fn next(&mut self, charge: &Charge) -> Result<Option<Bytes>, Failure> {
-        // Between messages a client may be silent.
+        // A client may be silent between messages.
         if !self.has_more().await? {
             return Ok(None);
         }
@@ -159,7 +159,7 @@ mod tests {
         message
     }
 
-    /// A body that has these bytes in pieces of `size`, and then says nothing more.
+    /// A body that sends these bytes in pieces of `size`, and then nothing more.
     fn messages(bytes: &[u8], size: usize, memory: &BodyMemory) -> Messages {
         let pieces: Vec<_> = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
         let frames = tokio_stream::iter(pieces).map(|piece| Ok::<_, Status>(Frame::data(piece)));
@@ -195,7 +195,7 @@ mod tests {
                 let failure = messages(bytes, 5000, &memory).next(&charge).await.unwrap_err();
                 failure.kind()
             };
-            // At its header.
+            // Refused at its header.
             assert_eq!(kind(&message(5001)[..HEADER]).await, Kind::TooLarge);
             assert_eq!(kind(&[1, 0, 0, 0, 0]).await, Kind::Unsupported);
             let held = charge();
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_message_must_come_in_time_and_a_silent_stream_may_wait() {
         let time = Duration::from_millis(20);
-        // The second one has begun, in its header and behind it.
+        // The second message has begun, within its header and after it.
         for more in [1, 4, HEADER, HEADER + 1] {
             let bytes = [&message(10)[..], &message(10)[..more]].concat();
             block_on(async {

@@ -14,13 +14,14 @@ use hipvit::error::{Error, Result};
 use hipvit_files::regular_file;
 
 /// Maximum size of a file of certificates, or of a key.
-const MAX_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the certificate chain and the key. Logs a warning if the certificate is not valid now.
 pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     let wrong = |path: &Path, reason: String| Error::config(path, reason);
-    let read =
-        |path: &Path| regular_file::read_within(path, MAX_FILE).map_err(|source| Error::io(path, source));
+    let read = |path: &Path| {
+        regular_file::read_within(path, MAX_FILE_BYTES).map_err(|source| Error::io(path, source))
+    };
     let certificate = read(&files.certificate)?;
     let chain = CertificateDer::pem_slice_iter(&certificate)
         .collect::<Result<Vec<_>, _>>()
@@ -45,10 +46,10 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Returns why clients will refuse a certificate at `now`, judged by its dates.
+/// Returns the reason if clients will refuse a certificate at `now` because of its dates.
 fn invalidity(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<&'static str> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // Without trust anchors the dates are all that is looked at: a valid certificate has an unknown issuer.
+    // Without trust anchors only the dates are checked: a valid certificate has an unknown issuer.
     let checked = certificate.verify_for_usage(&[], &[], &[], now, KeyUsage::server_auth(), None, None);
     match checked.err()? {
         webpki::Error::CertExpired { .. } => Some("the certificate has expired: renew it"),
@@ -65,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate that was made for this test. Its key is gone.
+    /// Certificate for this test. Its key was deleted.
     const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----
 MIIBejCCASCgAwIBAgIUYDRBN6J9MslJyEaGTynjzDboZgwwCgYIKoZIzj0EAwIw
 FDESMBAGA1UEAwwJbG9jYWxob3N0MB4XDTI2MTEyNjA1MjExNVoXDTI3MTEyNjA1

@@ -1,6 +1,6 @@
-//! Traces by OpenTelemetry: a span for each inference request, with spans of its stages in it, sent to a collector by OTLP over
-//! HTTP. A client's `traceparent` header makes the request's span part of the client's trace, and `traceresponse` tells it which
-//! span that was.
+//! Traces by OpenTelemetry: a span for each inference request with spans of its stages, sent to a collector
+//! by OTLP over HTTP. A client's `traceparent` header makes the request's span part of the client's trace.
+//! `traceresponse` returns the span to the client.
 
 use std::env;
 use std::fmt;
@@ -29,19 +29,19 @@ use super::failure::{Failure, Kind};
 use super::service::NAME;
 use hipvit::error::{Error, Result};
 
-/// The span of a request, by the Trace Context's Level 2.
+/// Header with the span of a request, from Trace Context Level 2.
 const TRACE_RESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 
-/// How long the collector may take for one export.
-const EXPORT_TIME: Duration = Duration::from_secs(10);
+/// Maximum time of one export.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the last export may take when the server stops.
-const LAST_EXPORT_TIME: Duration = Duration::from_secs(5);
+/// Maximum time of the last export when the server stops.
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a collector may answer at most.
-const ANSWER: usize = 1 << 20;
+/// Maximum size of a collector's answer.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// The collector that the environment names, by OpenTelemetry's variables; `None`: no traces are wanted.
+/// Returns the collector that OpenTelemetry's environment variables name. `None` if traces are disabled.
 pub(super) fn endpoint_of_environment() -> Option<String> {
     let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
@@ -49,7 +49,7 @@ pub(super) fn endpoint_of_environment() -> Option<String> {
     if disabled || none {
         None
     } else {
-        // An endpoint of traces alone is used unchanged.
+        // An endpoint of traces only is used unchanged.
         variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
                 .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
@@ -57,14 +57,15 @@ pub(super) fn endpoint_of_environment() -> Option<String> {
     }
 }
 
-/// Where traces go, if anywhere.
+/// Exporter of traces, if enabled.
 pub(super) struct Traces {
     provider: Option<(SdkTracerProvider, SdkTracer)>,
     propagator: TraceContextPropagator,
 }
 
 impl Traces {
-    /// Exports to the collector at `endpoint`, on the threads of `runtime`; without one there are no traces.
+    /// Exports to the collector at `endpoint` on the threads of `runtime`. Without an endpoint, traces are
+    /// disabled.
     pub(super) fn new(endpoint: Option<&str>, runtime: &Handle) -> Result<Self> {
         let provider = endpoint.map(|endpoint| provider(endpoint, runtime)).transpose()?;
         Ok(Self {
@@ -87,10 +88,10 @@ impl Traces {
         Trace::begin(tracer, &parent, name)
     }
 
-    /// Exports what has not been exported.
+    /// Exports the remaining spans.
     pub(super) fn close(&self) {
         if let Some((provider, _)) = &self.provider
-            && let Err(error) = provider.shutdown_with_timeout(LAST_EXPORT_TIME)
+            && let Err(error) = provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT)
         {
             tracing::warn!(%error, "the last traces were not exported");
         }
@@ -129,7 +130,7 @@ fn provider(endpoint: &str, runtime: &Handle) -> Result<SdkTracerProvider> {
         .build()
         .map_err(|e| wrong(e.to_string()))?;
     let mut resource = Resource::builder();
-    // The environment's name goes first.
+    // The name of the environment takes precedence.
     let named =
         env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
     if env::var_os("OTEL_SERVICE_NAME").is_none() && !named {
@@ -142,13 +143,13 @@ fn provider(endpoint: &str, runtime: &Handle) -> Result<SdkTracerProvider> {
         .build())
 }
 
-/// The span of a request, to which its stages are added; nothing where requests are not traced.
+/// Span of a request, to which its stages are added. Empty if requests are not traced.
 #[derive(Clone, Default)]
 pub(crate) struct Trace(Option<Arc<Active>>);
 
 struct Active {
     tracer: SdkTracer,
-    /// With the request's span as the current one.
+    /// Context with the request's span as the current one.
     context: Context,
     /// One moment on two clocks: stages are timed on the first, spans on the second.
     began: (Instant, SystemTime),
@@ -169,7 +170,7 @@ impl Trace {
         })))
     }
 
-    /// The span, if what is added to it is exported.
+    /// Returns the span if it is exported.
     fn sampled(&self) -> Option<&Active> {
         self.0
             .as_deref()
@@ -180,14 +181,14 @@ impl Trace {
         self.sampled().is_some()
     }
 
-    /// Says more about the request.
+    /// Adds an attribute to the request's span.
     pub(super) fn describe(&self, key: &'static str, value: impl Into<opentelemetry::Value>) {
         if let Some(active) = self.sampled() {
             active.context.span().set_attribute(KeyValue::new(key, value));
         }
     }
 
-    /// Adds a stage, which has ended.
+    /// Adds a finished stage.
     pub(crate) fn stage(
         &self,
         name: &'static str,
@@ -207,12 +208,12 @@ impl Trace {
             .end_with_timestamp(begin + time);
     }
 
-    /// Says why the request failed.
+    /// Records why the request failed.
     pub(super) fn fail(&self, failure: &Failure) {
         let Some(active) = self.sampled() else { return };
         let span = active.context.span();
         span.set_attribute(KeyValue::new("error.type", failure.kind().label()));
-        // By the conventions, a client's mistake is no error of the server.
+        // By OpenTelemetry's conventions, a client's mistake is no error of the server.
         if !matches!(
             failure.kind(),
             Kind::InvalidArgument | Kind::NotFound | Kind::Unauthorized
@@ -221,14 +222,14 @@ impl Trace {
         }
     }
 
-    /// Ends the request's span; that of a request whose client left ends when it is dropped.
+    /// Ends the request's span. If the client left, the span ends on drop.
     pub(super) fn end(&self) {
         if let Some(active) = &self.0 {
             active.context.span().end();
         }
     }
 
-    /// Tells the client which span its request has.
+    /// Adds a header with the request's span to the answer.
     pub(super) fn answer(&self, headers: &mut HeaderMap) {
         let Some(active) = &self.0 else { return };
         if let Ok(value) = HeaderValue::from_str(&trace_response(active.context.span().span_context())) {
@@ -247,7 +248,7 @@ fn trace_response(span: &SpanContext) -> String {
 }
 
 impl Active {
-    /// A moment on the clock of spans.
+    /// Converts a moment to the clock of spans.
     fn at(&self, moment: Instant) -> SystemTime {
         let (instant, time) = self.began;
         match moment.checked_duration_since(instant) {
@@ -267,17 +268,18 @@ impl fmt::Debug for Trace {
     }
 }
 
-/// Sends exports over HTTP/1.1, a connection for each. The exporter's own thread waits for it, so it needs no client that blocks.
+/// Sends exports over HTTP/1.1 with a connection for each. The exporter's own thread waits, so a blocking
+/// client is not needed.
 #[derive(Clone, Debug)]
 struct Client(Handle);
 
 #[tonic::async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> std::result::Result<Response<Bytes>, HttpError> {
-        // Timers need the runtime when they are made, not only when they are polled.
+        // Timers need the runtime when they are created, not only when they are polled.
         let sent = self
             .0
-            .spawn(async move { tokio::time::timeout(EXPORT_TIME, send(request)).await });
+            .spawn(async move { tokio::time::timeout(EXPORT_TIMEOUT, send(request)).await });
         sent.await?.map_err(|_| "the collector did not answer in time")?
     }
 }
@@ -306,7 +308,7 @@ async fn send(request: Request<Bytes>) -> std::result::Result<Response<Bytes>, H
         .send_request(Request::from_parts(head, Full::new(body)))
         .await?;
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
     drop(sender);
     connection.abort();
     Ok(Response::from_parts(head, body))

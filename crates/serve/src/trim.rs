@@ -1,4 +1,4 @@
-//! Returns memory to the system after a burst of requests: glibc's allocator keeps what was freed.
+//! Returns memory to the system after a burst of requests, because glibc's allocator keeps freed memory.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -6,34 +6,36 @@ use std::time::Duration;
 use super::service::Service;
 use hipvit::hip::allocator;
 
-/// Interval between looks at the memory in use.
-const INTERVAL: Duration = Duration::from_millis(250);
+/// Interval between checks of the memory in use.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Bytes that must have become free since the most was in use, and the part of it that may still be.
+/// Minimum bytes freed since the peak.
 const MIN_FREED: u64 = 32 << 20;
+/// Divisor of the peak: memory is trimmed if at most this part is still in use.
 const MAX_PART_IN_USE: u64 = 4;
 
-/// Looks at the memory in use until the service is gone.
+/// Watches the memory in use until the service is dropped.
 pub(super) async fn watch(service: Weak<Service>) {
     let mut peak = Peak::default();
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Some(in_use) = service.upgrade().map(|service| service.memory_in_use()) else {
             return;
         };
         if peak.is_over(in_use) {
-            // It may take milliseconds.
+            // Trimming may take milliseconds.
             let _ = tokio::task::spawn_blocking(allocator::trim).await;
         }
     }
 }
 
-/// The most memory in use since it was last returned.
+/// Peak of the memory in use since the last trim.
 #[derive(Debug, Default)]
 struct Peak(u64);
 
 impl Peak {
-    /// Returns true if most of the peak is free again. A steady load never is, so that its memory is not taken again and again.
+    /// Returns true if most of the peak is free again. A steady load never is, so that its memory is not
+    /// trimmed repeatedly.
     fn is_over(&mut self, in_use: u64) -> bool {
         self.0 = self.0.max(in_use);
         let is_over = self.0 - in_use >= MIN_FREED && in_use <= self.0 / MAX_PART_IN_USE;

@@ -36,7 +36,8 @@ fn data_type(datatype: Datatype) -> DataType {
     }
 }
 
-/// Returns the shape without the batch dimension, which the configuration leaves out. An element has one dimension at least.
+/// Returns the shape without the batch dimension, which the configuration leaves out. It has at least one
+/// dimension.
 fn dims(tensor: &TensorMetadata) -> Vec<i64> {
     match tensor.shape.get(1..) {
         Some(dims) if !dims.is_empty() => dims.to_vec(),
@@ -48,7 +49,7 @@ fn dims(tensor: &TensorMetadata) -> Vec<i64> {
 pub(super) fn configuration(model: &Model, options: &ServerOptions) -> ModelConfig {
     let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let inputs = model.inputs.metadata();
-    // A request has one of several.
+    // A request has one of several inputs.
     let optional = inputs.len() > 1;
     let input = |tensor: &TensorMetadata| ModelInput {
         name: tensor.name.into(),
@@ -106,7 +107,7 @@ fn instance_groups(model: &Model) -> Vec<ModelInstanceGroup> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Writes a configuration with the keys that Triton's JSON has.
+/// Writes a configuration with the keys of Triton's JSON.
 pub(super) fn configuration_json(config: &ModelConfig) -> Value {
     let type_name = |number: i32| DataType::try_from(number).unwrap_or_default().as_str_name();
     let input = |input: &ModelInput| {

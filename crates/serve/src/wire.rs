@@ -1,5 +1,5 @@
-//! Bounds the memory that a gRPC request is decoded to: its message is walked before anything is allocated for it. Two bytes of a message
-//! can become a tensor of hundreds of bytes.
+//! Bounds the memory of a decoded gRPC request. The message is walked before anything is allocated for it,
+//! because two bytes can become a tensor of hundreds of bytes.
 
 use super::failure::Failure;
 use super::proto::InferParameter;
@@ -9,7 +9,7 @@ use super::protocol::{ELEMENT_BYTES, MAX_DIMENSIONS, MAX_TENSORS, NUMBER_BYTES};
 /// Maximum number of parameters of a request, an input or an output.
 const MAX_PARAMETERS: usize = 64;
 
-/// Bytes that a parameter takes at most beside its strings: in the map it is decoded to, and in that of the request.
+/// Maximum bytes of a parameter without its strings: in the decoded map, and in the request's map.
 const PARAMETER_BYTES: usize = 4 * (size_of::<String>() + size_of::<InferParameter>()) + 128;
 
 /// The value of a field.
@@ -67,7 +67,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// A count with a limit.
+/// A counter with a limit.
 struct Count {
     what: &'static str,
     most: usize,
@@ -96,11 +96,12 @@ fn varints(packed: &[u8]) -> usize {
     packed.iter().filter(|&&byte| byte < 0x80).count()
 }
 
-/// Returns how many bytes a `ModelInferRequest` takes at most when it is decoded, beside the message itself.
+/// Returns the maximum memory of a decoded `ModelInferRequest`, without the message itself.
 ///
 /// # Errors
 ///
-/// [`Failure`] if the message is malformed, or has more tensors, dimensions or parameters than any request.
+/// [`Failure`] if the message is malformed, or has more tensors, dimensions or parameters than any valid
+/// request.
 pub(super) fn decoded_size(message: &[u8]) -> Result<usize, Failure> {
     let mut size = 0;
     let mut inputs = Count::new("inputs", MAX_TENSORS);
@@ -199,7 +200,7 @@ mod tests {
     use crate::proto::infer_parameter::ParameterChoice;
     use crate::proto::{InferTensorContents, ModelInferRequest};
 
-    /// A field with these bytes.
+    /// Encodes a field with these bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut field = vec![number << 3 | 2];
         prost::encoding::encode_varint(bytes.len() as u64, &mut field);

@@ -1,8 +1,9 @@
 """hipvit on a Ray cluster.
 
-``process`` embeds or classifies a folder of images on all machines of a cluster, in blocks that are written once and never done
-twice; ``python -m hipvit.ray`` is its command line. ``Predictor`` is the class for ``ray.data.Dataset.map_batches`` in programs of
-your own, and ``hipvit.ray.serve`` a deployment of Ray Serve.
+- ``process`` embeds or classifies a folder of images on all machines of a cluster. It works in blocks, and a finished block is not
+  repeated. ``python -m hipvit.ray`` is its command line.
+- ``Predictor`` is the class for ``ray.data.Dataset.map_batches`` in other programs.
+- ``hipvit.ray.serve`` is a deployment of Ray Serve.
 """
 
 from hipvit.ray.blocks import Block, Job

@@ -1,4 +1,4 @@
-"""``python -m hipvit.ray embed photos/ -o embeddings/ --model dir``: on the cluster that this machine is part of."""
+"""``python -m hipvit.ray embed photos/ -o embeddings/ --model dir`` runs on the cluster that this machine is part of."""
 
 from __future__ import annotations
 

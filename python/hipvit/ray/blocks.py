@@ -1,7 +1,7 @@
-"""A job's images in blocks, and the Parquet file of each.
+"""The blocks of a job's images, and the Parquet file of each block.
 
-A block is a fixed range of the sorted list of images. Its file appears under its name only when it is complete, so the files that
-are there are the checkpoint: who starts again does the blocks without a file, and a block that is done twice replaces its file by
+A block is a fixed range of the sorted list of images. Its file gets its name only when it is complete, so the existing
+files are the checkpoint. A restarted job processes the blocks without a file. A block that is processed twice replaces its file by
 the same rows.
 """
 
@@ -30,7 +30,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Block:
-    """A block that was done, and who did it."""
+    """A finished block, and the worker that processed it."""
 
     index: int
     images: int
@@ -40,7 +40,7 @@ class Block:
 
 
 def list_images(images: Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]]) -> list[str]:
-    """The image files of a folder and those below it, or the files that were given, sorted."""
+    """The sorted image files of a folder and its subfolders, or the given files."""
     if not isinstance(images, (str, os.PathLike)):
         return sorted(os.fspath(image) for image in images)
     folder = Path(images)
@@ -52,7 +52,7 @@ def list_images(images: Union[str, os.PathLike[str], Iterable[Union[str, os.Path
 
 @dataclass(frozen=True)
 class Job:
-    """Which images, in which blocks, and what is done with them."""
+    """The images, their blocks, and the task."""
 
     output: Path
     images: list[str] = field(repr=False)
@@ -100,7 +100,7 @@ class Job:
         }
 
     def open(self) -> None:
-        """Makes the output folder, or checks that the one which is there is of the same job."""
+        """Creates the output folder, or checks that an existing one belongs to the same job."""
         self.output.mkdir(parents=True, exist_ok=True)
         path, facts = self.output / JOB, self._facts()
         if path.exists():
@@ -116,7 +116,7 @@ class Job:
         _replace(path, json.dumps(facts, indent=2) + "\n")
 
     def close(self) -> None:
-        """Removes what workers that were killed left behind."""
+        """Removes temporary files of killed workers."""
         for path in self.output.glob(".part-*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def write(job: Job, model: hipvit.Model, block: int) -> Block:
-    """Does a block and writes its file."""
+    """Processes a block and writes its file."""
     files = job.files(block)
     outputs = model.run(files, on_error="skip")
     errors = outputs.errors

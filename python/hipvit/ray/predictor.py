@@ -22,9 +22,9 @@ class Predictor:
     ...     concurrency=4, num_gpus=1, batch_size=256,
     ... )
 
-    Each batch has its images in the column ``image`` (uint8 arrays), ``bytes`` (encoded) or ``path``, the first of them that there
-    is, and keeps its other columns. It gains ``embedding``, or ``label``, ``index`` and ``probability`` of the most likely class,
-    and ``error``: why there is no result for an image, else an empty string.
+    The images of a batch are in the first existing column of ``image`` (uint8 arrays), ``bytes`` (encoded) and ``path``. Other
+    columns stay. The batch gains ``embedding``, or ``label``, ``index`` and ``probability`` of the most likely class. The column
+    ``error`` has the reason if an image has no result; otherwise it is empty.
     """
 
     def __init__(self, model: Optional[str] = None, task: Task = "embed", **options: Any) -> None:

@@ -12,7 +12,7 @@ import hipvit
 from hipvit.ray.blocks import Block, Job, list_images, write
 from hipvit.ray.predictor import Task
 
-# Beside one that runs, a worker has this many waiting, so that it need not wait for the scheduler.
+# Number of blocks that wait in a worker in addition to the running one, so that it need not wait for the scheduler.
 _IN_FLIGHT = 2
 
 
@@ -32,14 +32,13 @@ def process(
 ) -> list[Block]:
     """Embeds or classifies ``images``, a folder or a list of files, into Parquet files in ``output``.
 
-    ``images``, ``output`` and ``model`` are paths that every machine of the cluster has, on a file system that they share. A run
-    that was interrupted goes on where it stopped when it is started again: blocks of ``block_size`` images whose file is there
-    are not done again. Ray starts workers that died again, and has their blocks done again. An image that fails is a row with
-    its ``error``.
+    ``images``, ``output`` and ``model`` are paths on a file system that all machines of the cluster share. An interrupted run
+    continues when it is started again: blocks of ``block_size`` images with a file are not repeated. Ray restarts workers that
+    died, and repeats their blocks. An image that fails is a row with its ``error``.
 
-    ``workers`` actors run, by default as many as the cluster has GPUs for (with ``gpus_per_worker``) or cores; 0 is this process,
-    without Ray. ``progress`` is called with each block that is done. ``options`` are those of ``hipvit.load``. Returns the blocks
-    that this run did.
+    ``workers`` is the number of actors. By default it is limited by the cluster's GPUs (with ``gpus_per_worker``) or cores. 0 uses
+    this process, without Ray. ``progress`` is called with each finished block. ``options`` are those of ``hipvit.load``. Returns
+    the blocks that this run processed.
     """
     job = Job(
         output=Path(output).absolute(),
@@ -54,7 +53,7 @@ def process(
     missing = job.missing()
     done = []
     blocks = _here(job, missing) if workers == 0 else _on_cluster(job, missing, workers, cpus_per_worker, gpus_per_worker)
-    # Closed when `progress` raises, too.
+    # Close it also if `progress` raises.
     with closing(blocks):
         for block in blocks:
             done.append(block)
@@ -78,7 +77,7 @@ def _here(job: Job, blocks: list[int]) -> Generator[Block, None, None]:
 
 
 class _Worker:
-    """The actor: one model, block after block."""
+    """The actor: runs one model on one block after the other."""
 
     def __init__(self, job: Any) -> None:
         import ray
@@ -98,17 +97,17 @@ def _on_cluster(
     import ray
 
     if not ray.is_initialized():
-        # The machine's cluster if there is one, else one of this machine alone.
+        # Use the machine's cluster if there is one, otherwise start a local one.
         ray.init(log_to_driver=False)
     if workers is None:
         resource, each = ("GPU", gpus) if gpus else ("CPU", cpus)
         workers = max(1, int(ray.cluster_resources().get(resource, 0) // each))
     workers = min(workers, len(blocks))
-    # A GPU's worker sees only its own GPU; a CPU's worker computes on its cores.
+    # A GPU worker sees only its own GPU; a CPU worker computes on its cores.
     options = {"device": "hip"} if gpus else {"device": "cpu", "threads": max(1, int(cpus))}
     job = Job(**{**vars(job), "options": {**options, **job.options}})
     shared = ray.put(job)
-    # A worker that dies is started again, and its blocks are done again: what is lost is no more than these.
+    # A worker that dies is restarted, and only its blocks in flight are repeated.
     actor_class: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Worker)
     actors = [actor_class.remote([shared]) for _ in range(workers)]
     left = iter(blocks)
@@ -127,6 +126,6 @@ def _on_cluster(
             submit(in_flight.pop(ready))
             yield ray.get(ready)
     finally:
-        # Also when the caller gives up: the workers hold the cluster's cores.
+        # Also if the caller gives up, because the workers occupy the cluster's cores.
         for actor in actors:
             ray.kill(actor)

@@ -1,4 +1,4 @@
-"""A deployment of Ray Serve: images in, the most likely classes or the embedding out, in batches that form while one computes.
+"""A deployment of Ray Serve that classifies or embeds images. The next batch forms while one computes.
 
     serve run hipvit.ray.serve:app model=path/to/model num_gpus=1 replicas=4
     curl --data-binary @cat.jpg 'http://127.0.0.1:8000/?top=3'
@@ -22,7 +22,7 @@ _LARGEST = 64 << 20
 
 @serve.deployment(max_ongoing_requests=64)
 class Classifier:
-    """A model; its handle's methods are ``classify`` and ``embed``, of the bytes of an image file."""
+    """A model. Its handle has the methods ``classify`` and ``embed``, which take the bytes of an image file."""
 
     def __init__(self, model: Union[str, None] = None, **options: Any) -> None:
         self.model = hipvit.load(model, **options)

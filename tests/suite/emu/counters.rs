@@ -79,7 +79,8 @@ fn a_models_kernels_are_counted() {
     }
 }
 
-/// Of grids that are larger than the sample, counts are scaled; kernels whose blocks are alike have the same counts then.
+/// The counts of grids that exceed the sample are scaled. Kernels with uniform blocks then have the same
+/// counts.
 #[test]
 fn a_sample_is_scaled_to_the_grid() {
     if !available() {
@@ -116,7 +117,7 @@ fn the_tables_show_the_kernels() {
 
 #[test]
 fn counters_need_an_emulated_gpu() {
-    // Neither tools nor kernels: the device is refused before the model is loaded.
+    // The device is refused before the model is loaded, so neither tools nor kernels are needed.
     for (more, code, reason) in [
         (&["--device", "cpu"][..], 1, "HIPVIT_PROVIDER=emu:gfx942"),
         (&["--device", "hip:7"], 1, "HIPVIT_PROVIDER=emu:gfx942"),

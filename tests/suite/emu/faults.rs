@@ -1,4 +1,5 @@
-//! What fails on a GPU: allocations, launches, copies, replays, the GPU itself. It costs no more than it must, and is told.
+//! Failures on a GPU: allocations, launches, copies, replays, and the GPU itself. Each is reported, and
+//! affects no more than necessary.
 
 use std::env;
 
@@ -9,8 +10,8 @@ use super::{MARK, available, command};
 use crate::at;
 use crate::command_line::{stderr, stdout};
 
-/// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
-/// alone, which must pass there: faults are settled once in a process.
+/// Returns true if this process was started for the test `name` with settings. Otherwise starts a process
+/// with them for that test alone, which must pass. A process reads its faults only once.
 #[track_caller]
 fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
     alone_with(name, gpus, &[setting])
@@ -56,7 +57,7 @@ fn same(a: &Outputs, b: &Outputs) {
     assert_eq!(a.logits(), b.logits());
 }
 
-/// Runs until one fails, which must be soon; what it says.
+/// Runs until a run fails, which must be soon. Returns the error.
 fn fails(session: &Session, expected: &Outputs) -> String {
     for _ in 0..20 {
         match session.run(images(2)) {
@@ -81,7 +82,7 @@ fn an_allocation_that_fails_is_tried_again_or_told() {
         let mut outputs = works.iter().flatten();
         let first = outputs.next().unwrap();
         outputs.for_each(|outputs| same(outputs, first));
-        // Memory of the device is trimmed and asked for again; what is pinned is not.
+        // Device memory is trimmed and requested again; pinned memory is not.
         let errors: Vec<_> = works.iter().filter_map(|work| work.as_ref().err()).collect();
         assert!(errors.len() <= 1, "{errors:?}");
         for error in errors {
@@ -113,7 +114,7 @@ fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
     same(&session.run(images(1)).unwrap(), &expected);
 }
 
-/// As on one GPU: no rank waits for one that has no memory, and all can go on.
+/// As on one GPU, no rank waits for a rank without memory, and all can continue.
 #[test]
 fn a_divided_model_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
     let name = "a_divided_model_without_memory_is_an_error_and_a_smaller_batch_goes_on";
@@ -175,7 +176,7 @@ fn a_copy_that_fails_costs_its_run_alone() {
     }
 }
 
-/// Nothing aborts, not even when all is dropped, and the other one goes on.
+/// Nothing aborts, even when everything is dropped, and the other GPU continues.
 #[test]
 fn a_lost_gpu_is_an_error_until_the_end() {
     let name = "a_lost_gpu_is_an_error_until_the_end";
@@ -193,7 +194,7 @@ fn a_lost_gpu_is_an_error_until_the_end() {
         "{text}"
     );
     for _ in 0..3 {
-        // What a drop failed with may be told first.
+        // A failed drop may be reported first.
         let text = session.run(images(2)).unwrap_err().to_string();
         assert!(text.contains("GPU 0 "), "{text}");
     }
@@ -203,7 +204,7 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     same(&other.run(images(2)).unwrap(), &expected);
 }
 
-/// TinyViT32, with each of its layers on two GPUs, and its layers on one or two stages of these, until a run fails.
+/// Runs TinyViT32, with each layer on two GPUs and the layers on one or two such stages, until a run fails.
 fn rank_that_fails(stages: usize, all_reduce: AllReduceKind) -> (usize, String) {
     let gpus = 2 * stages;
     let builder = Session::builder().devices(DeviceSet::gpus(0..gpus).unwrap());
@@ -219,7 +220,7 @@ fn rank_that_fails(stages: usize, all_reduce: AllReduceKind) -> (usize, String) 
             Ok(outputs) => same(&outputs, expected.get_or_insert_with(|| outputs.clone())),
             Err(error) => {
                 let text = error.to_string();
-                // Nothing is tried with the others.
+                // The other ranks are not used again.
                 assert_eq!(session.run(images(2)).unwrap_err().to_string(), text);
                 let Error::Rank { rank, ranks, .. } = error else {
                     panic!("{text}");
@@ -234,7 +235,7 @@ fn rank_that_fails(stages: usize, all_reduce: AllReduceKind) -> (usize, String) 
     panic!("no run failed");
 }
 
-/// Whether it is a call on that GPU that failed, or what RCCL says of it, also to another GPU.
+/// Returns true if the error is of a call on the lost GPU, or RCCL's report of it, possibly from another GPU.
 #[track_caller]
 fn names_the_lost_one((_, text): &(usize, String)) {
     let lost = (0..4).any(|device| text.contains(&format!("(device {device}) is lost")));
@@ -260,7 +261,7 @@ fn a_stage_that_loses_a_gpu_names_it() {
     }
 }
 
-/// A sum that hangs is found by the first rank's watchdog, while others wait for what comes of it.
+/// The watchdog of the first rank finds a hanging sum, while others wait for its result.
 #[test]
 fn stages_do_not_wait_for_a_rank_that_hangs() {
     let name = "stages_do_not_wait_for_a_rank_that_hangs";
@@ -286,7 +287,8 @@ fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
     }
 }
 
-/// Whichever replay of a pipeline omits its last operation, every image has its own results, and a line says so.
+/// Whichever replay of a pipeline omits its last operation, every image gets its own results, and a message
+/// reports it.
 #[test]
 fn a_replay_that_goes_wrong_once_is_computed_again() {
     if !available() {

@@ -1,4 +1,4 @@
-//! One model over several processes, started as a launcher starts them, each with an emulated GPU.
+//! One model over several processes as a launcher starts them, each with an emulated GPU.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output};
@@ -12,7 +12,7 @@ use crate::at;
 use crate::command_line::{stderr, stdout};
 use crate::distributed::{Launcher, ends_soon};
 
-/// What a process sees: a GPU of its own, or those of all.
+/// Creates a command that sees one GPU; [`both_gpus`] sees two.
 fn one_gpu() -> Command {
     command(env!("CARGO_BIN_EXE_hipvit"), "gfx942")
 }
@@ -25,7 +25,7 @@ fn two(program: fn() -> Command) -> Launcher {
     Launcher::new(2, &at("")).of(program)
 }
 
-/// What a process says, but that it compiles kernels.
+/// Returns the messages of a process without those about compiled kernels.
 fn messages(output: &Output) -> Vec<&str> {
     let lines = stderr(output).lines();
     lines
@@ -35,7 +35,7 @@ fn messages(output: &Output) -> Vec<&str> {
 
 const TENSOR: [&str; 5] = ["classify", "--json", "--logits", "--parallel", "tensor"];
 
-/// What one process with both GPUs gives, bit for bit; the same whether a process sees one GPU or both.
+/// The results equal those of one process with both GPUs bit for bit, whether a process sees one GPU or both.
 #[test]
 fn processes_give_the_bits_of_one() {
     if !available() {
@@ -70,7 +70,7 @@ fn processes_give_the_bits_of_one() {
     }
 }
 
-/// Where each process has several GPUs, it has a divided model of its own, and they share the images.
+/// Processes with several GPUs have a divided model each, and share the images.
 #[test]
 fn processes_with_several_gpus_share_the_images() {
     if !available() {
@@ -83,7 +83,7 @@ fn processes_with_several_gpus_share_the_images() {
     assert!(stdout(&one).lines().count() > 3, "{}", stderr(&one));
 }
 
-/// Rank 0 measures, with several sessions at once.
+/// Rank 0 measures with several sessions at once.
 #[test]
 fn rank_0_measures_the_processes() {
     if !available() {
@@ -126,7 +126,7 @@ fn rank_0_measures_the_processes() {
     assert_eq!(stdout(&outputs[1]), "");
 }
 
-/// Nor a list of them: launchers give standard input to rank 0.
+/// Other ranks do not read a list of images, because launchers pass standard input to rank 0.
 #[test]
 fn followers_need_no_images() {
     if !available() {
@@ -140,7 +140,7 @@ fn followers_need_no_images() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     }
     assert!(stdout(&outputs[0]).contains("seven"), "{}", stdout(&outputs[0]));
-    // Rank 0 says which model runs, for all.
+    // Rank 0 reports the model for all.
     let notes = messages(&outputs[0]);
     assert!(
         notes.len() == 1 && notes[0].starts_with("note: no model is named"),
@@ -149,7 +149,7 @@ fn followers_need_no_images() {
     assert_eq!((messages(&outputs[1]), stdout(&outputs[1])), (vec![], ""));
 }
 
-/// Two processes that classify until one of them is killed; rank 0 has printed the first results.
+/// Starts two processes that classify until one of them is killed. Rank 0 has printed the first results.
 fn at_work() -> ([Child; 2], BufReader<ChildStdout>) {
     let sample = at("assets/samples/7.png");
     let mut arguments = [&TENSOR[..], &["--device", "hip", "--batch", "1"]].concat();
@@ -175,7 +175,7 @@ fn a_killed_process_is_named_by_the_other() {
         let (mut children, mut results) = at_work();
         let begun = Instant::now();
         children[killed].kill().unwrap();
-        // So that rank 0 is not held up by its results.
+        // Read the results, so that they do not block rank 0.
         let read = thread::spawn(move || results.read_to_end(&mut Vec::new()));
         let outputs = children.map(ends_soon);
         let other = &outputs[1 - killed];
@@ -220,7 +220,7 @@ fn options_that_differ_are_an_error_of_all() {
             "{text}"
         );
     }
-    // Processes divide a model by tensor parallelism alone.
+    // Processes divide a model only by tensor parallelism.
     for output in two(one_gpu).run(&["classify", "--device", "hip", "--parallel", "pipeline"]) {
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");

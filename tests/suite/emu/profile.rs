@@ -1,4 +1,4 @@
-//! `hipvit profile` on the emulated GPUs: the same timeline as on a real one.
+//! `hipvit profile` on the emulated GPUs: the timeline equals that of a real GPU.
 
 use super::{available, hipvit};
 use crate::profile::{assert_busy, read, report, text};

@@ -10,7 +10,7 @@ use super::{available, command, hipvit};
 use crate::command_line::{stderr, stdout};
 use crate::serve::{Response, floats, request, sample, wait_until};
 
-/// A server in a process of its own, which ends with its test.
+/// A server in a separate process, which ends with its test.
 struct Served {
     process: Child,
     log: BufReader<ChildStderr>,
@@ -65,7 +65,7 @@ impl Served {
         self.get("/metrics").text().lines().any(|had| had == line)
     }
 
-    /// What it says after it is told to stop.
+    /// Stops the server and returns its output.
     fn stop(mut self) -> String {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").arg(id).status().unwrap().success());
@@ -78,7 +78,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It has ended, unless the test has failed.
+        // The process has ended, unless the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -148,7 +148,7 @@ fn a_server_that_loses_a_gpu_of_its_only_group_is_not_ready() {
         assert!(answer.status == 200 || answer.status == 503, "{answer:?}");
         answer.status == 503
     });
-    let reason = "model `tinyvit32` has no device left that works; load it again";
+    let reason = "model `tinyvit32` has no working device left. Load it again";
     assert_eq!(served.infer().error(), (503, reason.into()));
     assert_eq!(served.get("/v2/health/ready").status, 503);
     let lost = "hipvit_lost_instances_total{model=\"tinyvit32\",device=\"hip:0,1\"} 1";
@@ -160,7 +160,7 @@ fn a_server_that_loses_a_gpu_of_its_only_group_is_not_ready() {
     );
 }
 
-/// With the words of the session.
+/// The error is the session's.
 #[test]
 fn a_server_that_cannot_be_divided_so_does_not_start() {
     if !available() {

@@ -23,7 +23,8 @@ fn a_model_over_two_gpus_computes_what_one_does() {
         let test = ["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"];
         let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
         passes("gfx942x2", dtypes, &test);
-        // A model is divided by the same code in every dtype, and the kernels are those of one GPU, but for the sums over peer memory.
+        // A model is divided by the same code in every dtype. Except for the sums over peer memory, the
+        // kernels are those of one GPU.
         passes("gfx1100x2", "bf16", &test);
     }
 }
@@ -38,7 +39,7 @@ fn stages_of_two_gpus_compute_what_one_does() {
     }
 }
 
-/// The command line, with every GPU that there is.
+/// The command line uses every GPU.
 #[test]
 fn stages_of_two_gpus_classify_and_are_measured() {
     if !available() {

@@ -1,4 +1,4 @@
-//! Weights that are 2:4 sparse stay packed where that is asked for, or was measured to be fastest.
+//! 2:4 sparse weights stay packed if requested, or if packed weights were measured to be fastest.
 
 use std::fs;
 use std::iter;
@@ -134,7 +134,7 @@ fn weights_stay_packed_where_that_was_measured_to_be_fastest() {
     assert!(expected.len() > 5, "{expected:?}");
     assert_eq!(top(&[]), expected);
     assert_eq!(top(&["--sparse", "on", "--reproducible"]), expected);
-    // A layer that a library is faster at.
+    // A layer for which a library is faster.
     choose(&"rocblas".into(), 1);
     assert_eq!(packed(&[]), of("tuned", 3));
     assert_eq!(top(&[]), expected);

@@ -1,4 +1,5 @@
-//! `hipvit trace` on emulated GPUs: which rows of each step the pixel reaches, and which instructions carry it.
+//! `hipvit trace` on emulated GPUs: which rows of each step depend on the pixel, and which instructions carry
+//! it.
 
 use std::fs;
 
@@ -14,7 +15,7 @@ fn rows(call: &Value) -> Vec<u64> {
     rows.iter().map(|row| row.as_u64().unwrap()).collect()
 }
 
-/// Before the first attention the pixel is in its patch's row alone, and from there on in all.
+/// Before the first attention only the row of its patch depends on the pixel, afterwards all rows do.
 fn reaches(arch: &str, dtype: &str, pixel: &str) {
     let arguments = [
         "trace", SEVEN, "--pixel", pixel, "--device", "hip", "--dtype", dtype, "--json",
@@ -80,7 +81,7 @@ fn a_pixel_reaches_its_patch_then_all_tokens() {
         return;
     }
     for arch in ["gfx942", "gfx1100"] {
-        // Within a patch of 4×4, and beside its neighbours.
+        // Pixels within a 4×4 patch, and at its border.
         for pixel in ["9,14", "11,15", "12,16"] {
             reaches(arch, "f16", pixel);
         }

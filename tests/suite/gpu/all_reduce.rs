@@ -1,4 +1,4 @@
-//! All-reduces over memory that two and four GPUs share, where there are as many.
+//! All-reduces over memory that two and four GPUs share, if there are as many.
 
 use std::thread;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{device, dtypes, gpu};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Bytes before and after each result that nothing may write.
+/// Bytes before and after each result that must stay unchanged.
 const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xa5;
 
-/// The GPUs there are, if more than one.
+/// Returns the GPUs if there is more than one.
 fn gpus() -> Option<Vec<Gpu>> {
     let (device, _shared) = device()?;
     let gpus = gpu(device).runtime().devices().unwrap();
@@ -31,7 +31,7 @@ fn streams(gpus: &[Gpu]) -> Vec<Stream> {
     gpus.iter().map(|gpu| gpu.stream().unwrap()).collect()
 }
 
-/// The values as the dtype has them, and their bytes.
+/// Returns the values rounded to the dtype, and their bytes.
 fn rounded(values: &[f64], dtype: DType) -> (Vec<f64>, Vec<u8>) {
     let one = |&value: &f64| match dtype {
         DType::F16 => {
@@ -57,7 +57,7 @@ fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
     bytes.chunks_exact(dtype.size()).map(one).collect()
 }
 
-/// Pseudo-random, in ±1.
+/// Returns pseudo-random values in ±1.
 fn random(count: usize, seed: usize) -> Vec<f64> {
     let mut state = seed as u64 * 0x9e37_79b9 + 1;
     let mut next = || {
@@ -69,7 +69,7 @@ fn random(count: usize, seed: usize) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A rank's part of one sum, on its own buffers.
+/// A rank's part of one sum, in separate buffers.
 struct Rank<'a> {
     all: &'a PeerAllReduce,
     rank: usize,
@@ -77,16 +77,16 @@ struct Rank<'a> {
     x: DeviceBuffer<u8>,
     bias: Option<DeviceBuffer<u8>>,
     residual: Option<DeviceBuffer<u8>>,
-    /// The result between guards.
+    /// Result between guards.
     out: DeviceBuffer<u8>,
     norm: Option<Norm>,
 }
 
-/// The norm of a sum's rows.
+/// Norm of a sum's rows.
 struct Norm {
     weight: DeviceBuffer<u8>,
     bias: Option<DeviceBuffer<u8>>,
-    /// The result between guards.
+    /// Result between guards.
     out: DeviceBuffer<u8>,
 }
 
@@ -102,13 +102,13 @@ impl Norm {
     }
 }
 
-/// Of the norms.
+/// Epsilon of the norms.
 const EPSILON: f32 = 1e-5;
 
-/// The bytes of a sum, and of its norm.
+/// Bytes of a sum, and of its norm.
 type Turn = (Vec<u8>, Option<Vec<u8>>);
 
-/// What a sum is followed by.
+/// Operation that follows a sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Nothing,
@@ -155,7 +155,7 @@ impl Work for Rank<'_> {
     }
 }
 
-/// What lies between the guards, which nothing has written.
+/// Returns the result between the guards. Fails if a guard has changed.
 fn guarded<'a>(bytes: &'a [u8], what: &str) -> &'a [u8] {
     let (before, rest) = bytes.split_at(GUARD);
     let (inner, after) = rest.split_at(rest.len() - GUARD);
@@ -166,8 +166,8 @@ fn guarded<'a>(bytes: &'a [u8], what: &str) -> &'a [u8] {
     inner
 }
 
-/// Sums of a form, repeated as replays of a captured graph with other values each time, against sums in f64. All ranks get the same
-/// bits, and nothing else is written.
+/// Compares sums of a form with sums in f64. They are repeated as replays of a captured graph with different
+/// values. All ranks must get the same bits, and nothing else may be written.
 fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form: Form) {
     let [rows, channels] = matrix;
     let ranks = gpus.len();
@@ -310,7 +310,7 @@ fn large_sums_over_peer_memory_agree_with_f64() {
     }
 }
 
-/// The work ends without the missing rank, and every later one's does; an error names the rank.
+/// The work ends without the missing rank, and so does all later work. An error names the rank.
 #[test]
 fn a_rank_that_never_comes_is_an_error() {
     let Some(gpus) = gpus() else { return };
@@ -344,7 +344,7 @@ fn a_rank_that_never_comes_is_an_error() {
     all.check(1).unwrap();
 }
 
-/// What the host has given up ends at once, however long the time-out.
+/// An aborted sum ends immediately, however long the time-out.
 #[test]
 fn an_aborted_sum_ends() {
     let Some(gpus) = gpus() else { return };

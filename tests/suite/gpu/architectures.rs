@@ -102,7 +102,7 @@ fn check_random_vit(device: Device, dtype: DType, name: &str, dim: usize, runs: 
     println!("ViT-{name}/16 {dtype}: {:.1?}", begun.elapsed());
 }
 
-/// The sizes that models have: heads of 64 channels, 197 tokens.
+/// Typical sizes of models: heads of 64 channels, 197 tokens.
 #[test]
 fn vit_tiny_agrees_with_the_cpu_in_every_dtype() {
     let Some((device, _shared)) = device() else { return };

@@ -1,4 +1,4 @@
-//! One model over two GPUs, where there are two.
+//! One model over two GPUs, if there are two.
 
 use hipvit::graph::Node;
 use hipvit::hip::Device as Gpu;
@@ -30,8 +30,8 @@ fn builder(gpus: &[Gpu], parallelism: Parallelism, dtype: DType) -> SessionBuild
         .batch(2)
 }
 
-/// Divided by layers the bits are those of one GPU; divided within layers, sums differ in their order, and either result is
-/// within a whole model's tolerance of the exact one.
+/// Pipeline parallelism gives the bits of one GPU. With tensor parallelism the order of sums differs, and
+/// either result is within a whole model's tolerance of the exact one.
 #[test]
 fn a_model_over_two_gpus_computes_what_one_does() {
     let Some((device, _shared)) = device() else { return };
@@ -72,8 +72,8 @@ fn a_model_over_two_gpus_computes_what_one_does() {
     }
 }
 
-/// Stages of two GPUs each, of which two are the replicas where there are eight GPUs. Batches are whole, and of one image; up to three are in
-/// flight.
+/// Stages of two GPUs each, as two replicas if there are eight GPUs. There are full batches and batches of
+/// one image; up to three are in flight.
 #[test]
 fn stages_of_two_gpus_compute_what_one_does() {
     let Some((device, _shared)) = device() else { return };
@@ -116,8 +116,9 @@ fn stages_of_two_gpus_compute_what_one_does() {
     }
 }
 
-/// A model whose layers are multiplied in FP8, divided by layers and within them. Whoever sums in another order may round an activation to the
-/// next number, which differs by a sixteenth, so that results differ by as much as those of FP8 do from those of the whole model.
+/// A model with FP8 layers, with pipeline and tensor parallelism. A different order of sums may round an
+/// activation to the adjacent number, which differs by a sixteenth. So results differ by as much as FP8
+/// differs from the original model.
 #[test]
 fn a_model_in_float8_over_two_gpus_computes_what_one_does() {
     let Some((device, _shared)) = device() else { return };

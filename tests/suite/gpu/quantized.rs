@@ -1,4 +1,5 @@
-//! Models in 8 bits on a GPU: those that other programs wrote against the CPU, and accuracy on the held-out digits.
+//! 8-bit models on a GPU: models by other programs compared with the CPU, and accuracy on the held-out
+//! digits.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use safetensors::SafeTensors;
 use super::{device, dtypes, gpu};
 use crate::at;
 
-/// The root mean square difference, as a part of the root mean square.
+/// Returns the root mean square difference, relative to the root mean square.
 fn difference(expected: &[f32], got: &[f32]) -> f64 {
     let square = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
     let error = square(&mut got.iter().zip(expected).map(|(a, b)| a - b));
@@ -54,8 +55,9 @@ fn logits_are_those_of_the_cpu() {
         for dtype in dtypes() {
             let error = difference(&expected, &logits(name, device, dtype));
             println!("{dtype:<4} {name:<18} error {error:.1e}");
-            // In f32 int8 is exact. In 16 bits, what another rounding has moved may go to the next of 255 levels. A GPU that does not
-            // multiply FP8, or not these few channels, leaves activations as they are, which is 6 % from the CPU's here.
+            // int8 is exact in f32. In 16 bits, a value that another rounding has changed may go to the
+            // adjacent one of 255 levels. A GPU without FP8, or not for so few channels, does not round
+            // activations, which differs by 6 % from the CPU here.
             let limit = match (name, dtype) {
                 ("fp8_dynamic" | "fp8_static", _) => 0.1,
                 (_, DType::F32) => 1e-5,
@@ -66,7 +68,7 @@ fn logits_are_those_of_the_cpu() {
     }
 }
 
-/// A GPU computes layers in bf16 in the dtype, as it does if the same weights are not said to be of such layers.
+/// A GPU computes bf16 layers in its dtype. The results equal those of the same weights in ordinary layers.
 #[test]
 fn layers_in_bf16_are_computed_in_the_dtype() {
     let Some((device, _shared)) = device() else { return };
@@ -145,7 +147,8 @@ fn held_out_digits_are_recognised_in_8_bits() {
     }
 }
 
-/// A norm that writes rows in 8 bits, and one in the dtype whose result a kernel rounds: the same logits to the bit, in no more memory.
+/// A norm that writes 8-bit rows gives the same bits as a norm whose result a kernel rounds, and takes no
+/// more memory.
 #[test]
 fn norms_in_8_bits_give_the_bits_of_norms_that_are_rounded() {
     let Some((device, _shared)) = device() else { return };
@@ -214,7 +217,7 @@ fn norms_in_8_bits_give_the_bits_of_norms_that_are_rounded() {
     }
 }
 
-/// Each layer in bf16, int8 or FP8, by errors on images and by times on the GPU.
+/// Each layer gets bf16, int8 or FP8 by its errors on images and its times on the GPU.
 #[test]
 fn precisions_are_chosen_for_the_gpu() {
     // Of 16 images.
@@ -251,7 +254,7 @@ fn precisions_are_chosen_for_the_gpu() {
             assert_eq!(measured, [Precision::Int8, Precision::Fp8]);
             let times = choice.candidates.iter().map(|of| of.us).chain([choice.full_us]);
             assert!(times.into_iter().all(|us| us > 0.0), "{choice:?}");
-            // None is in a precision that is slower than its own.
+            // No layer is in a precision that is slower than its own.
             let taken = choice
                 .candidates
                 .iter()

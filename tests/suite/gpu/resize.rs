@@ -8,7 +8,7 @@ use hipvit::{ResizeOn, RunOptions, Session, digits};
 
 use super::{device, dtypes, gpu, pixels, run_pixels, same};
 
-/// Where they are resized decides no bit: one by one as a pipeline has them, all at once, timed or not, of many sizes.
+/// The place of resizing changes no bit: one by one in a pipeline, in batches, timed or not, for many sizes.
 #[test]
 fn images_resized_on_the_device_give_the_same_results() {
     let Some((device, _shared)) = device() else { return };
@@ -50,14 +50,15 @@ fn images_resized_on_the_device_give_the_same_results() {
             phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
             "{phases:?}"
         );
-        // Pixels that have the model's size go there as ever.
+        // Pixels of the model's size are copied as usual.
         let input = pixels(&session, 2);
         assert_eq!(run_pixels(&session, &input).len(), 2);
         println!("PASS {dtype:<4} resized on the device");
     }
 }
 
-/// Batches of more images than a slab of pinned memory holds, with one that no slab does, and what cannot be decoded.
+/// Batches with more images than a slab of pinned memory holds, with an image that exceeds a slab, and with
+/// images that cannot be decoded.
 #[test]
 fn decoded_images_of_any_size_are_resized_on_the_device() {
     let Some((device, _shared)) = device() else { return };

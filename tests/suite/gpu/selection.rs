@@ -1,4 +1,4 @@
-//! What libraries are selected for, against the reference in f64.
+//! Selected library kernels compared with the reference in f64.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ fn has(kernels: &[SelectedKernels], name: &str) -> bool {
         .any(|of| of.kernels.iter().any(|kernel| kernel == name))
 }
 
-/// MIOpen's convolution and attention where it has them; the emulated one has both. Submitted step by step, captured, and
-/// replayed.
+/// MIOpen's convolution and attention where it supports them; the emulated MIOpen has both. They run eagerly,
+/// captured, and replayed.
 #[test]
 fn miopen_computes_patch_embeddings_and_attention() {
     let Some((device, _shared)) = device() else { return };

@@ -1,4 +1,4 @@
-//! Weights that are 2:4 sparse on a GPU, packed and not.
+//! 2:4 sparse weights on a GPU, packed and not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn on_gpu(executor: &Arc<dyn Executor>) -> &HipExecutor {
     executor.hip().expect("an executor of one GPU")
 }
 
-/// The steps that are computed with packed weights: by the crate's kernel, and by hipSPARSELt.
+/// Returns the number of steps with packed weights, computed by hipvit's kernel and by hipSPARSELt.
 fn packed(kernels: &[SelectedKernels]) -> [usize; 2] {
     ["sparse_gemm", "hipSPARSELt"].map(|name| {
         let packed = kernels
@@ -60,7 +60,7 @@ fn packed(kernels: &[SelectedKernels]) -> [usize; 2] {
     })
 }
 
-/// Whether the GPU has instructions for it.
+/// Returns true if the GPU has instructions for sparse matrices.
 fn skips_zeros(arch: &str, dtype: DType) -> bool {
     let capability = arch.strip_prefix("sm_").and_then(|number| number.parse().ok());
     dtype.size() == 2 && (["gfx942", "gfx950"].contains(&arch) || capability.is_some_and(|c: u32| c >= 80))
@@ -135,7 +135,7 @@ fn packed_weights_give_the_logits_of_the_reference() {
     }
 }
 
-/// The packed form is measured beside the libraries, whichever form the weights have.
+/// The packed form is measured with the libraries, whichever form the weights have.
 #[test]
 fn packed_weights_are_a_candidate() {
     let Some((device, _shared)) = device() else { return };
@@ -183,7 +183,8 @@ fn packed_weights_are_a_candidate() {
     }
 }
 
-/// The whole model is timed with weights packed as they were measured to be fastest, and with dense ones, whatever the user's cache has.
+/// The whole model is timed with weights packed where that was fastest and with dense weights, whatever the
+/// user's cache contains.
 #[test]
 fn the_whole_model_is_timed_with_packed_weights_and_dense_ones() {
     const BATCH: usize = 2;

@@ -1,4 +1,4 @@
-//! RCCL: collectives of two GPUs, their order, and what becomes of a rank that is left alone.
+//! RCCL: collectives of two GPUs, their order, and a rank that is left alone.
 
 use std::thread;
 
@@ -97,7 +97,8 @@ fn every_collective_of_two_gpus() {
     fake.assert_clean();
 }
 
-/// A group's work is in the queues only when the group has ended; a buffer that goes right after it stays until then.
+/// The work of a group is queued only at its end. A buffer that is dropped right after it stays alive until
+/// then.
 #[test]
 fn collectives_are_ordered_with_their_streams() {
     let fake = Fake::new("comm-order");
@@ -210,7 +211,7 @@ fn wrong_operands_are_refused() {
     fake.assert_clean();
 }
 
-/// A graph that captured a collective keeps the rank, and runs no more once that is aborted.
+/// A graph with a captured collective keeps the rank, and does not run after the rank was aborted.
 #[test]
 fn a_captured_collective_keeps_its_rank() {
     struct Mean {

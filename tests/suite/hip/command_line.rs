@@ -102,7 +102,7 @@ fn inspect_shows_where_each_parameter_lies_on_the_device() {
     );
 }
 
-/// A provider without hipBLASLt: a candidate less, said by `inspect`.
+/// Without hipBLASLt there is one candidate less, which `inspect` reports.
 #[test]
 fn without_hipblaslt_rocblas_is_selected() {
     let fake = Fake::new("no-hipblaslt");
@@ -190,7 +190,7 @@ fn the_command_line_says_why_no_graph_is_replayed() {
     assert_eq!(stdout(&output).matches(" %  ").count(), 10);
 }
 
-/// Its provider computes in f32, so no rung changes the dtype.
+/// The provider computes in f32, so no rung changes the dtype.
 #[test]
 fn bench_shows_what_each_rung_takes_on_the_device() {
     let fake = Fake::new("bench");

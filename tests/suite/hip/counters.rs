@@ -1,4 +1,5 @@
-//! `hipvit profile --counters` through rocprofiler-sdk, on the fake provider's: what is counted, and what is said when it cannot be.
+//! `hipvit profile --counters` through the fake provider's rocprofiler-sdk: counts, and messages if counting
+//! fails.
 
 use std::process::{Command, Output};
 

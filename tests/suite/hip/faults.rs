@@ -1,4 +1,4 @@
-//! What goes wrong is an error that says what and where; nothing aborts, nothing leaks, and the rest goes on.
+//! Failures are errors with place and cause. Nothing aborts or leaks, and other work continues.
 
 use std::fs;
 use std::process::Command;
@@ -187,7 +187,7 @@ fn memory_that_runs_out_is_trimmed_then_an_error() {
     fake.assert_clean();
 }
 
-/// Every allocation of a small piece of work fails once, whichever it is.
+/// Every allocation of a small piece of work fails once.
 #[test]
 fn the_nth_allocation_fails() {
     let fake = Fake::new("nth");
@@ -266,7 +266,7 @@ fn a_failed_copy_is_told_by_its_wait() {
         buffer.write(&[1; 10]).unwrap();
         assert_eq!(buffer.read().unwrap(), [1; 10]);
 
-        // A copy that nobody waits for: the next call tells.
+        // A failed copy without a waiter is reported by the next call.
         fake.set(Slot::FailCopy, 1);
         drop(buffer.upload(0, device.pinned(10).unwrap()).unwrap());
         let error = stream.synchronize().unwrap_err().to_string();

@@ -27,7 +27,7 @@ fn what_is_written_is_read() {
     fake.assert_clean();
 }
 
-/// The copy runs after `upload` returned, so that what was dropped or forgotten meanwhile would be touched.
+/// The copy runs after `upload` returned, so dropped or forgotten memory would be accessed.
 #[test]
 fn a_copy_keeps_its_host_memory() {
     let fake = Fake::new("pending");
@@ -138,7 +138,7 @@ fn another_stream_copies_pieces_in_order() {
         assert_eq!(marked.wait().unwrap()[0][..], [6, 7]);
         assert_eq!(rest.wait().unwrap().len(), 2);
 
-        // Unfinished: waited for, so that the buffer can be used.
+        // An unfinished upload is awaited, so that the buffer can be used.
         let mut uploads = buffer.uploads_on(&copier).unwrap();
         uploads.push(8, piece(&[8, 9])).unwrap();
         drop(uploads);
@@ -318,13 +318,13 @@ fn memory_is_used_again() {
         device,
         "one GPU has one pool"
     );
-    // The stream is gone; what it gave back is anyone's.
+    // The stream was dropped, so any stream can use its memory.
     let mallocs = fake.get(Slot::Mallocs);
     let _again = device.stream().unwrap().allocate::<u8>(1000).unwrap();
     assert_eq!(fake.get(Slot::Mallocs), mallocs);
 }
 
-/// Two threads allocate, write, check and free on streams of their own and never see each other's bytes.
+/// Two threads allocate, write, check and free on separate streams, and never see each other's bytes.
 #[test]
 fn threads_do_not_share_memory() {
     let fake = Fake::new("threads");

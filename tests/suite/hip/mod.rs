@@ -1,5 +1,5 @@
-//! The safe HIP layer without a GPU: what works, on a provider made of host memory and threads (`tests/fake_provider`), and what
-//! it says when something fails.
+//! The safe HIP layer without a GPU, on a provider of host memory and threads (`tests/fake_provider`): its
+//! function, and its messages on failures.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use hipvit::hip::{Access, Arguments, Code, Device, Kernel, Launch, Module, Runtime, Stream};
 use libloading::{Library, Symbol};
 
-/// What the provider can be told and asked, in the order of its own list.
+/// Settings and counters of the provider, in the order of its own list.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 enum Slot {
@@ -63,14 +63,14 @@ enum Slot {
     LoseDevice,
 }
 
-/// A provider of one test's own, with its own state.
+/// A provider with separate state for one test.
 pub(crate) struct Fake {
     pub(crate) path: PathBuf,
     library: Library,
 }
 
 impl Fake {
-    /// The library, to be copied: it is compiled once.
+    /// Returns the library, which is compiled once and then copied.
     fn compiled() -> &'static Path {
         static COMPILED: OnceLock<PathBuf> = OnceLock::new();
         COMPILED.get_or_init(|| {
@@ -82,7 +82,7 @@ impl Fake {
 
     pub(crate) fn new(test: &str) -> Self {
         let compiled = Self::compiled();
-        // The loader gives a library once a file, so each test has a file.
+        // The loader opens a file only once, so each test has a copy.
         let path = compiled.with_file_name(format!("fake_provider-{test}.so"));
         let _ = fs::remove_file(&path);
         fs::copy(compiled, &path).unwrap();
@@ -117,7 +117,7 @@ impl Fake {
         self.device().stream().unwrap()
     }
 
-    /// Nothing lives any more, and nothing touched what did not.
+    /// Checks that no resource is live, and that no dead memory was accessed.
     fn assert_clean(&self) {
         use Slot::*;
         for slot in [
@@ -162,13 +162,13 @@ fn compile(source: &Path, library: &Path) {
     );
 }
 
-/// A bundle of empty code objects for these targets.
+/// Creates a bundle of empty code objects for these targets.
 fn bundle(targets: &[&str]) -> Vec<u8> {
     let empty: Vec<_> = targets.iter().map(|&target| (target, &[][..])).collect();
     bundle_of(&empty)
 }
 
-/// A bundle of these code objects.
+/// Creates a bundle of these code objects.
 fn bundle_of(objects: &[(&str, &[u8])]) -> Vec<u8> {
     let names: Vec<String> = objects
         .iter()
@@ -190,7 +190,7 @@ fn bundle_of(objects: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// The provider's one kernel: `to[i] = factor * from[i]`.
+/// The only kernel of the provider: `to[i] = factor * from[i]`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Scale {

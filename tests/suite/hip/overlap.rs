@@ -1,4 +1,5 @@
-//! Inputs on their way to the device: pieces of pageable memory, pinned memory of the caller's, batches in flight.
+//! Inputs on their way to the device: pieces of pageable memory, the caller's pinned memory, batches in
+//! flight.
 
 use hipvit::image::RgbImage;
 use hipvit::model::InputKind;
@@ -28,7 +29,7 @@ fn run(session: &Session, pixels: &[u8]) -> Outputs {
         .unwrap()
 }
 
-/// Each image alone, in order.
+/// Returns the row of each image in order.
 fn rows(outputs: &Outputs) -> Vec<Vec<f32>> {
     let logits = outputs.logits().unwrap();
     logits.rows().into_iter().map(|row| row.to_vec()).collect()
@@ -67,7 +68,7 @@ fn an_input_of_any_number_of_pieces_gives_the_same_bits() {
     fake.assert_clean();
 }
 
-/// A piece whose copy fails costs its run.
+/// A failed copy of a piece fails its run.
 #[test]
 fn a_piece_that_fails_is_an_error_and_the_session_goes_on() {
     let fake = Fake::new("pieces-faults");
@@ -119,7 +120,7 @@ fn a_batch_is_submitted_before_the_results_of_the_last_are_waited_for() {
     fake.assert_clean();
 }
 
-/// Where there is memory for one batch alone.
+/// Memory suffices for only one batch.
 #[test]
 fn batches_follow_each_other_where_memory_is_short() {
     let fake = Fake::new("one-batch");

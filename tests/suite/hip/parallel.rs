@@ -1,4 +1,4 @@
-//! One model over several GPUs: tensor and pipeline parallelism, and what becomes of a model that loses a GPU.
+//! One model over several GPUs: tensor and pipeline parallelism, and the loss of a GPU.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,13 +40,13 @@ fn load(builder: &SessionBuilder, model: &str) -> Session {
     builder.load(path).unwrap_or_else(|e| panic!("{model}: {e}"))
 }
 
-/// Each of `pipeline` stages on `tensor` GPUs.
+/// Divides the model into `pipeline` stages on `tensor` GPUs each.
 fn groups(fake: &Fake, tensor: usize, pipeline: usize) -> SessionBuilder {
     let parallelism = Parallelism::new(1, tensor, pipeline).unwrap();
     on(fake, tensor * pipeline, parallelism)
 }
 
-/// Every way to divide [`THREE_HEADS`] among several GPUs.
+/// Returns every way to divide [`THREE_HEADS`] among several GPUs.
 fn divided(fake: &Fake) -> [SessionBuilder; 3] {
     [
         on(fake, 3, Parallelism::tensor()),
@@ -62,7 +62,7 @@ fn one(fake: &Fake) -> SessionBuilder {
     Session::builder().gpu(fake.device()).threads(2).batch(2)
 }
 
-/// Sums of f32 in another order: those of at most some hundred terms, through two blocks.
+/// Compares sums of f32 in a different order: at most some hundred terms, through two blocks.
 #[track_caller]
 fn close(model: &str, got: &Outputs, expected: &Outputs) {
     let pairs = [
@@ -156,7 +156,7 @@ fn stages_give_the_bits_of_one_gpu() {
     fake.assert_clean();
 }
 
-/// A stage on several GPUs has the sums of tensor parallelism, and adds nothing to what these round.
+/// A stage on several GPUs has the sums of tensor parallelism, and adds no rounding errors.
 #[test]
 fn stages_of_several_gpus_give_the_bits_of_tensor_parallelism() {
     let fake = Fake::new("groups");
@@ -234,7 +234,7 @@ fn replicas_of_such_groups_share_the_batches() {
     fake.assert_clean();
 }
 
-/// While a GPU of the last stage does nothing, the first stage takes as many batches as keep all stages busy.
+/// While a GPU of the last stage is held, the first stage takes as many batches as keep all stages busy.
 #[test]
 fn a_stage_does_not_wait_for_the_next_one() {
     let fake = Fake::new("groups-overlap");
@@ -263,7 +263,7 @@ fn a_stage_does_not_wait_for_the_next_one() {
     fake.assert_clean();
 }
 
-/// One batch fits, a second one beside it does not: they wait for each other.
+/// Memory suffices for one batch but not for two: they wait for each other.
 #[test]
 fn groups_short_of_memory_run_fewer_batches_at_once() {
     let fake = Fake::new("groups-memory");
@@ -285,7 +285,7 @@ fn groups_short_of_memory_run_fewer_batches_at_once() {
     fake.assert_clean();
 }
 
-/// If one stage cannot replay its steps, none does.
+/// If one stage cannot replay its steps, no stage does.
 #[test]
 fn stages_whose_replay_is_wrong_go_on_without() {
     for (fault, reason) in [
@@ -309,8 +309,8 @@ fn stages_whose_replay_is_wrong_go_on_without() {
     }
 }
 
-/// The replays of all stages leave a kernel out from some run on. What the first stage hands on is wrong then, and whatever the
-/// second computes of it.
+/// From some run on, the replays of all stages omit a kernel. The results of the first stage are then wrong,
+/// and so are those of the second.
 #[test]
 fn stages_behind_a_wrong_replay_are_computed_again() {
     for left_out in [1, 2] {
@@ -428,7 +428,7 @@ fn timings_are_those_of_the_steps() {
     fake.assert_clean();
 }
 
-/// A replay that one GPU cannot make is made on none, since all have to sum equally often.
+/// If one GPU cannot make a replay, no GPU does, because all have to sum equally often.
 #[test]
 fn replays_are_all_gpus_or_none() {
     let faults = [Slot::CorruptReplay, Slot::FailCapture].map(|fault| [1, 2].map(|stages| (fault, stages)));
@@ -479,7 +479,7 @@ fn a_rank_that_fails_stops_the_others_and_is_named() {
     }
 }
 
-/// Whichever GPU of whichever stage it is, with several batches in flight.
+/// The lost GPU can be any GPU of any stage, with several batches in flight.
 #[test]
 fn a_lost_gpu_of_a_stage_is_named_and_stops_the_others() {
     let images = images(8);

@@ -45,7 +45,7 @@ fn access_is_asked_for_and_enabled() {
     fake.assert_clean();
 }
 
-/// The copy waits for the source's work, and the source's next work for the copy.
+/// The copy waits for the source's work, and the source's next work waits for the copy.
 #[test]
 fn a_copy_is_ordered_on_both_sides() {
     let fake = Fake::new("peer-copy");
@@ -64,7 +64,7 @@ fn a_copy_is_ordered_on_both_sides() {
             assert_eq!(target.read().unwrap(), [2f32.powi(23); N]);
             assert_eq!(source.read().unwrap(), [0.0; N]);
 
-            // The memory of a source that is gone is not used again before the copy is done.
+            // The memory of a dropped source is not reused before the copy is done.
             double(&scale(to.device()), &mut target, 20);
             let source = from.upload(&[7f32; N]).unwrap();
             target.copy_from_peer(source.reading()).unwrap();

@@ -1,4 +1,4 @@
-//! Optimised graphs from disk on GPUs: the CPU's in f32, others in narrower types, and divided among several.
+//! The plan cache on GPUs: f32 uses the CPU's graphs, narrower types and divided models have others.
 
 use hipvit::{DType, Device, Parallelism, PlanCache, Session};
 

@@ -1,5 +1,5 @@
-//! One model over several processes. Threads stand for them here, which have the provider's RCCL in common and talk by TCP alike;
-//! `emu/processes.rs` has real ones.
+//! One model over several processes. Threads act as processes here; they share the provider's RCCL and also
+//! use TCP. `emu/processes.rs` has real processes.
 
 use std::net::TcpListener;
 use std::thread;
@@ -16,10 +16,10 @@ use super::session::{images, same};
 use super::{Fake, Slot};
 use crate::at;
 
-/// Of a process's options.
+/// Change of a process's options.
 type Change = fn(SessionBuilder) -> SessionBuilder;
 
-/// With three heads, and with two.
+/// Models with three heads, and with two.
 const THREE: &str = "timm_vit_class_token";
 const TWO: &str = "timm_dinov2_reg4_swiglu";
 
@@ -35,7 +35,7 @@ fn worlds(ranks: usize) -> Vec<World> {
             "WORLD_SIZE" => Some(ranks.to_string()),
             "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
             "MASTER_PORT" => Some(port.to_string()),
-            // No test meets another one at a neighbouring port.
+            // Concurrent tests do not use adjacent ports.
             "TORCHELASTIC_RUN_ID" => Some(port.to_string()),
             _ => None,
         };
@@ -44,7 +44,7 @@ fn worlds(ranks: usize) -> Vec<World> {
     (0..ranks).map(world).collect()
 }
 
-/// The options of each process, with a GPU of its own.
+/// Returns the options of each process with its GPU.
 fn builders(fake: &Fake, ranks: usize) -> Vec<SessionBuilder> {
     fake.set(Slot::Devices, ranks as u64);
     let gpus = fake.runtime().devices().unwrap().into_iter();
@@ -61,7 +61,7 @@ fn builders(fake: &Fake, ranks: usize) -> Vec<SessionBuilder> {
     gpus.zip(worlds(ranks)).map(builder).collect()
 }
 
-/// Loads the model in each process; `lead` has rank 0's session. What the others' following came to.
+/// Loads the model in each process. `lead` gets rank 0's session. Returns the results of the other ranks.
 fn run(
     builders: &[SessionBuilder],
     models: &[&str],
@@ -81,7 +81,7 @@ fn run(
     })
 }
 
-/// All processes with one model and without errors.
+/// Runs one model in all processes and expects no errors.
 fn runs(builders: &[SessionBuilder], model: &str, lead: impl FnOnce(Session)) {
     let models = vec![model; builders.len()];
     for result in run(builders, &models, lead, |_, session| session.follow()) {
@@ -147,7 +147,7 @@ fn threads_share_a_model_of_several_processes() {
     fake.assert_clean();
 }
 
-/// A replay that one process cannot make is made in none.
+/// If one process cannot make a replay, no process does.
 #[test]
 fn replays_are_all_processes_or_none() {
     for fault in [Slot::CorruptReplay, Slot::FailCapture] {
@@ -169,7 +169,7 @@ fn replays_are_all_processes_or_none() {
     }
 }
 
-/// Whichever process has no memory, none begins the run, and the next one goes on.
+/// If any process lacks memory, none begins the run, and the next run succeeds.
 #[test]
 fn a_batch_without_memory_is_refused_by_all() {
     // So many that what else could be given back does not suffice for half of them.
@@ -203,7 +203,7 @@ fn a_batch_without_memory_is_refused_by_all() {
     fake.assert_clean();
 }
 
-/// Rank 0 and the others end with the same error.
+/// Checks that rank 0 and the others end with the same error.
 #[track_caller]
 fn is_rank(error: &Error, lost: usize, count: usize, text: &str) {
     let Error::Rank {
@@ -320,7 +320,7 @@ fn what_differs_is_named_in_all_processes() {
     fake.assert_clean();
 }
 
-/// One process cannot read the model, and says why; the others name it.
+/// One process cannot read the model and reports why; the others name it.
 #[test]
 fn a_process_that_cannot_load_is_named() {
     let fake = Fake::new("processes-missing");
@@ -383,7 +383,7 @@ fn what_processes_cannot_do_is_an_error() {
                 "{text}"
             );
         }
-        // Nobody else comes.
+        // The other ranks never start.
         let alone = |rank: usize| {
             builders(&fake, 2)[rank]
                 .clone()
@@ -391,7 +391,7 @@ fn what_processes_cannot_do_is_an_error() {
         };
         assert!(error(alone(0)).contains("rank 1 did not come within 0.3 s"));
         assert!(error(alone(1)).contains("rank 0 was not reached within 0.3 s"));
-        // Only rank 0 runs images, and only the others follow.
+        // Only rank 0 runs images, and only the other ranks follow.
         let lead = |session: Session| {
             let error = session.follow().unwrap_err().to_string();
             assert!(error.contains("there is nobody to follow"), "{error}");

@@ -144,7 +144,8 @@ fn without_replay_steps_have_times_of_their_own() {
     assert!(!trace.of("part of a step").is_empty());
 }
 
-/// What the provider's roctx was told: the names of the ranges; pushes and pops of each thread must match.
+/// Returns the names of the ranges that the provider's roctx received. Pushes and pops of each thread must
+/// match.
 fn ranges(fake: &Fake, set: &[(&str, &str)]) -> (Output, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ranges");

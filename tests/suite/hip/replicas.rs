@@ -1,4 +1,5 @@
-//! Sessions on several GPUs, each with a replica of the model: which GPU a batch goes to, and that nobody can tell by the results.
+//! Sessions on several GPUs, each with a replica of the model: the distribution of batches, which does not
+//! change results.
 
 use std::process::{Command, Output};
 use std::thread;
@@ -116,7 +117,7 @@ fn threads_that_share_a_session_use_all_gpus() {
     fake.assert_clean();
 }
 
-/// One that is slow, or has other work, keeps nobody waiting.
+/// A replica that is slow or busy delays no other.
 #[test]
 fn a_run_goes_where_a_gpu_is_free() {
     let fake = fake("replica-held", 2);
@@ -176,7 +177,7 @@ fn a_gpu_that_fails_is_named() {
     fake.assert_clean();
 }
 
-/// Two batches do not fit a GPU at once: they wait for each other, and none is lost.
+/// Two batches exceed the memory of a GPU: they wait for each other, and none is lost.
 #[test]
 fn replicas_short_of_memory_run_fewer_batches_at_once() {
     let fake = fake("replica-memory", 2);
@@ -365,7 +366,7 @@ fn a_set_is_measured_beside_one_of_its_gpus() {
     );
 }
 
-/// Each GPU of a divided model works on every image: they are all named, and share the rate.
+/// Each GPU of a divided model works on every image. All GPUs are listed, and share the rate.
 #[test]
 fn a_divided_model_is_measured_on_all_its_gpus() {
     let fake = Fake::new("divided-bench");

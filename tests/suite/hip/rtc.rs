@@ -1,4 +1,4 @@
-//! What hipRTC makes is kept on disk, and made anew when anything that it depends on has changed.
+//! Code compiled by hipRTC is cached on disk, and recompiled after any of its dependencies has changed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use libloading::{Library, Symbol};
 
 use super::{Fake, Slot};
 
-/// A folder with a HIP runtime and a hipRTC in it.
+/// A folder with a HIP runtime and a hipRTC.
 struct Provider {
     folder: tempfile::TempDir,
     compiler: PathBuf,
     rtc: Library,
-    /// Kept open, so that it keeps what was set.
+    /// Kept open, so that its settings persist.
     _runtime: Library,
 }
 
@@ -48,7 +48,7 @@ impl Provider {
         rtc.with_cache(Some(KernelCache::at(cache)))
     }
 
-    /// How often it has compiled since it was last asked.
+    /// Returns the number of compilations since the last call.
     fn compiled(&self, before: &mut u64) -> u64 {
         // SAFETY: the function's prototype.
         let compiled: Symbol<'_, extern "C" fn() -> u64> = unsafe { self.rtc.get("fake_compiled") }.unwrap();

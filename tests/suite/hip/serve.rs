@@ -1,4 +1,4 @@
-//! A server on the fake provider, and what becomes of its requests when the device fails.
+//! A server on the fake provider, and its requests when the device fails.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,7 +66,8 @@ fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
     fake.set(Slot::Devices, 1);
 }
 
-/// The answers of clients that send one request after the other: a quarter of `enough` before the fault, the rest after it.
+/// Returns the answers of clients that send one request after the other: a quarter of `enough` before the
+/// fault, the rest after it.
 pub(super) fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::serve::Response> {
     const CLIENTS: usize = 8;
     let answers = Mutex::new(Vec::new());
@@ -88,7 +89,7 @@ pub(super) fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Ve
     answers.into_inner().unwrap()
 }
 
-/// How many of the answers are 503; the others have this body.
+/// Returns the number of answers with 503. The others must have this body.
 pub(super) fn refused(answers: Vec<crate::serve::Response>, expected: &[u8]) -> usize {
     let mut refused = 0;
     for answer in answers {
@@ -138,7 +139,7 @@ fn under_load_a_lost_device_costs_no_answer() {
     fake.set(Slot::Devices, 1);
 }
 
-/// Every request is answered, those that nothing is left for with 503.
+/// Every request is answered, with 503 if no device is left.
 #[test]
 fn under_load_without_a_device_requests_are_refused() {
     let fake = Fake::new("serve-load-none");
@@ -159,10 +160,7 @@ fn without_a_device_the_server_is_not_ready() {
     fake.set(Slot::Devices, 0);
     let (status, message) = infer(&running).error();
     assert_eq!(status, 503);
-    assert_eq!(
-        message,
-        "model `vit` has no device left that works; load it again"
-    );
+    assert_eq!(message, "model `vit` has no working device left. Load it again");
     wait_until("the server is not ready", || {
         running.get("/v2/health/ready").status == 503
     });

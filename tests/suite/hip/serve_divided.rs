@@ -17,18 +17,18 @@ fn served(instances: Vec<SessionBuilder>) -> ServerOptions {
     options.models = vec![ModelSource::new("vit", model())];
     options.instances = instances;
     options.max_batch = 2;
-    // None of some clients is told to come again.
+    // Large enough that no client of these tests is asked to retry.
     options.backlog = 16;
     options
 }
 
-/// `groups` of three GPUs, each of which divides the model by tensor parallelism.
+/// Creates `groups` of three GPUs each. A group divides the model by tensor parallelism.
 fn groups(fake: &Fake, groups: usize) -> Vec<SessionBuilder> {
     fake.set(Slot::Devices, 3 * groups as u64);
     let gpus = fake.runtime().devices().unwrap();
     let group = |gpus: &[hipvit::hip::Device]| {
         let builder = Session::builder().gpus(gpus.iter().cloned()).threads(2);
-        // A lost GPU of the fake provider refuses launches alone.
+        // A lost GPU of the fake provider only refuses launches.
         builder.parallel(Parallelism::tensor()).hip_graphs(GraphMode::Off)
     };
     gpus.chunks(3).map(group).collect()
@@ -84,7 +84,7 @@ fn a_divided_model_answers_as_its_session_does() {
     fake.assert_clean();
 }
 
-/// No GPU waits for another one in the middle of another model's run.
+/// No GPU waits for another in the middle of a different model's run.
 #[test]
 fn models_on_the_same_gpus_run_by_turns() {
     let fake = Fake::new("serve-divided-models");

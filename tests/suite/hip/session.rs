@@ -1,4 +1,4 @@
-//! Whole models through the HIP path: sessions on the fake provider, and what becomes of them when it fails.
+//! Whole models on the HIP path: sessions on the fake provider, and failures of the provider.
 
 mod on_gpu;
 mod pipelines;
@@ -64,7 +64,7 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
         let (got, expected) = (first.logits().unwrap(), expected.logits().unwrap());
         let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
         for (got, expected) in got.iter().zip(expected) {
-            // Both add up some hundreds of products in f32, in orders of their own.
+            // Both sum some hundreds of products in f32, in different orders.
             assert!((got - expected).abs() <= 1e-5 * largest, "{got} {expected}");
         }
         // The second captures, the others replay, and another input gives another result.
@@ -89,7 +89,7 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
     fake.assert_clean();
 }
 
-/// Of runs, replays and a pipeline; none of them is overwritten by a later step.
+/// Tokens and hidden layers of runs, replays and a pipeline. No later step overwrites them.
 #[test]
 fn tokens_and_hidden_layers_are_those_of_the_cpu() {
     let fake = Fake::new("hidden-layers");
@@ -134,7 +134,7 @@ fn tokens_and_hidden_layers_are_those_of_the_cpu() {
     fake.assert_clean();
 }
 
-/// A run that fails takes its context with it, but not for as long as the weights are there.
+/// A failed run drops its context, but keeps the weights.
 #[test]
 fn runs_that_fail_leave_no_streams_behind() {
     let fake = Fake::new("lost-contexts");
@@ -171,7 +171,7 @@ fn four_threads_get_the_same_bits() {
     fake.assert_clean();
 }
 
-/// Whichever launch or copy fails, the error names the device, and the session then works.
+/// Whichever launch or copy fails, the error names the device, and the session works afterwards.
 #[test]
 fn a_session_survives_each_failed_launch_and_copy() {
     let fake = Fake::new("session-faults");
@@ -202,7 +202,7 @@ fn a_session_survives_each_failed_launch_and_copy() {
     fake.assert_clean();
 }
 
-/// At any limit on memory there is an error or a result, and nothing stays behind.
+/// With any limit on memory there is an error or a result, and nothing leaks.
 #[test]
 fn a_session_without_memory_is_an_error_that_leaves_nothing() {
     let fake = Fake::new("session-oom");
@@ -252,7 +252,7 @@ fn a_batch_too_large_for_the_device_leaves_the_session_usable() {
     fake.assert_clean();
 }
 
-/// The tests for a GPU, in f32: every golden model among them.
+/// Runs the GPU tests in f32, including every golden model.
 #[test]
 fn the_tests_for_a_gpu_pass() {
     let fake = Fake::new("gpu-tests");

@@ -7,7 +7,7 @@ use hipvit::hip::{
 
 use super::{Fake, LAUNCH, Scale, Slot, bundle, scale};
 
-/// `to = factor · from`, in two launches by way of `between`.
+/// Computes `to = factor · from` in two launches via `between`.
 struct Twice {
     kernel: Kernel<Scale>,
     from: DeviceBuffer<f32>,
@@ -72,7 +72,7 @@ fn a_graph_replays_with_new_inputs() {
         graph.run().unwrap();
         assert_eq!(graph.work().to.read().unwrap(), [20.0; N]);
 
-        // A buffer that the graph uses may go; its memory stays.
+        // A buffer of the graph may be dropped; its memory stays.
         let work = graph.work_mut();
         work.between = stream.zeroed(N).unwrap();
         let mut other = stream.zeroed::<f32>(N).unwrap();
@@ -86,7 +86,7 @@ fn a_graph_replays_with_new_inputs() {
     fake.assert_clean();
 }
 
-/// Whichever piece of the work it leaves out.
+/// The replay may omit any part of the work.
 #[test]
 fn a_wrong_replay_falls_back_and_says_so() {
     let fake = Fake::new("replay");
@@ -204,7 +204,7 @@ fn a_launch_is_checked_against_its_operands_and_the_device() {
     fake.assert_clean();
 }
 
-/// Beside the kernel's own KiB: up to 64 KiB a block gets without asking, up to 96 KiB it can get.
+/// The kernel declares 1 KiB. A block gets up to 64 KiB by default, and up to 96 KiB on request.
 #[test]
 fn dynamic_lds_goes_up_to_what_a_block_can_get() {
     let fake = Fake::new("lds");
@@ -240,7 +240,7 @@ fn dynamic_lds_goes_up_to_what_a_block_can_get() {
     fake.assert_clean();
 }
 
-/// Row-major GEMMs of every transposition, strided and batched, against a plain loop.
+/// Row-major GEMMs of every transposition, strided and batched, compared with a plain loop.
 #[test]
 fn gemms_are_row_major() {
     let fake = Fake::new("gemm");

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::{golden, read_json};
 
-/// A copy of a golden directory, changed by `edit`, and what loading it says; the copy's path is left out of it.
+/// Returns the error of loading a copy of a golden directory that `edit` has changed, without the path of the
+/// copy.
 fn refusal(case: &str, edit: impl FnOnce(&Path)) -> String {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(golden(case)).unwrap() {
@@ -21,7 +22,7 @@ fn refusal(case: &str, edit: impl FnOnce(&Path)) -> String {
     message(copy.path(), copy.path())
 }
 
-/// What loading `path` says, without `root`.
+/// Returns the error of loading `path`, without `root`.
 fn message(path: &Path, root: &Path) -> String {
     let text = model::load(path, &LoadOptions::default())
         .unwrap_err()
@@ -191,7 +192,7 @@ fn weights_that_do_not_fit_the_configuration_are_named() {
     }
 }
 
-/// Before files are missed, which would not help.
+/// This is reported before missing files, which would be misleading.
 #[test]
 fn a_family_that_is_not_supported_is_said_first_with_those_near() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! FP8: of weights, of activations by images or by each token.
+//! FP8: weights, activations by images or by token, and attention.
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,7 +35,7 @@ fn tinyvit32_in_fp8_stays_as_accurate() {
         ),
         (0, 0, report.quantized)
     );
-    // The weights' memory is that of f32, which is what is shown.
+    // The weights are shown with their memory in f32.
     assert!(!model.graph.values().iter().any(|value| value.dtype == DType::I8));
     let images: Vec<RgbImage> = digits()
         .into_iter()
@@ -110,7 +110,7 @@ fn tinyvit32_with_clipped_fp8_activations_stays_as_accurate() {
     assert_ne!(percentile.to_bits(), least.to_bits());
 }
 
-/// What has no activations in FP8 by images has none to clip.
+/// Only FP8 activations with images can be clipped.
 #[test]
 fn clipping_other_activations_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn clipping_other_activations_is_refused() {
     assert!(!out.exists());
 }
 
-/// Each token by its own largest magnitude.
+/// Each token is scaled by its largest magnitude.
 #[test]
 fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
     in_fp8(Precision::Fp8Dynamic, ActivationRange::Largest);

@@ -1,4 +1,4 @@
-//! The access log on standard output, and that nothing depends on it.
+//! The access log on standard output. The server does not depend on its reader.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use std::thread;
 use super::lifecycle::signal;
 use super::*;
 
-/// A server that writes its access log to `output`, and where it listens.
+/// Starts a server that writes its access log to `output`. Returns its address, too.
 fn server(form: &str, output: Stdio, more: &[&str]) -> (Child, SocketAddr) {
     let mut child = lifecycle::command(more)
         .args(["--access-log", form])
@@ -146,7 +146,7 @@ fn a_full_disk_or_a_closed_pipe_stops_nothing() {
     }
 }
 
-/// A reader of the log that has stopped reading: its pipe is full after some hundred lines.
+/// A reader of the log stops reading, so its pipe is full after some hundred lines.
 #[test]
 fn a_reader_that_stops_reading_slows_nothing() {
     let (child, address) = server("json", Stdio::piped(), &[]);

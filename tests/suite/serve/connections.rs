@@ -1,4 +1,4 @@
-//! Connections that ask for nothing, cost more than they ask for, or are too many.
+//! Connections without requests, with a cost above that of their requests, or in too large numbers.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, 0], payload].concat()
 }
 
-/// A connection that has sent HTTP/2's preface and its settings.
+/// Opens a connection and sends HTTP/2's preface and settings.
 fn http2(address: SocketAddr) -> TcpStream {
     let mut stream = connect(address);
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -36,7 +36,7 @@ fn get_v2() -> Vec<u8> {
     frame
 }
 
-/// The types of the frames that come until the connection ends.
+/// Returns the types of the frames until the connection ends.
 fn frames(mut stream: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -59,7 +59,7 @@ fn an_http2_connection_that_asks_for_nothing_is_closed() {
     // The request for the metrics must be faster.
     options.limits.header_time = Duration::from_secs(1);
     let running = Running::new(options);
-    // It is told to go away, and cut off since it does not answer that.
+    // The client receives GOAWAY, and is cut off because it does not answer.
     let kinds = frames(http2(running.address));
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
     assert_eq!(closed(&running, "unauthorized"), 1.0);

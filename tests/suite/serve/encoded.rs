@@ -1,11 +1,11 @@
-//! Images as base64 text in the forms that encoders write (tests/cases/20_base64_wrapped), and URLs.
+//! Images as base64 text in the forms of common encoders (tests/cases/20_base64_wrapped), and URLs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 
 use super::*;
 
-/// A sample whose base64 has both characters that the alphabets write differently.
+/// A sample whose base64 contains both characters that differ between the alphabets.
 const DIGIT: usize = 7;
 
 fn wrapped(text: &str, width: usize, end: &str) -> String {

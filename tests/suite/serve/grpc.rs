@@ -15,7 +15,7 @@ use tower::Service;
 
 use super::*;
 
-/// Runs what a client does.
+/// Runs a client's future to its end.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -26,7 +26,7 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     runtime.block_on(limited).expect("a call was not answered")
 }
 
-/// A client on a connection of its own.
+/// Creates a client on a new connection.
 pub(super) async fn client(
     address: SocketAddr,
 ) -> GrpcInferenceServiceClient<

@@ -88,7 +88,7 @@ fn encoded_images_give_the_sessions_bits() {
     }
 }
 
-/// As Triton's and KServe's clients send and receive tensors.
+/// Tensors are sent and received as by Triton's and KServe's clients.
 #[test]
 fn binary_tensors_give_the_same_bits() {
     let running = Running::digits();
@@ -311,7 +311,10 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     }
     assert_eq!(
         running.get("/v2/models/digits/infer").error(),
-        (405, "GET is not for /v2/models/digits/infer; use POST".into())
+        (
+            405,
+            "/v2/models/digits/infer does not accept GET. Use POST".into()
+        )
     );
     for (headers, body, reason) in [
         (
@@ -335,9 +338,9 @@ fn errors_have_the_protocols_form_and_name_the_tensor() {
     let deleted = request(running.address, "DELETE", path, &[], b"");
     assert_eq!(
         deleted.error(),
-        (405, format!("DELETE is not for {path}; use GET"))
+        (405, format!("{path} does not accept DELETE. Use GET"))
     );
-    // Who looks in the wrong place learns where to look.
+    // The error of a wrong path lists the paths.
     let (status, message) = running.get("/v3").error();
     assert_eq!(status, 404);
     assert!(
@@ -396,7 +399,7 @@ fn metrics_count_what_happened() {
         running.metric("hipvit_instances{model=\"digits\",device=\"cpu\"}"),
         1.0
     );
-    // A client can send any name: it becomes no label.
+    // A client can send any name, so unknown names are no labels.
     running.post("/v2/models/cats/infer", &[], samples(&[1]).to_string().as_bytes());
     let text = running.get("/metrics").text();
     assert!(!text.contains("cats"), "{text}");

@@ -1,4 +1,4 @@
-//! The server's end, and clients that leave.
+//! The end of the server, and clients that leave.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// The command that starts a server on a free port, with its events as JSON on a pipe.
+/// Returns the command that starts a server on a free port, with its events as JSON on a pipe.
 pub(super) fn command(more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
     command
@@ -27,7 +27,7 @@ pub(super) fn command(more: &[&str]) -> Command {
     command
 }
 
-/// A server in a process of its own, which says where it listens.
+/// Starts a server in a separate process. Returns its address, too.
 pub(super) fn process(
     more: &[&str],
 ) -> (
@@ -38,7 +38,7 @@ pub(super) fn process(
     started(command(more))
 }
 
-/// Starts a server whose standard error is a pipe, and waits until it says where it listens.
+/// Starts a server with a pipe as standard error, and waits until it reports its address.
 pub(super) fn started(
     mut command: Command,
 ) -> (
@@ -67,8 +67,7 @@ pub(super) fn signal(child: &std::process::Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Requests in flight are answered, and the process ends with success.
-/// A request whose head and first ten bytes the server has.
+/// Sends the head and the first ten bytes of a request, and waits until the server has read them.
 fn begun(address: SocketAddr, body: &str) -> TcpStream {
     let mut stream = connect(address);
     let head = format!(
@@ -85,7 +84,7 @@ fn begun(address: SocketAddr, body: &str) -> TcpStream {
     stream
 }
 
-/// Reads the log until the server says that it drains.
+/// Reads the log until the server reports that it drains.
 fn wait_for_drain(log: &mut impl BufRead) {
     let mut line = String::new();
     while !line.contains("draining") {
@@ -110,7 +109,7 @@ fn sigterm_drains() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Closing the terminal ends the server as SIGTERM does, also if it is said twice.
+/// Closing the terminal ends the server as SIGTERM does, also if SIGHUP arrives twice.
 #[test]
 fn sighup_drains() {
     let (mut child, address, mut log) = process(&[]);
@@ -125,7 +124,7 @@ fn sighup_drains() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Those who connect early and send nothing, as browsers and probes of load balancers do.
+/// Browsers and probes of load balancers connect early and send nothing.
 #[test]
 fn a_connection_without_a_request_does_not_hold_up_the_end() {
     let mut options = options();
@@ -145,12 +144,12 @@ fn before_it_stops_the_server_is_not_ready() {
     assert_eq!(running.get("/v2/health/ready").status, 503);
     assert_eq!(running.get("/v2/models/digits/ready").status, 503);
     assert_eq!(running.get("/v2/health/live").status, 200);
-    // Those who have not noticed are still served.
+    // Clients that have not noticed are still served.
     assert_eq!(running.infer(&samples(&[1])).status, 200);
     running.stop();
 }
 
-/// What nobody waits for is dropped before it runs.
+/// Abandoned images are dropped before they run.
 #[test]
 fn the_images_of_a_client_that_left_are_not_run() {
     let mut options = options();
@@ -213,7 +212,7 @@ fn a_model_or_an_address_that_cannot_be_used_is_an_error() {
     assert!(error.starts_with(&running.address.to_string()), "{error}");
 }
 
-/// An HTTP/2 client that has an open stream and ignores that the server says goodbye.
+/// An HTTP/2 client keeps a stream open and ignores GOAWAY.
 #[test]
 fn a_client_that_stays_is_cut_when_the_time_to_drain_is_over() {
     let mut options = options();

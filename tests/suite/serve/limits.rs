@@ -1,4 +1,4 @@
-//! What clients may not do.
+//! Limits on clients.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
     assert_eq!(running.get("/v2/health/ready").status, 200);
 }
 
-/// A stream counts for its buffers while nothing comes, and for its message while there is one.
+/// A silent stream counts for its buffers, and also for its message while there is one.
 #[test]
 fn streams_beyond_the_memory_for_bodies_are_refused() {
     use tonic::codegen::tokio_stream::{pending, wrappers::ReceiverStream};
@@ -108,7 +108,7 @@ fn a_slow_client_is_cut_off() {
     );
 }
 
-/// It holds its connection and its answers no longer than one that sends slowly.
+/// A client that reads no answers keeps its connection and answers no longer than one that sends slowly.
 #[test]
 fn a_client_that_reads_no_answers_is_cut_off() {
     let mut options = options();
@@ -168,7 +168,7 @@ fn more_images_than_the_queue_takes_are_refused() {
     let (status, message) = running.infer(&samples(&[1, 2, 3])).error();
     assert_eq!(status, 400);
     assert!(
-        message.contains("3 images") && message.contains("takes 2"),
+        message.contains("3 images") && message.contains("holds 2"),
         "{message}"
     );
     assert_eq!(running.infer(&samples(&[1, 2])).status, 200);

@@ -1,4 +1,4 @@
-//! What a request costs the server: never more than its account of memory.
+//! The cost of a request for the server never exceeds its account of memory.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::*;
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// Bytes that the account of memory counts now.
+/// Returns the bytes in the account of memory.
 fn counted(running: &Running) -> f64 {
     running.metric("hipvit_request_body_bytes ")
 }
 
-/// A connection of HTTP/2 whose answers have this window.
+/// Opens an HTTP/2 connection with this window for answers.
 async fn http2(address: SocketAddr, window: u32) -> SendRequest<Full<Bytes>> {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let connect = Builder::new(TokioExecutor::new())
@@ -45,7 +45,7 @@ async fn post(
     sender.send_request(request.unwrap()).await.unwrap()
 }
 
-/// The status and the message of a call with this message.
+/// Returns the status and the message of a call with this message.
 async fn call(running: &Running, path: &str, message: &[u8]) -> (String, String) {
     let mut sender = http2(running.address, 1 << 20).await;
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
@@ -59,7 +59,7 @@ async fn call(running: &Running, path: &str, message: &[u8]) -> (String, String)
     (of("grpc-status").unwrap(), of("grpc-message").unwrap_or_default())
 }
 
-/// A field of a message: its number, and its bytes.
+/// Encodes a field of a message from its number and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -161,7 +161,7 @@ fn bodies_that_are_announced_and_do_not_come_take_no_memory() {
     drop((announced, health));
 }
 
-/// Clients are told apart by their addresses.
+/// Clients are distinguished by their addresses.
 #[test]
 fn a_client_that_takes_all_it_can_leaves_memory_for_another() {
     let mut options = options();
@@ -228,7 +228,7 @@ fn an_output_is_named_once_and_answers_are_bounded() {
     assert_eq!(running.infer(&samples(&[1])).status, 200);
 }
 
-/// The window is closed, or has a few bytes that the answer exceeds.
+/// The window is closed, or smaller than the answer.
 #[test]
 fn an_answer_that_is_not_read_is_reset_and_its_memory_freed() {
     let mut options = options();
@@ -315,7 +315,7 @@ fn errors_repeat_little_and_no_path_of_the_server() {
     );
 }
 
-/// The heads of requests that wait for their bodies count as well, also of those that need no token.
+/// The heads of requests that wait for their bodies count as well, also for requests without a token.
 #[test]
 fn heads_that_wait_for_their_bodies_count() {
     const CHECK: &str = "/grpc.health.v1.Health/Check";

@@ -1,4 +1,5 @@
-//! `hipvit serve` in this process, on a free port of loopback, and its clients: HTTP/1.1 by hand, gRPC by the generated client.
+//! `hipvit serve` in this process on a free loopback port, and its clients: handwritten HTTP/1.1, and the
+//! generated gRPC client.
 
 mod access_log;
 mod connections;
@@ -31,10 +32,10 @@ use serde_json::{Value, json};
 
 use crate::at;
 
-/// The name of the model that most tests serve.
+/// Name of the model that most tests serve.
 const MODEL: &str = "digits";
 
-/// So much longer than anything takes here that what has not come by then never will: a test fails, and does not hang.
+/// Time limit far above any duration here, so that a test fails instead of hanging.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
@@ -46,7 +47,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A connection on which nothing waits for ever.
+/// Opens a connection with time-outs.
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -54,7 +55,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Options for the embedded model on the CPU, on a free port.
+/// Returns options for the embedded model on the CPU, on a free port.
 pub(crate) fn options() -> ServerOptions {
     let mut options = ServerOptions::default();
     options.listen = vec![([127, 0, 0, 1], 0).into()];
@@ -105,7 +106,7 @@ impl Running {
         self.post(&path, &[], body.to_string().as_bytes())
     }
 
-    /// The value of a metric with these labels.
+    /// Returns the value of a metric with these labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text();
         let line = text.lines().find(|line| line.starts_with(name));
@@ -124,7 +125,7 @@ impl Drop for Running {
     }
 }
 
-/// An answer over HTTP/1.1.
+/// Answer over HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -141,7 +142,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
 
-    /// The protocol's error, with its status.
+    /// Returns the protocol's error with its status.
     pub(crate) fn error(&self) -> (u16, String) {
         (self.status, self.json()["error"].as_str().unwrap().to_owned())
     }
@@ -198,13 +199,13 @@ fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// A request for these samples, as JSON.
+/// Returns a JSON request for these samples.
 pub(crate) fn samples(digits: &[usize]) -> Value {
     let images: Vec<String> = digits.iter().map(|&digit| base64(&sample(digit))).collect();
     json!({"inputs": [{"name": "image", "shape": [digits.len()], "datatype": "BYTES", "data": images}]})
 }
 
-/// What a session gives for these samples.
+/// Returns the outputs of a session for these samples.
 fn expected(digits: &[usize]) -> Outputs {
     let session = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let limits = hipvit::image::Limits::default();
@@ -212,7 +213,7 @@ fn expected(digits: &[usize]) -> Outputs {
     session.run(digits.iter().map(image)).unwrap()
 }
 
-/// The floats of a tensor in a JSON response.
+/// Returns the floats of a tensor in a JSON response.
 pub(crate) fn floats(response: &Value, name: &str) -> Vec<f32> {
     let tensor = tensor(response, name);
     let values = tensor["data"].as_array().unwrap().iter();

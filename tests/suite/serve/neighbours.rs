@@ -1,8 +1,8 @@
-//! What one client sends does not harm another.
+//! Requests of one client do not harm another.
 
 use super::*;
 
-/// A request for an image of normalised values, all the same.
+/// Returns a request for an image with equal normalised values.
 fn values(value: f32) -> Value {
     let data = vec![value; 3 * 32 * 32];
     json!({"inputs": [{"name": "pixel_values", "shape": [1, 3, 32, 32], "datatype": "FP32", "data": data}]})
@@ -35,7 +35,7 @@ fn an_image_whose_results_are_no_numbers_fails_alone() {
     assert_eq!(running.metric("hipvit_retried_images_total"), 0.0);
 }
 
-/// A grey progressive JPEG of 64 megapixels, whose 400 scans have 117 bytes each.
+/// Returns a grey progressive JPEG of 64 megapixels with 400 scans of 117 bytes each.
 fn many_scans() -> Vec<u8> {
     let mut file = vec![0xFF, 0xD8, 0xFF, 0xDB, 0, 67, 0];
     file.extend([1; 64]);

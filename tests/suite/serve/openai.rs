@@ -1,4 +1,4 @@
-//! What OpenAI's clients, and probes of servers of embeddings, ask for.
+//! Requests of OpenAI's clients, and of probes for servers of embeddings.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! The process `hipvit serve`: what it refuses at its start, and that nothing depends on its log or on free file descriptors.
+//! The process `hipvit serve`: options that it refuses, and its independence of its log and of free file
+//! descriptors.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use super::lifecycle::{command, process, signal};
 use super::*;
 
-/// What a server that does not start says.
+/// Returns exit code and output of a server that does not start.
 fn refusal(more: &[&str]) -> (i32, String) {
     let output = command(more).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();

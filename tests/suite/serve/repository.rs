@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A folder with the models `one` (versions 1 and 12), `two`, and `broken`.
+/// Creates a folder with the models `one` (versions 1 and 12), `two`, and `broken`.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let link = |from: &str, to: &str| {
@@ -87,7 +87,7 @@ fn models_are_loaded_unloaded_and_listed() {
     );
     assert_eq!(running.get("/v2/health/ready").status, 200);
 
-    // Loading again replaces it; what cannot be loaded does not.
+    // Loading replaces a model, unless the new one cannot be loaded.
     assert_eq!(load("one").status, 200);
     fs::write(folder.path().join("one/12/config.json"), "{").unwrap();
     assert_eq!(load("one").status, 400);

@@ -1,4 +1,4 @@
-//! Keys of requests: each is followed, changes nothing, or is refused by its name.
+//! Keys of requests: each has its effect, has none, or is refused by name.
 
 use hipvit_serve::proto::{
     InferParameter, ModelRepositoryParameter, RepositoryIndexRequest, RepositoryModelLoadRequest,
@@ -66,7 +66,7 @@ fn parameters_that_triton_follows_are_followed_or_refused() {
     assert_eq!(running.infer(&body).status, 200);
 }
 
-/// An unknown model is said first, whatever else is wrong.
+/// An unknown model is reported before all other errors.
 #[test]
 fn an_unknown_model_is_said_before_a_wrong_input() {
     let running = Running::digits();

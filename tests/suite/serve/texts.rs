@@ -1,4 +1,5 @@
-//! CLIP and SigLIP with both towers: embeddings of texts, and images classified by texts, as the reference libraries give them.
+//! CLIP and SigLIP with both towers: embeddings of texts, and images classified by texts, equal those of the
+//! reference libraries.
 
 use hipvit::ndarray::{Array2, ArrayView2, s};
 
@@ -36,7 +37,7 @@ fn matrix(response: &Value, name: &str) -> Array2<f32> {
     Array2::from_shape_vec((side(0), side(1)), floats(response, name)).unwrap()
 }
 
-/// Within `tolerance` of the largest value.
+/// Checks that the differences are within `tolerance` of the largest value.
 #[track_caller]
 fn check(case: &str, got: ArrayView2<'_, f32>, expected: ArrayView2<'_, f64>, tolerance: f64) {
     assert_eq!(got.dim(), expected.dim(), "{case}");
@@ -239,7 +240,7 @@ fn metadata_has_texts_where_the_model_takes_them() {
     );
 }
 
-/// A folder of images' files alone is served as before.
+/// A folder with only the files for images is served as before.
 #[test]
 fn a_model_without_a_tokenizer_takes_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn wrong_texts_are_refused_by_name() {
         (
             vec![image_input(&golden), text_input(&["a"; 5])],
             json!({"parameters": {"template": "{} a\n{} b"}}),
-            "input `text`: texts times templates are 10, and the queue takes 8",
+            "input `text`: texts times templates are 10, which exceeds the queue of 8",
         ),
         (
             vec![image_input(&golden), text_input(&[&"a".repeat(1000)])],

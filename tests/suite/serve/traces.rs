@@ -1,4 +1,4 @@
-//! Traces, as a collector of this test receives them.
+//! Traces as a collector in this test receives them.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::*;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// A collector on loopback: takes exports over HTTP and keeps them.
+/// A collector on loopback that keeps the exports.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -70,7 +70,7 @@ impl Collector {
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// The text of an attribute of the server.
+    /// Returns the text of a resource attribute.
     fn resource(&self, key: &str) -> Option<String> {
         let exports = self.0.lock().unwrap();
         let resource = exports.first()?.resource_spans.first()?.resource.clone()?;
@@ -91,7 +91,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The request's span has the client's as its parent, and its stages in it, each within its time and in order.
+/// Checks that the request's span has the client's as its parent, and contains its stages in order.
 fn check(spans: &[Span], name: &str, images: usize) {
     let server: Vec<&Span> = spans.iter().filter(|span| span.name == name).collect();
     let [server] = server[..] else {
@@ -157,7 +157,7 @@ fn a_request_is_a_span_of_its_clients_trace() {
     let response = running.post(&path, &[("traceparent", &parent)], body.as_bytes());
     assert_eq!(response.status, 200);
     let answered = response.header("traceresponse").unwrap().to_owned();
-    // The client does not want this one to be kept.
+    // The client does not want this trace to be kept.
     let unsampled = format!("00-{TRACE}-{PARENT}-00");
     let response = running.post(&path, &[("traceparent", &unsampled)], body.as_bytes());
     assert_eq!(response.status, 200);
@@ -206,7 +206,7 @@ fn a_failed_request_says_why_in_its_span() {
 
 #[test]
 fn without_a_collector_requests_are_served() {
-    // Nobody listens there.
+    // No collector listens there.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut options = options();
     options.otlp_endpoint = Some(format!("http://{free}"));

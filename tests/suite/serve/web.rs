@@ -1,4 +1,4 @@
-//! Web pages cannot drive the server, and every refusal is counted.
+//! Foreign web pages cannot use the server, and every refusal is counted.
 
 use hipvit_serve::proto::ServerLiveRequest;
 use hipvit_serve::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
@@ -7,7 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use super::grpc::{block_on, infer};
 use super::*;
 
-/// An HTTP/1.1 request with a `Host` of its own.
+/// Sends an HTTP/1.1 request with this `Host`.
 fn of_host(address: SocketAddr, request: &str, host: &str, more: &str) -> Response {
     let mut stream = connect(address);
     let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
@@ -122,7 +122,7 @@ fn refusals_are_counted_by_their_reason() {
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }
     assert!(metrics.contains("\nhipvit_ready 1\n"), "{metrics}");
-    // What a probe is told of a server that is about to stop is no refusal.
+    // A probe's answer from a draining server is not a refusal.
     running.server().drain();
     assert_eq!(running.get("/v2/health/ready").status, 503);
     let metrics = request(running.address, "GET", "/metrics", &authorized, b"").text();

@@ -1,4 +1,4 @@
-//! The device that is predicted for: its roofs, its memory, and what a launch costs.
+//! Target device of a prediction: its peaks, its memory, and the cost of a launch.
 
 use serde::Serialize;
 
@@ -12,31 +12,32 @@ use hipvit::tensor::DType;
 /// A device and its roofs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hardware {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// What it is.
+    /// Kind of device.
     pub kind: Kind,
-    /// Where the peaks come from: the vendor's document, or that they were measured.
+    /// Source of the peaks: the vendor's document, or a measurement.
     pub source: String,
-    /// Floating-point operations per second by dtype.
+    /// Peak floating-point operations per second by dtype.
     pub peaks: Vec<(DType, f64)>,
-    /// Bytes per second of its memory.
+    /// Memory bandwidth in bytes per second.
     pub bytes_per_second: f64,
-    /// Its memory in bytes, where it has its own.
+    /// Bytes of memory. `None` for a device that uses host memory.
     pub memory_bytes: Option<u64>,
-    /// What a launch costs: eagerly, and in a replayed graph.
+    /// Seconds per launch: eagerly, and in a replayed graph.
     pub launch_seconds: [f64; 2],
 }
 
-/// What a kernel costs beside its work: launched one by one, and as a node of a replayed graph. Assumed: eager launches are
-/// commonly measured at 4 to 6 µs, kernels that follow each other in a graph at 1 to 2 µs. On a CPU: waking its threads.
+/// Seconds per kernel in addition to its work: launched individually, and as a node of a replayed graph.
+/// These are assumptions: eager launches are commonly measured at 4 to 6 µs, consecutive kernels in a graph
+/// at 1 to 2 µs. On a CPU, the cost of waking its threads.
 const GPU_LAUNCH: [f64; 2] = [5e-6, 1.5e-6];
 const CPU_LAUNCH: [f64; 2] = [3e-6, 3e-6];
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 impl Hardware {
-    /// What a datasheet says.
+    /// Returns the hardware that a datasheet describes.
     pub fn of(sheet: &Datasheet) -> Self {
         let peak = |dtype| Some((dtype, 1e12 * sheet.tflops(dtype)?));
         Self {
@@ -50,20 +51,20 @@ impl Hardware {
         }
     }
 
-    /// The GPU or CPU of this name, by its datasheet.
+    /// Returns the GPU or CPU of this name, by its datasheet.
     ///
     /// # Errors
     ///
-    /// There is no datasheet; the nearest names are in the error.
+    /// [`Error::Argument`](hipvit::Error::Argument) if there is no datasheet. The message suggests similar names.
     pub fn named(name: &str) -> Result<Self> {
         Ok(Self::of(&named(name)?))
     }
 
-    /// A GPU that is there: by its datasheet, else as it measures.
+    /// Returns an installed GPU, by its datasheet if there is one, otherwise by measured peaks.
     pub(super) fn gpu(gpu: &hip::Device) -> Result<Self> {
         let info = DeviceInfo::gpu(gpu);
         let (_, total) = gpu.memory()?;
-        // What an emulated GPU's product would reach is no peak of the emulator.
+        // The datasheet of an emulated product does not describe the emulator.
         let sheet = datasheet(&info.name).filter(|_| info.kind != "emulated");
         let hardware = match sheet {
             Some(sheet) => Self::of(&sheet),
@@ -77,7 +78,7 @@ impl Hardware {
         })
     }
 
-    /// The host, as it measures: of a processor's cores a machine may have some.
+    /// Returns the host by measured peaks, because the machine may have only some of the processor's cores.
     pub(super) fn this_cpu(threads: Option<usize>) -> Result<Self> {
         let hardware = Self::measured(Kind::Cpu, &measure_cpu(threads, &[DType::F32]))?;
         Ok(Self {
@@ -117,11 +118,11 @@ impl Hardware {
         }
     }
 
-    /// Floating-point operations per second in `dtype`.
+    /// Returns the peak floating-point operations per second in `dtype`.
     ///
     /// # Errors
     ///
-    /// The device does not compute in it, or that was not measured.
+    /// [`Error::Argument`](hipvit::Error::Argument) if the device does not compute in `dtype` or its peak was not measured.
     pub fn flops_per_second(&self, dtype: DType) -> Result<f64> {
         let peak = self.peaks.iter().find(|(known, _)| *known == dtype);
         peak.map(|&(_, rate)| rate).ok_or_else(|| {
@@ -129,7 +130,7 @@ impl Hardware {
             refused(
                 "dtype",
                 format!(
-                    "no peak of {} in {dtype} is known; there is one in {}",
+                    "no peak of {} in {dtype} is known. Known dtypes: {}",
                     self.name,
                     known.join(", ")
                 ),

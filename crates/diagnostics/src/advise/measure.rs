@@ -1,4 +1,4 @@
-//! What the device at hand really does: the configuration as it is, and each suggestion that can be tried there.
+//! Measurements on an installed device: the current configuration, and each suggestion that can be tried.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use hipvit::exec::GraphMode;
 use hipvit::hip::Runtime;
 use hipvit::session::{Device, ResizeOn, Session};
 
-/// How long each row is timed, with its steps.
-const TIME: Duration = Duration::from_millis(500);
+/// Measurement time of a row, including its steps.
+const ROW_TIME: Duration = Duration::from_millis(500);
 
-/// Measures what [`advise`](super::advise) predicted, on its device, and puts it beside the predictions.
+/// Measures on the device what [`advise`](super::advise) predicted, and adds the results to the advice.
+/// Suggestions that cannot be tried are not measured.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`](hipvit::Error::Argument) if the advice is for a device by its datasheet; the model does not run as it is
-/// configured. A suggestion that cannot be tried is not measured.
+/// - [`Error::Argument`](hipvit::Error::Argument) if the advice is for a device by its datasheet.
+/// - The error of the row if the model does not run in its configuration.
 pub fn measure(advice: &mut Advice) -> Result<()> {
     let options = advice.options.clone();
     if let Some(gpu) = &options.gpu {
-        let reason =
-            format!("what is predicted for {gpu} by its datasheet is not measured on another device");
+        let reason = format!("a prediction for {gpu} by its datasheet cannot be measured on another device");
         return Err(refused("gpu", reason));
     }
     let trials: Vec<(usize, Spec)> = advice
@@ -35,7 +35,7 @@ pub fn measure(advice: &mut Advice) -> Result<()> {
     let mut specs = vec![spec(&options)];
     specs.extend(trials.iter().map(|(_, spec)| spec.clone()));
     let settings = Settings {
-        time: TIME,
+        time: ROW_TIME,
         power: Duration::ZERO,
         steps: true,
         peaks: false,
@@ -90,7 +90,7 @@ fn spec(options: &Options) -> Spec {
     }
 }
 
-/// What tries a suggestion, if a row can.
+/// Returns the row that tries a suggestion. `None` if a row cannot try it.
 fn spec_of(options: &Options, trial: &Trial) -> Option<Spec> {
     match trial {
         Trial::Configuration(configuration, batch) => Some(spec(&Options {
@@ -110,7 +110,7 @@ fn spec_of(options: &Options, trial: &Trial) -> Option<Spec> {
     }
 }
 
-/// Photographs per second, resized there and classified.
+/// Measures photographs per second, resized on `on` and classified.
 fn resizing(options: &Options, on: ResizeOn) -> Result<f64> {
     let batch = options.batch.max(1);
     let mut builder = Session::builder()
@@ -131,7 +131,7 @@ fn resizing(options: &Options, on: ResizeOn) -> Result<f64> {
     session.run(&images)?;
     let start = Instant::now();
     let mut runs = 0;
-    while runs < 2 || start.elapsed() < TIME {
+    while runs < 2 || start.elapsed() < ROW_TIME {
         session.run(&images)?;
         runs += 1;
     }

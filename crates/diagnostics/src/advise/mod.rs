@@ -1,11 +1,14 @@
-//! What a model needs of a device, what bounds it there, and what to change next: `hipvit advise`.
+//! Predicts the speed of a model on a device, names what bounds it, and suggests changes: `hipvit advise`.
 //!
-//! Predictions are those of the roofline model (S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance
-//! model for multicore architectures", Communications of the ACM 52(4), 2009): a step takes the longer of its operations at the
-//! peak rate of its dtype and its bytes at the memory's bandwidth, each operand read once and the result written once; and what its
-//! launches cost is added. **They are bounds, not measurements**: kernels reach a part of the peaks, and caches keep
-//! what one step writes for the next. A prediction needs no device, only a plan and a datasheet; [`measure()`] puts what a device
-//! really does beside it.
+//! Predictions use the roofline model (S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful
+//! visual performance model for multicore architectures", Communications of the ACM 52(4), 2009). A step has
+//! two times: its operations at the peak rate of its dtype, and its bytes at the memory bandwidth. The longer
+//! one counts. Each operand is read once and the result written once. The cost of the step's launches is
+//! added.
+//!
+//! **Predictions are bounds, not measurements**: kernels reach a part of the peaks, and caches keep what one
+//! step writes for the next. A prediction needs no device, only a plan and a datasheet. [`measure()`] adds
+//! measurements on a device.
 //!
 //! ```
 //! use hipvit_diagnostics::advise::{Options, advise};
@@ -44,68 +47,71 @@ use hipvit::error::{Error, Result};
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::session::{Device, Place};
 
-/// The version of [`Advice`]'s JSON: another number after the slash where a field changes its meaning or goes.
+/// Version of [`Advice`]'s JSON. The number after the slash changes if a field changes its meaning or is
+/// removed.
 pub const SCHEMA: &str = "hipvit.advise/1";
 
-/// What to advise on.
+/// Options of [`advise`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The model's directory or its name on the hub; `None` is the embedded TinyViT32.
+    /// Directory or hub name of the model; `None` is the embedded TinyViT32.
     pub model: Option<PathBuf>,
-    /// The image size, if not the model's own.
+    /// Image size; by default the model's.
     pub image_size: Option<[usize; 2]>,
-    /// The GPU or CPU to predict for by its datasheet, whether it is there or not; `None` is [`device`](Self::device).
+    /// GPU or CPU to predict for by its datasheet, installed or not; `None` uses [`device`](Self::device).
     pub gpu: Option<String>,
-    /// The device that is there.
+    /// Installed device to predict for.
     pub device: Device,
-    /// Threads on the CPU; by default one per core.
+    /// Number of CPU threads; by default one per core.
     pub threads: Option<usize>,
-    /// Images per run, 1 if it is 0.
+    /// Batch size; 0 means 1.
     pub batch: usize,
-    /// How it runs otherwise.
+    /// Dtype, optimisations and graph replay.
     pub configuration: Configuration,
-    /// Images per second that are wanted.
+    /// Required images per second.
     pub rate: Option<f64>,
-    /// The part of the bound that is expected of a device where nothing was measured, see [`Requirement`].
+    /// Expected fraction of the bound if nothing was measured, see [`Requirement`].
     pub efficiency: Option<f64>,
-    /// What a launch costs, in seconds, instead of [`Hardware::launch_seconds`].
+    /// Seconds per launch, instead of [`Hardware::launch_seconds`].
     pub launch_seconds: Option<f64>,
 }
 
-/// What a model needs, what bounds it, and what to change.
+/// Result of [`advise`]: needs, bounds and suggestions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Images per run.
+    /// Batch size.
     pub batch: usize,
-    /// How it runs.
+    /// Configuration of the model.
     #[serde(flatten)]
     pub configuration: Configuration,
-    /// On what.
+    /// Device of the prediction.
     pub hardware: Hardware,
-    /// The bounds.
+    /// Bounds of the plan.
     pub prediction: Prediction,
-    /// Images per second end to end, if that was measured.
+    /// Measured images per second end to end, if measured.
     pub measured_images_per_second: Option<f64>,
-    /// What to change, the largest predicted gain first, further GPUs last.
+    /// Suggested changes, with the largest predicted gain first and additional GPUs last.
     pub suggestions: Vec<Suggestion>,
-    /// What would not help, and why.
+    /// Changes that would not help, and why.
     pub no_gain: Vec<String>,
-    /// What the wanted rate needs.
+    /// Devices that reach the required rate, if one was given.
     pub requirement: Option<Requirement>,
     #[serde(skip)]
     options: Options,
 }
 
-/// Predicts, without running the model. On a device that is there and has no datasheet, its peaks are measured.
+/// Predicts the speed of a model without running it. Measures the peaks of an installed device that has no
+/// datasheet.
 ///
 /// # Errors
 ///
-/// The model cannot be loaded or planned; [`Error::Argument`] for a GPU without a datasheet, with the nearest names, and for
-/// a dtype that the device does not compute in.
+/// - The error of loading or planning the model.
+/// - [`Error::Argument`] for a GPU without a datasheet, with similar names, or for a dtype that the device
+///   does not compute in.
 pub fn advise(options: &Options) -> Result<Advice> {
     let batch = options.batch.max(1);
     let configuration = options.configuration;
@@ -152,7 +158,7 @@ pub fn advise(options: &Options) -> Result<Advice> {
     })
 }
 
-/// The model, of whatever size: nothing is run.
+/// Loads a model of any size, because nothing is run.
 fn load(options: &Options) -> Result<Model> {
     let load = LoadOptions {
         image_size: options.image_size,

@@ -1,5 +1,5 @@
-//! Draws the roofline as SVG: operations per byte to the right, operations per second upwards, both logarithmic; a dot for each
-//! kind of step, under the roof of its device.
+//! Draws the roofline as SVG on logarithmic axes: operations per byte on x, operations per second on y. Each
+//! kind of step is a dot below the roof of its device.
 
 use svg::node::element::{Circle, Group, Polyline, Title};
 
@@ -10,10 +10,10 @@ use crate::drawing::{background, line, page, text};
 use crate::peaks::{bandwidth, throughput};
 use hipvit::graph::Role;
 
-/// The picture, in pixels.
+/// Size of the picture in pixels.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 680.0;
-/// Left, top, right and bottom of the area of the plot; the list of steps is to its right.
+/// Left, top, right and bottom of the plot area. The list of steps is to its right.
 const LEFT: f64 = 96.0;
 const TOP: f64 = 96.0;
 const RIGHT: f64 = 780.0;
@@ -29,8 +29,8 @@ const COLOURS: [(Role, &str); 5] = [
     (Role::Other, "#777777"),
 ];
 
-/// The roofline of `advice`: each kind of step at the rate that is predicted for it, launches included, and a ring where it was
-/// measured. Steps without operations are listed, but have no place on the axes.
+/// Draws the roofline of `advice`. Each kind of step is at its predicted rate, launches included; a ring
+/// marks its measured rate. Steps without operations are listed, but not on the axes.
 pub fn plot(advice: &Advice) -> String {
     let steps = alike(&advice.prediction.steps);
     let peak = advice
@@ -148,11 +148,11 @@ fn axes(scale: &Scale) -> Group {
         ))
 }
 
-/// The bandwidth's slope up to the peak, then the peak.
+/// Draws the slope of the bandwidth up to the peak, then the peak.
 fn roof(hardware: &Hardware, peak: f64, scale: &Scale) -> Group {
     let bytes = hardware.bytes_per_second;
     let [least, most] = scale.x.map(|decade| 10f64.powf(decade));
-    // The slope begins where it enters the plot.
+    // The slope starts where it enters the plot.
     let begin = least.max(10f64.powf(scale.y[0]) / bytes);
     let points = [(begin, begin * bytes), (peak / bytes, peak), (most, peak)];
     let points = points.map(|(x, y)| {
@@ -180,7 +180,7 @@ fn roof(hardware: &Hardware, peak: f64, scale: &Scale) -> Group {
 
 fn dots(steps: &[Alike<'_>], scale: &Scale) -> Group {
     let mut group = Group::new();
-    // Dots that nearly coincide share a label.
+    // Dots that nearly coincide share one label.
     let mut labels: Vec<(f64, f64, &str, Vec<String>)> = Vec::new();
     for (index, of) in steps.iter().enumerate() {
         if of.step.flops == 0 {
@@ -216,7 +216,7 @@ fn dots(steps: &[Alike<'_>], scale: &Scale) -> Group {
         }
     }
     for (x, y, colour, numbers) in labels {
-        // Where the list begins, to the left.
+        // Near the list of steps, place the label to the left of its dot.
         let (x, anchor) = if x > RIGHT - 96.0 {
             (x - 8.0, "end")
         } else {
@@ -264,12 +264,12 @@ fn bound_colour(bound: Bound) -> &'static str {
     }
 }
 
-/// `0.1`, `1`, `1000`.
+/// Formats 10^`decade` as `0.1`, `1` or `1000`.
 fn decimal(decade: i32) -> String {
     format!("{}", 10f64.powi(decade))
 }
 
-/// `10 GFLOP/s` for 10.
+/// Formats 10^`decade` operations per second, e.g. `10 GFLOP/s` for 10.
 fn rate_of(decade: i32) -> String {
     let (unit, power) = match decade {
         15.. => ("P", 15),

@@ -1,4 +1,4 @@
-//! The bound of each step of a plan.
+//! Bounds of the steps of a plan.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use hipvit::ops::{Linear, Op};
 use hipvit::session::Session;
 use hipvit::tensor::DType;
 
-/// How a model runs.
+/// Configuration of a model for a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Configuration {
     /// Compute precision.
     pub dtype: DType,
-    /// What is done for speed.
+    /// Enabled optimisations.
     pub optimizations: Optimizations,
-    /// Whether a GPU replays captured graphs.
+    /// True if a GPU replays captured graphs.
     pub hip_graphs: bool,
 }
 
@@ -35,20 +35,20 @@ impl Default for Configuration {
     }
 }
 
-/// What bounds a step.
+/// Resource that bounds a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Its bytes.
+    /// Memory bandwidth.
     Memory,
-    /// Its operations.
+    /// Floating-point operations.
     Compute,
-    /// Its launches cost more than either.
+    /// Launches cost more than bandwidth or operations.
     Launch,
 }
 
 impl Bound {
-    /// By the times that each would take.
+    /// Returns the bound of a step with these times in seconds.
     fn of(compute: f64, memory: f64, launch: f64) -> Self {
         if launch > compute.max(memory) {
             Self::Launch
@@ -70,16 +70,16 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// One step and its bound.
+/// Predicted times of one step and its bound.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepBound {
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// The op and what is fused into it.
+    /// Op and what is fused into it.
     pub op: String,
-    /// The part of the model.
+    /// Part of the model.
     pub role: Role,
-    /// The result's extents.
+    /// Shape of the result.
     pub shape: Vec<usize>,
     /// Floating-point operations.
     pub flops: u64,
@@ -87,42 +87,42 @@ pub struct StepBound {
     pub bytes: u64,
     /// Operations per byte.
     pub intensity: f64,
-    /// Kernels and library calls.
+    /// Number of kernels and library calls.
     pub launches: usize,
-    /// The operations at the peak rate.
+    /// Time of the operations at the peak rate.
     pub compute_seconds: f64,
-    /// The bytes at the memory's bandwidth.
+    /// Time of the bytes at the memory bandwidth.
     pub memory_seconds: f64,
-    /// The longer of the two: the roofline.
+    /// Longer of `compute_seconds` and `memory_seconds`: the roofline.
     pub roofline_seconds: f64,
-    /// What the launches cost.
+    /// Time of the launches.
     pub launch_seconds: f64,
-    /// The roofline and the launches.
+    /// Sum of roofline and launches.
     pub seconds: f64,
-    /// The largest of the three.
+    /// Resource with the largest of the three times.
     pub bound: Bound,
-    /// The time alone, if it was measured.
+    /// Measured time of the step alone, if measured.
     pub measured_seconds: Option<f64>,
 }
 
-/// The memory that a run takes, in bytes.
+/// Memory of a run in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryNeeds {
-    /// The parameters that steps read, in the plan's dtype.
+    /// Parameters that steps read, in the plan's dtype.
     pub weights_bytes: u64,
-    /// The arena of the activations.
+    /// Arena of the activations.
     pub activations_bytes: u64,
-    /// A run's input.
+    /// Input of a run.
     pub input_bytes: u64,
-    /// Outside of the arena: the scores of unfused attention, a GPU library's workspace.
+    /// Memory outside of the arena: the scores of unfused attention, and a GPU library's workspace.
     pub workspace_bytes: u64,
-    /// All of these, for one run.
+    /// Sum of the above for one run.
     pub peak_bytes: u64,
-    /// For two runs in flight, as a pipeline has them.
+    /// Memory for two runs in flight, as in a pipeline.
     pub two_in_flight_bytes: u64,
 }
 
-/// The bounds of a plan.
+/// Bounds of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
     /// Floating-point operations of a run.
@@ -131,20 +131,20 @@ pub struct Prediction {
     pub bytes: u64,
     /// Operations per byte.
     pub intensity: f64,
-    /// The sum of the steps' times.
+    /// Sum of the steps' times.
     pub seconds: f64,
-    /// Images per second of one run after the other.
+    /// Images per second of consecutive runs.
     pub images_per_second: f64,
-    /// The memory.
+    /// Memory of a run.
     pub memory: MemoryNeeds,
-    /// Each step.
+    /// Bounds of each step.
     pub steps: Vec<StepBound>,
 }
 
-/// A GPU's hipBLASLt handle has a workspace of this size per run in flight.
+/// Workspace per run in flight of a GPU's hipBLASLt handle.
 const LIBRARY_WORKSPACE: u64 = 32 << 20;
 
-/// Plans of one model in several configurations.
+/// Plans one model in several configurations.
 pub(super) struct Planner {
     before: Graph,
     after: Mutex<Vec<(Passes, Arc<Graph>)>>,
@@ -190,7 +190,7 @@ impl Planner {
     }
 }
 
-/// The bounds of `plan` on `hardware`.
+/// Computes the bounds of `plan` on `hardware`.
 fn predict(plan: &Plan, hardware: &Hardware, configuration: Configuration) -> Result<Prediction> {
     let flops_per_second = hardware.flops_per_second(configuration.dtype)?;
     let [eager, replayed] = hardware.launch_seconds;
@@ -239,7 +239,7 @@ fn predict(plan: &Plan, hardware: &Hardware, configuration: Configuration) -> Re
     })
 }
 
-/// What a GPU does for a step where an optimisation is left out.
+/// Additional work of a GPU for a step if an optimisation is disabled.
 #[derive(Default)]
 struct Extra {
     bytes: u64,
@@ -251,7 +251,8 @@ impl Extra {
     fn of(plan: &Plan, step: &Step, optimizations: Optimizations) -> Self {
         let result = step.bytes_written;
         match &plan.node(step).op {
-            // Q·Kᵀ writes the scores, softmax reads and writes them, P·V reads them; two GEMMs per head and softmax.
+            // Q·Kᵀ writes the scores, softmax reads and writes them, P·V reads them: two GEMMs per head and a
+            // softmax.
             Op::Attention(spec) if !optimizations.fused_attention => {
                 let tokens = |operand: usize| match step.inputs.get(operand) {
                     Some(&Operand::Buffer(id)) => plan.buffer(id).shape.get(1).copied().unwrap_or(1),
@@ -265,7 +266,7 @@ impl Extra {
                     workspace: scores as u64,
                 }
             }
-            // A kernel reads and writes the result once more.
+            // A separate kernel reads and writes the result once more.
             Op::Linear(Linear {
                 bias,
                 residual,

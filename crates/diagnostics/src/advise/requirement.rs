@@ -1,4 +1,4 @@
-//! What a wanted rate needs, and which devices have it.
+//! Devices that reach a required rate.
 
 use serde::Serialize;
 
@@ -10,11 +10,11 @@ use crate::peaks::{Kind, datasheets};
 use hipvit::error::Result;
 use hipvit::tensor::DType;
 
-/// The part of the bound that is expected where nothing was measured: the steps of ViT-B/16 in bf16 at batch 256 took 24.2 ms on an H200,
-/// whose bound by this model is 9.8 ms.
+/// Expected fraction of the bound if nothing was measured. The steps of ViT-B/16 in bf16 at batch 256 took
+/// 24.2 ms on an H200; their bound is 9.8 ms.
 const EFFICIENCY: f64 = 0.4;
 
-/// The part of the bound to expect.
+/// Returns the expected fraction of the bound.
 pub(super) fn efficiency(given: Option<f64>) -> Result<f64> {
     match given {
         None => Ok(EFFICIENCY),
@@ -26,45 +26,49 @@ pub(super) fn efficiency(given: Option<f64>) -> Result<f64> {
     }
 }
 
-/// What a rate of images needs.
+/// Needs of a required rate of images.
 #[derive(Clone, Debug, Serialize)]
 pub struct Requirement {
     /// Images per second.
     pub images_per_second: f64,
-    /// The part of the bound that devices are taken to reach.
+    /// Fraction of the bound that devices are expected to reach.
     pub efficiency: f64,
-    /// Floating-point operations per second that are done.
+    /// Required floating-point operations per second.
     pub flops_per_second: f64,
     /// Bytes per second that all steps read and write.
     pub bytes_per_second: f64,
-    /// Bytes per second of pixels that are copied in.
+    /// Bytes per second of pixels copied to the devices.
     pub input_bytes_per_second: f64,
-    /// Memory of each device, with two runs in flight.
+    /// Memory of each device with two runs in flight.
     pub memory_bytes: u64,
-    /// Each device that there is a datasheet of: the fewest first, of as many the slowest first.
+    /// Devices with a datasheet, sorted by count; for equal counts the slowest is first.
     pub candidates: Vec<Candidate>,
 }
 
-/// A device for a wanted rate.
+/// A device that could reach a required rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the device.
     pub name: &'static str,
-    /// What it is.
+    /// Kind of device.
     pub kind: Kind,
-    /// Compute precision: the wanted one, on a CPU f32.
+    /// Compute precision: the requested one, or f32 on a CPU.
     pub dtype: DType,
-    /// Images per second that one is expected to reach: its bound times the efficiency.
+    /// Expected images per second of one device: its bound times the efficiency.
     pub images_per_second: f64,
-    /// How many are needed, each with a replica of the model; `None` if it does not fit the memory.
+    /// Number of devices needed, each with a replica of the model. `None` if the model does not fit the
+    /// memory.
     pub count: Option<u64>,
-    /// The datasheet.
+    /// Source of the datasheet.
     pub source: &'static str,
 }
 
 pub(super) fn requirement(subject: &Subject<'_>, rate: f64) -> Result<Requirement> {
     if !(rate > 0.0 && rate.is_finite()) {
-        return Err(refused("rate", format!("{rate} is no number of images above 0")));
+        return Err(refused(
+            "rate",
+            format!("{rate} is not a number of images above 0"),
+        ));
     }
     let (prediction, batch) = (subject.prediction, subject.batch);
     let per_image = |of_run: u64| of_run as f64 / batch as f64;
@@ -109,7 +113,7 @@ pub(super) fn requirement(subject: &Subject<'_>, rate: f64) -> Result<Requiremen
     })
 }
 
-/// How many devices of this speed a rate takes.
+/// Returns the number of devices of this speed that a rate needs.
 pub(super) fn devices(rate: f64, images_per_second: f64) -> u64 {
     (rate / images_per_second).ceil().max(1.0) as u64
 }

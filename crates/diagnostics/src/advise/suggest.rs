@@ -1,4 +1,4 @@
-//! What to change next, by the gain that the model predicts.
+//! Suggestions, sorted by the gain that the model predicts.
 
 use std::time::{Duration, Instant};
 
@@ -22,36 +22,36 @@ use hipvit::tensor::DType;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Basis {
-    /// The device computes pixels that are in host memory.
+    /// The device, with pixels in host memory.
     Device,
-    /// This host decodes and resizes JPEG files for the device.
+    /// The host, which decodes and resizes JPEG files for the device.
     Files,
 }
 
 /// A change and its effect on the images per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Suggestion {
-    /// What to change.
+    /// Change to make.
     pub change: String,
-    /// How: an option, a command.
+    /// Option or command that makes the change.
     pub how: String,
-    /// Why it helps.
+    /// Reason for the gain.
     pub why: String,
-    /// What bounds the images per second and the gain. Rates of different bases do not compare.
+    /// Bound of the images per second and of the gain. Rates with different bases are not comparable.
     pub basis: Basis,
-    /// Images per second afterwards; a bound.
+    /// Upper bound of the images per second after the change.
     pub images_per_second: f64,
-    /// Times as many images per second as before.
+    /// Predicted factor on the images per second.
     pub gain: f64,
-    /// Images per second that were measured end to end.
+    /// Measured images per second end to end.
     pub measured_images_per_second: Option<f64>,
-    /// The gain that was measured.
+    /// Measured factor on the images per second.
     pub measured_gain: Option<f64>,
     #[serde(skip)]
     pub(super) trial: Option<Trial>,
 }
 
-/// What a measurement of a suggestion changes.
+/// Change that a measurement of a suggestion makes.
 #[derive(Clone, Debug)]
 pub(super) enum Trial {
     Configuration(Configuration, usize),
@@ -59,11 +59,11 @@ pub(super) enum Trial {
     ResizeOnDevice,
 }
 
-/// What is advised on.
+/// Model, configuration and device that suggestions are for.
 pub(super) struct Subject<'a> {
     pub(super) planner: &'a Planner,
     pub(super) hardware: &'a Hardware,
-    /// The GPU, if it is there.
+    /// GPU, if it is installed.
     pub(super) gpu: Option<&'a hip::Device>,
     pub(super) preprocess: &'a Preprocess,
     pub(super) configuration: Configuration,
@@ -73,24 +73,25 @@ pub(super) struct Subject<'a> {
     pub(super) efficiency: f64,
 }
 
-/// Smaller gains are not worth a change.
+/// Smallest gain that is suggested.
 const LEAST_GAIN: f64 = 1.02;
 
-/// The smallest batch that reaches this part of the best one's rate is advised.
+/// The smallest batch that reaches this fraction of the best batch's rate is suggested.
 const NEARLY_BEST: f64 = 0.95;
 const LARGEST_BATCH: usize = 1024;
 
-/// How far off the fastest a library's own choice is taken to be where nothing was tuned, for GEMMs of ViTs: rocBLAS's default was
-/// measured 1.36 times off on gfx942, hipBLASLt's first heuristic 1.01 times.
+/// Assumed slowdown of a library's untuned choice of a GEMM kernel, for ViT shapes. On gfx942, rocBLAS's
+/// default was measured 1.36 times slower than the fastest, hipBLASLt's first heuristic 1.01 times.
 const UNTUNED: [(&str, f64); 2] = [("rocBLAS", 1.36), ("hipBLASLt", 1.01)];
 
-/// A photograph as ImageNet has them, height and width.
+/// Height and width of a typical ImageNet photograph.
 pub(super) const PHOTOGRAPH: [usize; 2] = [375, 500];
 
-/// What a core takes to decode a JPEG file of one: Pillow decodes 520 per second and core of an EPYC.
+/// Seconds to decode a [`PHOTOGRAPH`]'s JPEG file on one core: Pillow decodes 520 per second and core on an
+/// EPYC.
 const DECODE_SECONDS: f64 = 1.9e-3;
 
-/// Returns the suggestions in the order of their gains, more GPUs last, and what would not help.
+/// Returns the suggestions, sorted by gain with additional GPUs last, and the changes that would not help.
 pub(super) fn suggest(subject: &Subject<'_>) -> Result<(Vec<Suggestion>, Vec<String>)> {
     let mut found = Vec::new();
     let mut no_gain = Vec::new();
@@ -111,7 +112,7 @@ pub(super) fn suggest(subject: &Subject<'_>) -> Result<(Vec<Suggestion>, Vec<Str
     Ok((found, no_gain))
 }
 
-/// Sorts by gain, the largest first. Further GPUs come last: they help whatever the model, and cost most.
+/// Sorts by gain, the largest first. Additional GPUs come last: they help every model and cost most.
 pub(super) fn sort(suggestions: &mut [Suggestion]) {
     let buys = |suggestion: &Suggestion| matches!(suggestion.trial, Some(Trial::Gpus(_)));
     suggestions.sort_by(|a, b| buys(a).cmp(&buys(b)).then(b.gain.total_cmp(&a.gain)));
@@ -138,7 +139,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The configuration with other choices, and its prediction.
+    /// Changes the configuration, and returns it with its prediction.
     fn tried(
         &self,
         configuration: Configuration,
@@ -153,7 +154,7 @@ impl Subject<'_> {
         })
     }
 
-    /// The narrow type with the higher peak; of equal ones bf16, which has f32's range.
+    /// Suggests the 16-bit dtype with the higher peak; for equal peaks bf16, which has the range of f32.
     fn dtype(&self) -> Result<Option<Suggestion>> {
         let narrow = [DType::BF16, DType::F16].into_iter();
         let known = narrow.filter_map(|dtype| Some((dtype, self.hardware.flops_per_second(dtype).ok()?)));
@@ -176,7 +177,8 @@ impl Subject<'_> {
         Ok(Some(suggestion))
     }
 
-    /// Larger batches read the weights less often and launch less per image; one that does not fit has to be smaller.
+    /// Suggests a larger batch, which reads the weights less often and launches less per image, or a smaller
+    /// one if the batch does not fit.
     fn batch(&self) -> Result<Option<Suggestion>> {
         let fits = |prediction: &Prediction| {
             let memory = self.hardware.memory_bytes;
@@ -207,13 +209,13 @@ impl Subject<'_> {
         })?;
         let mut suggestion = suggestion;
         if too_large {
-            // Whatever the rate: as it is, it does not run.
+            // The configuration does not run as it is, so any rate is a gain.
             suggestion.gain = f64::INFINITY;
         }
         Ok(Some(suggestion))
     }
 
-    /// What was left out of the configuration.
+    /// Suggests the optimisations that the configuration leaves out.
     fn left_out(&self) -> Result<Vec<Suggestion>> {
         let on_gpu = self.hardware.kind == Kind::Gpu;
         let with = |change: fn(&mut Optimizations)| {
@@ -263,7 +265,7 @@ impl Subject<'_> {
             .collect()
     }
 
-    /// Whether libraries choose GEMMs by a rule, on a GPU that is there.
+    /// Suggests tuning if libraries choose GEMM kernels by a heuristic on an installed GPU.
     fn tuning(&self) -> Result<Option<Suggestion>> {
         let Some(gpu) = self.gpu else { return Ok(None) };
         let plan = self.planner.plan(self.configuration, self.batch)?;
@@ -299,7 +301,7 @@ impl Subject<'_> {
         Ok(Some(self.suggestion("tune the selection", how, why, rate)))
     }
 
-    /// Whether the host decodes and resizes more slowly than the GPU computes.
+    /// Suggests resizing on the GPU if the host decodes and resizes more slowly than the GPU computes.
     fn resize(&self) -> Result<Option<Suggestion>> {
         let on_host = self.preprocess.resize().is_none() || self.preprocess.patch().is_some();
         if self.hardware.kind == Kind::Cpu || on_host {
@@ -309,7 +311,7 @@ impl Subject<'_> {
         let resize = host_resize_seconds(self.preprocess)?;
         let model = self.prediction.images_per_second;
         let [height, width] = PHOTOGRAPH;
-        // On the device: the image is read, and its rows at the new width are written and read.
+        // On the device, the image is read, and its rows at the new width are written and read.
         let (_, output_width) = self.preprocess.output_size();
         let bytes = 3 * height * (width + 2 * output_width);
         let on_device = 1.0 / (1.0 / model + bytes as f64 / self.hardware.bytes_per_second);
@@ -327,7 +329,7 @@ impl Subject<'_> {
         Ok(Some(suggestion))
     }
 
-    /// Another GPU, or as many as the wanted rate takes.
+    /// Suggests another GPU, or as many as the required rate needs.
     fn gpus(&self) -> Option<Suggestion> {
         if self.hardware.kind == Kind::Cpu {
             return None;
@@ -349,7 +351,8 @@ impl Subject<'_> {
     }
 }
 
-/// What one core takes to resize and crop a photograph by `rule`: the shortest of some tries.
+/// Measures the seconds that one core takes to resize and crop a photograph by `rule`; the shortest of
+/// several tries.
 fn host_resize_seconds(rule: &Preprocess) -> Result<f64> {
     let image = photograph()?;
     let begin = Instant::now();
@@ -364,7 +367,7 @@ fn host_resize_seconds(rule: &Preprocess) -> Result<f64> {
     Ok(shortest)
 }
 
-/// An image to resize; what it shows does not matter to the time.
+/// Creates an image to resize. Its content does not affect the time.
 pub(super) fn photograph() -> Result<RgbImage> {
     let [height, width] = PHOTOGRAPH;
     Ok(RgbImage::new(width, height, vec![128; 3 * width * height])?)

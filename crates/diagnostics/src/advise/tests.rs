@@ -1,4 +1,5 @@
-//! Sums are the plan's, a step's time is the roofline's and its launches', and advice is in order.
+//! Tests of predictions and suggestions: totals match the plan, and a step's time is its roofline plus its
+//! launches.
 
 use std::sync::Arc;
 
@@ -167,7 +168,7 @@ fn what_is_left_out_is_advised_and_costs() {
 fn suggestions_come_by_gain() {
     let advice = on("MI300X", DType::F32, 4);
     let gains: Vec<f64> = advice.suggestions.iter().map(|s| s.gain).collect();
-    // Whatever its gain, another GPU comes last.
+    // Another GPU comes last whatever its gain.
     let (last, others) = advice.suggestions.split_last().unwrap();
     assert_eq!(last.change, "2 GPUs");
     assert!(
@@ -182,13 +183,13 @@ fn suggestions_come_by_gain() {
         let of_files = suggestion.how == "--resize device";
         assert_eq!(suggestion.basis == Basis::Files, of_files, "{suggestion:?}");
     }
-    // At a batch this small launches are most of the time. What resizing takes depends on this host.
+    // At a batch this small, launches take most of the time. The time of resizing depends on this host.
     let of_model = advice
         .suggestions
         .iter()
         .find(|s| !s.change.starts_with("resize"));
     assert!(of_model.unwrap().change.starts_with("batch "), "{of_model:?}");
-    // Once in bf16 and in large batches there is nothing but more GPUs.
+    // In bf16 and in large batches, only more GPUs help.
     let done = on("MI300X", DType::BF16, 1024);
     assert!(
         done.suggestions
@@ -274,7 +275,7 @@ fn every_kind_of_step_is_drawn_and_listed() {
         }
     }
     assert_eq!(depth, 0);
-    // Nothing lies outside of the picture.
+    // All coordinates are within the picture.
     for value in drawing
         .split("cx=\"")
         .skip(1)

@@ -1,11 +1,11 @@
-//! Advice as text for people.
+//! Formats advice as text.
 
 use super::predict::StepBound;
 use super::{Advice, Basis, Requirement, Suggestion};
 use crate::peaks::{bandwidth, throughput};
 use crate::table::{Column, Table, paragraph};
 
-/// Steps that are the same but for their place in the model.
+/// Steps that differ only in their position in the model.
 pub(super) struct Alike<'a> {
     pub(super) step: &'a StepBound,
     pub(super) count: usize,
@@ -13,7 +13,7 @@ pub(super) struct Alike<'a> {
 }
 
 impl Alike<'_> {
-    /// The step's name, with a star for the numbers of several blocks.
+    /// Returns the name of the step, with a star for the numbers of several blocks.
     pub(super) fn name(&self) -> String {
         match self.count {
             1 => self.step.name.clone(),
@@ -21,7 +21,7 @@ impl Alike<'_> {
         }
     }
 
-    /// Operations per second: predicted, and measured if it was.
+    /// Returns the operations per second: predicted, and measured if available.
     pub(super) fn rates(&self) -> impl Iterator<Item = f64> {
         let flops = self.step.flops as f64;
         [Some(self.step.seconds), self.measured]
@@ -31,7 +31,7 @@ impl Alike<'_> {
     }
 }
 
-/// The steps by kind, in the order of the first of each.
+/// Groups the steps by kind, in the order of each kind's first step.
 pub(super) fn alike(steps: &[StepBound]) -> Vec<Alike<'_>> {
     let mut kinds: Vec<Alike<'_>> = Vec::new();
     for step in steps {
@@ -59,7 +59,7 @@ pub(super) fn alike(steps: &[StepBound]) -> Vec<Alike<'_>> {
     kinds
 }
 
-/// `blocks.*.fc1` of `blocks.3.fc1`.
+/// Returns `blocks.*.fc1` for `blocks.3.fc1`.
 fn pattern(name: &str) -> String {
     let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.split('.');
@@ -68,8 +68,8 @@ fn pattern(name: &str) -> String {
 }
 
 impl Advice {
-    /// Work, memory, the bound of each kind of step, what to do next, and what a wanted rate needs, in lines of `width` characters at
-    /// most.
+    /// Formats work, memory, the bound of each kind of step, suggestions and the needs of a required rate.
+    /// Lines have at most `width` characters.
     pub fn text(&self, width: Option<usize>) -> String {
         let Self {
             hardware, prediction, ..
@@ -106,7 +106,7 @@ impl Advice {
         text += &format!("{}\n\n", self.steps(width));
         text += "What to do next, by predicted gain\n";
         text += &match self.next(Basis::Device) {
-            None => "  nothing that this model knows of\n".to_owned(),
+            None => "  no suggestion\n".to_owned(),
             Some(table) => format!("{}\n", table.text(width)),
         };
         if let Some(table) = self.next(Basis::Files) {
@@ -200,7 +200,7 @@ impl Advice {
         table.text(width)
     }
 
-    /// Returns the suggestions whose rates have this basis, or `None` if there are none.
+    /// Returns the suggestions with this basis, or `None` if there are none.
     fn next(&self, basis: Basis) -> Option<Table> {
         let suggestions = self
             .suggestions

@@ -1,4 +1,4 @@
-//! A device that rows run on: what it is, its peaks, its sensors.
+//! A device of the bench with its peaks and sensors.
 
 use super::environment::{DeviceInfo, Environment};
 use super::row::Peak;
@@ -10,24 +10,24 @@ use hipvit::tensor::DType;
 
 #[derive(Debug)]
 pub(super) struct BenchDevice {
-    /// `None` is the CPU.
+    /// GPU; `None` is the CPU.
     pub(super) gpu: Option<hip::Device>,
     pub(super) info: DeviceInfo,
     pub(super) environment: Environment,
-    /// If its power can be read.
+    /// Power monitor, if the GPU has one.
     pub(super) monitor: Option<Monitor>,
-    /// The peak of its PCIe link as it is now, in bytes per second.
+    /// Current peak of the PCIe link in bytes per second.
     pub(super) link: Option<f64>,
     datasheet: Option<Datasheet>,
     peaks: Peaks,
 }
 
 impl BenchDevice {
-    /// Opens `device`, and measures its peaks in these dtypes if wanted.
+    /// Opens `device`, and measures its peaks in `dtypes` if `measure` is set.
     ///
     /// # Errors
     ///
-    /// There is no such GPU.
+    /// [`Error::Hip`](hipvit::Error::Hip) if there is no such GPU.
     pub(super) fn open(device: Device, dtypes: impl Iterator<Item = DType>, measure: bool) -> Result<Self> {
         let gpu = match device.open()? {
             Place::Gpu(gpu) => Some(gpu),
@@ -44,7 +44,7 @@ impl BenchDevice {
             _ if !measure => Peaks::default(),
             Some(gpu) => {
                 let peaks = measure_gpu(gpu, &wanted);
-                // So that the memory of this does not count as the rows'.
+                // Release the memory of this measurement, so that it does not count for the rows.
                 gpu.trim()?;
                 peaks
             }
@@ -54,7 +54,7 @@ impl BenchDevice {
         let link = monitor.as_ref().and_then(|monitor| monitor.pcie_link().ok());
         Ok(Self {
             environment: Environment::new(gpu.as_ref()),
-            // What an emulated GPU's product would reach is no peak of the emulator.
+            // The datasheet of an emulated product does not describe the emulator.
             datasheet: datasheet(&info.name).filter(|_| info.kind != "emulated"),
             link: link.map(|link| link.bytes_per_second()),
             monitor: monitor.filter(|monitor| monitor.power().is_ok()),
@@ -64,11 +64,12 @@ impl BenchDevice {
         })
     }
 
-    /// Measures the peak in `dtype` again, and keeps the higher rates: other work may have slowed the first measurement.
+    /// Measures the peak in `dtype` again and keeps the higher rates, because other work may have slowed the
+    /// first measurement.
     ///
     /// # Errors
     ///
-    /// The GPU's unused memory cannot be released.
+    /// [`Error::Hip`](hipvit::Error::Hip) if the GPU's unused memory cannot be released.
     pub(super) fn measure_peak_again(&mut self, dtype: DType) -> Result<()> {
         let again = match &self.gpu {
             Some(gpu) => {

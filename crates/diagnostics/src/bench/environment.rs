@@ -1,4 +1,4 @@
-//! What a measurement ran on: device, system, versions.
+//! Environment of a measurement: device, system and versions.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,21 +9,21 @@ use sysinfo::System;
 use crate::peaks::cpu_name;
 use hipvit::hip::{self, Monitor};
 
-/// What a row ran on.
+/// Device of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct DeviceInfo {
     /// `rocm`, `cuda`, `emulated` or `cpu`.
     pub kind: &'static str,
-    /// The product's name.
+    /// Name of the product.
     pub name: String,
-    /// The GPU's architecture, `gfx942` or `sm_90`; the CPU's instruction set.
+    /// Architecture of a GPU, e.g. `gfx942` or `sm_90`; instruction set of a CPU.
     pub arch: String,
-    /// The ordinal of a GPU.
+    /// Ordinal of a GPU.
     pub index: usize,
 }
 
 impl DeviceInfo {
-    /// The host.
+    /// Describes the host.
     pub fn cpu() -> Self {
         Self {
             kind: "cpu",
@@ -33,10 +33,10 @@ impl DeviceInfo {
         }
     }
 
-    /// A GPU.
+    /// Describes a GPU.
     pub fn gpu(device: &hip::Device) -> Self {
         let properties = device.properties();
-        // The emulated GPU is a provider, which nothing but its file's name tells from ROCm.
+        // The emulated GPU is a provider that differs from ROCm only in its file name.
         let path = device.runtime().path().ok();
         let file = path.and_then(|path| path.file_name()?.to_str());
         let kind = match &properties.target {
@@ -53,23 +53,23 @@ impl DeviceInfo {
     }
 }
 
-/// The system and the versions of what took part.
+/// System and versions of a measurement.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Environment {
-    /// Today in UTC, `2026-11-22`.
+    /// Date in UTC, e.g. `2026-11-22`.
     pub date: String,
-    /// The operating system and its kernel.
+    /// Operating system and its kernel.
     pub os: String,
-    /// The CPU's name.
+    /// Name of the CPU.
     pub cpu: String,
-    /// The version of the GPU's driver.
+    /// Version of the GPU's driver.
     pub driver: Option<String>,
-    /// The versions of the GPU's libraries, by name in lower case.
+    /// Versions of the GPU's libraries by name in lower case.
     pub libraries: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Of the host, and of a GPU if one is used.
+    /// Describes the host, and a GPU if one is used.
     pub fn new(gpu: Option<&hip::Device>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let os = System::long_os_version().unwrap_or_else(|| std::env::consts::OS.into());
@@ -86,7 +86,7 @@ impl Environment {
     }
 }
 
-/// The Gregorian date of a time since 1970, in UTC.
+/// Returns the Gregorian date of a time since 1970 in UTC.
 fn date(since_1970: Duration) -> String {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -112,7 +112,7 @@ fn date(since_1970: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// The dates are those of `date --utc --date=@SECONDS`.
+    /// The expected dates are from `date --utc --date=@SECONDS`.
     #[test]
     fn dates_are_gregorian() {
         for (seconds, expected) in [

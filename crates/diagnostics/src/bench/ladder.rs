@@ -1,4 +1,5 @@
-//! The ladder: from a naive execution to the full one, one optimisation per rung, to measure what each of them gains.
+//! The ladder measures the gain of each optimisation. It goes from a naive execution to the full one, one
+//! optimisation per rung.
 
 use super::Spec;
 use hipvit::exec::GraphMode;
@@ -6,16 +7,16 @@ use hipvit::graph::Optimizations;
 use hipvit::session::Device;
 use hipvit::tensor::DType;
 
-/// The rungs in their order.
+/// Rungs in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
-    /// f32, without fusion, steps launched one by one, no memory reused.
+    /// f32, without fusion, eager launches, no reuse of memory.
     Naive,
-    /// The dtype.
+    /// The row's dtype.
     Precision,
     /// Attention as one kernel.
     FusedAttention,
-    /// The graph passes that pack, fold and fuse.
+    /// Graph passes that pack, fold and fuse.
     Fusion,
     /// Bias, activation and residual in the GEMM.
     Epilogues,
@@ -23,14 +24,14 @@ pub enum Rung {
     MemoryPlan,
     /// Replay of captured graphs.
     Graphs,
-    /// The measured choice among candidates.
+    /// Measured selection among candidate kernels.
     Selection,
     /// Several batches in flight.
     Overlap,
 }
 
 impl Rung {
-    /// All of them.
+    /// All rungs.
     pub const ALL: [Self; 9] = [
         Self::Naive,
         Self::Precision,
@@ -43,7 +44,7 @@ impl Rung {
         Self::Overlap,
     ];
 
-    /// Its name in tables and in JSON.
+    /// Returns the name of the rung in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",
@@ -58,8 +59,8 @@ impl Rung {
         }
     }
 
-    /// Whether the rung differs from the one before it for a row on this device in this dtype: the CPU has f32 and one
-    /// implementation of each op.
+    /// Returns true if the rung differs from the previous one on this device in this dtype. The CPU has only
+    /// f32 and one implementation of each op.
     pub fn applies(self, device: Device, dtype: DType) -> bool {
         match self {
             Self::Precision => dtype != DType::F32,
@@ -80,7 +81,8 @@ impl Rung {
     }
 }
 
-/// The rungs of `full`, which is the last one's dtype, batch and device; only those that [apply](Rung::applies).
+/// Returns the [applicable](Rung::applies) rungs that lead to `full`, which has the dtype, batch and device
+/// of the last one.
 pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
     let rungs = Rung::ALL
         .into_iter()
@@ -115,7 +117,7 @@ pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
         .collect()
 }
 
-/// One is copied in, one computes, one is copied out.
+/// Batches in flight: one is copied in, one computes, one is copied out.
 const OVERLAP: usize = 3;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Times models: `hipvit bench`. A [`Spec`] says what a row measures, [`Bench`] measures rows in interleaved repetitions, and
-//! each becomes a [`Row`].
+//! Times models: `hipvit bench`. A [`Spec`] says what a row measures. [`Bench`] measures rows in interleaved
+//! repetitions. Each row becomes a [`Row`].
 //!
-//! A repetition of a row warms up, then times runs end to end, from u8 pixels in host memory to f32 logits in host memory;
-//! on a GPU then as many runs by events around the computation alone, which a captured graph replays. Memory, power and the
-//! times of the steps are measured once, in the first repetition.
+//! A repetition of a row warms up, then times runs end to end, from u8 pixels in host memory to f32 logits in
+//! host memory. On a GPU it then times as many runs by events around the computation alone, which a captured
+//! graph replays. Memory, power and the times of the steps are measured once, in the first repetition.
 
 mod device;
 mod environment;
@@ -39,24 +39,24 @@ use hipvit::session::{Device, Session};
 use hipvit::tensor::DType;
 use hipvit::{RunInput, RunOptions, hip};
 
-/// How rows are measured.
+/// Settings of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The fewest runs before any is timed; on a GPU the second captures a graph.
+    /// Minimum number of runs before any is timed. On a GPU the second run captures a graph.
     pub warm_up_runs: usize,
-    /// The shortest time of these runs together.
+    /// Minimum total time of the warm-up runs.
     pub warm_up_time: Duration,
-    /// How many runs of a repetition are timed, if it is a number.
+    /// Number of timed runs per repetition; `None` uses [`time`](Self::time).
     pub runs: Option<usize>,
-    /// How long a repetition is timed otherwise.
+    /// Duration of a repetition if [`runs`](Self::runs) is `None`.
     pub time: Duration,
-    /// How many repetitions.
+    /// Number of repetitions.
     pub repeat: usize,
-    /// How long a sustained run is whose power is sampled; 0 samples none.
+    /// Duration of the sustained run that samples power; 0 samples none.
     pub power: Duration,
-    /// Whether each step is timed.
+    /// True to time each step.
     pub steps: bool,
-    /// Whether the peaks of the devices are measured.
+    /// True to measure the peaks of the devices.
     pub peaks: bool,
 }
 
@@ -75,7 +75,7 @@ impl Default for Settings {
     }
 }
 
-/// The fewest timed runs where a time says how many.
+/// Minimum number of timed runs if a duration limits them.
 const FEWEST_RUNS: usize = 5;
 
 /// Measures rows.
@@ -84,11 +84,11 @@ pub struct Bench {
     settings: Settings,
     sessions: Vec<Loaded>,
     devices: Vec<(Device, BenchDevice)>,
-    /// Of the largest batch so far.
+    /// Pixels of the largest batch so far.
     pixels: Vec<u8>,
 }
 
-/// A session and what it has taken from its device's pool.
+/// A session and its memory in the pool of its device.
 #[derive(Debug)]
 struct Loaded {
     spec: Spec,
@@ -96,7 +96,7 @@ struct Loaded {
     bytes: i64,
 }
 
-/// What is known of a row so far.
+/// Measurements of a row so far.
 #[derive(Debug)]
 struct Measured {
     row: Row,
@@ -107,12 +107,12 @@ struct Measured {
     bytes: u64,
     input_bytes: usize,
     outputs: Option<Array2<f32>>,
-    /// The timed images that each replica ran.
+    /// Number of timed images of each replica.
     shares: Vec<u64>,
 }
 
 impl Bench {
-    /// A bench that measures so.
+    /// Creates a bench with these settings.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -122,10 +122,11 @@ impl Bench {
         }
     }
 
-    /// Measures a row for each of `specs`, in their order. In each repetition smaller batches come first, so that what a
-    /// session takes from the pool is what the batch needs. `progress` is called before each measurement.
+    /// Measures a row for each of `specs`, in their order. Each repetition runs smaller batches first. The
+    /// memory that a session takes from the pool is then what the batch needs. `progress` is called before
+    /// each measurement.
     ///
-    /// A row that cannot be measured has an [error](Row::error); the others are measured.
+    /// A row that cannot be measured has an [error](Row::error). The other rows are still measured.
     pub fn run(&mut self, specs: &[Spec], progress: &mut dyn FnMut(&Spec)) -> Vec<Row> {
         let mut measured: Vec<Measured> = specs.iter().map(Measured::new).collect();
         let order = order(specs);
@@ -141,11 +142,11 @@ impl Bench {
                     let largest = largest_batch(specs, spec);
                     let result = self.measure(spec, largest, measured, repetition);
                     match result {
-                        // The other processes of a session keep theirs.
+                        // The other processes of a session keep their sessions.
                         Err(Error::Hip(hip::Error::OutOfMemory { .. }))
                             if spec.world.is_none() && self.forget_others(spec) =>
                         {
-                            // Other rows' sessions may have held the missing memory.
+                            // Retry: sessions of other rows may have held the missing memory.
                             self.measure(spec, largest, measured, repetition)
                         }
                         result => result,
@@ -164,11 +165,12 @@ impl Bench {
         rows
     }
 
-    /// Takes part in what rank 0 measures of the same `specs`, which are for [several processes](Spec::world). For all other ranks.
+    /// Takes part in rank 0's measurements of the same `specs`, which are for [several
+    /// processes](Spec::world). All other ranks call it.
     ///
     /// # Errors
     ///
-    /// As [`Session::follow`]; a model cannot be loaded.
+    /// Errors of loading a model and of [`Session::follow`].
     pub fn follow(specs: &[Spec]) -> Result<()> {
         thread::scope(|scope| {
             let mut followed: Vec<&Spec> = Vec::new();
@@ -190,7 +192,7 @@ impl Bench {
         })
     }
 
-    /// Opens the device and measures its peaks, once.
+    /// Opens the device and measures its peaks on first use.
     fn devices(&mut self, device: Device, dtypes: impl Iterator<Item = DType>) -> Result<()> {
         if self.devices.iter().all(|(known, _)| *known != device) {
             let opened = BenchDevice::open(device, dtypes, self.settings.peaks)?;
@@ -204,18 +206,18 @@ impl Bench {
         known.map(|(_, device)| device)
     }
 
-    /// Drops the sessions that `spec` does not use; whether there were any.
+    /// Drops the sessions that `spec` does not use. Returns true if there were any.
     fn forget_others(&mut self, spec: &Spec) -> bool {
         let before = self.sessions.len();
         self.sessions.retain(|loaded| loaded.spec.shares_session(spec));
         if let Some(gpu) = self.device(spec.device).and_then(|device| device.gpu.as_ref()) {
-            // What fails will be told by the next use.
+            // The next use of the GPU reports a failure.
             let _ = gpu.trim();
         }
         self.sessions.len() < before
     }
 
-    /// The index of the session for `spec`, whose batches have up to `largest` images.
+    /// Returns the index of the session for `spec`, whose batches have up to `largest` images.
     fn session(&mut self, spec: &Spec, largest: usize) -> Result<usize> {
         let known = self
             .sessions
@@ -234,13 +236,13 @@ impl Bench {
         Ok(self.sessions.len() - 1)
     }
 
-    /// Bytes of the device's pool in use.
+    /// Returns the bytes in use of the device's pool.
     fn live(&self, device: Device) -> i64 {
         let gpu = self.device(device).and_then(|device| device.gpu.as_ref());
         gpu.map_or(0, |gpu| gpu.pool_stats().live as i64)
     }
 
-    /// One repetition.
+    /// Measures one repetition of a row.
     fn measure(
         &mut self,
         spec: &Spec,
@@ -311,7 +313,7 @@ impl Bench {
         let (times, _) = end_to_end_runs(session, pixels, in_flight, stop)?;
         measured.end_to_end.push(times);
         scaling::add_shares(&mut measured.shares, &before, &session.images_by_replica());
-        // Of a set, events of its GPUs would be of different runs.
+        // With several GPUs, their events would belong to different runs.
         if spec.device != Device::Cpu && spec.device_count() == 1 {
             if spec.hip_graphs != GraphMode::Off {
                 // A replay is timed as a whole.
@@ -344,7 +346,7 @@ impl Bench {
         let device = self.devices.iter().find(|(known, _)| *known == spec.device);
         if let Some(monitor) = device.and_then(|(_, device)| device.monitor.as_ref())
             && !settings.power.is_zero()
-            // The sensors are one GPU's.
+            // The sensors belong to one GPU.
             && spec.device_count() == 1
         {
             let session = &self.sessions[index].session;
@@ -383,7 +385,7 @@ impl Bench {
         Ok(memory)
     }
 
-    /// What follows from the measurements.
+    /// Computes a row from its measurements.
     fn finish(&self, spec: &Spec, measured: Measured) -> Row {
         let Measured {
             mut row,
@@ -425,7 +427,7 @@ impl Bench {
         row
     }
 
-    /// Measures the peaks again of devices that a row exceeds, and says why a row still exceeds them.
+    /// Measures the peaks of devices that a row exceeds again, and notes why a row still exceeds them.
     fn check_peaks(&mut self, specs: &[Spec], rows: &mut [Row]) {
         for (spec, row) in specs.iter().zip(&mut *rows) {
             let known = self.devices.iter_mut().find(|(known, _)| *known == spec.device);
@@ -434,7 +436,7 @@ impl Bench {
                 && row.mfu_measured.is_some_and(|share| share > 1.0)
                 && row.peak.measured_tflops == device.peak(spec.dtype).measured_tflops
             {
-                // The GPU's next use reports what fails.
+                // The next use of the GPU reports a failure.
                 let _ = device.measure_peak_again(spec.dtype);
             }
         }
@@ -452,14 +454,14 @@ impl Bench {
     }
 }
 
-/// Smaller batches first, so that what a session takes from the pool is what the batch needs.
+/// Orders rows by batch size, so that the memory that a session takes from the pool is what the batch needs.
 fn order(specs: &[Spec]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..specs.len()).collect();
     order.sort_by_key(|&index| specs[index].batch);
     order
 }
 
-/// That of the rows which share the session of `spec`.
+/// Returns the largest batch of the rows that share the session of `spec`.
 fn largest_batch(specs: &[Spec], spec: &Spec) -> usize {
     let shared = specs.iter().filter(|other| other.shares_session(spec));
     shared.map(|other| other.batch).max().unwrap_or(spec.batch)
@@ -536,7 +538,7 @@ impl Measured {
     }
 }
 
-/// Fills in how far the outputs of a ladder's rungs are from its first one's.
+/// Computes the difference of each rung's outputs from the first rung's.
 fn compare_outputs(specs: &[Spec], measured: &mut [Measured]) {
     let mut first: Option<Array2<f32>> = None;
     for (spec, measured) in specs.iter().zip(measured) {
@@ -551,10 +553,11 @@ fn compare_outputs(specs: &[Spec], measured: &mut [Measured]) {
     }
 }
 
-/// Makes `pixels` hold those of `batch` images of `image` bytes, if the host has the memory for them and for `more` bytes.
+/// Fills `pixels` for `batch` images of `image` bytes, if the host has memory for them and for `more` bytes.
 fn fill(pixels: &mut Vec<u8>, batch: usize, image: usize, more: usize) -> Result<()> {
     let len = batch.checked_mul(image);
-    let len = len.ok_or_else(|| Error::argument("batch", format!("{batch} images cannot be addressed")))?;
+    let len =
+        len.ok_or_else(|| Error::argument("batch", format!("{batch} images exceed the address space")))?;
     let needed = len
         .saturating_sub(pixels.len())
         .saturating_add(len)

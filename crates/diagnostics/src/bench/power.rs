@@ -1,4 +1,4 @@
-//! Energy, load and clocks of a GPU while it runs.
+//! Energy, load and clocks of a GPU during a run.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,29 +11,31 @@ use super::times::median;
 use hipvit::error::{Error, Result};
 use hipvit::hip::Monitor;
 
-/// Between two samples: sensors change every few milliseconds at best, and asking more often would load the host.
-const INTERVAL: Duration = Duration::from_millis(20);
+/// Interval between samples. Sensors change every few milliseconds at best, and faster polling would load the
+/// host.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a GPU's sensors say over a sustained run; `None` where the GPU or its provider does not offer it.
+/// Sensor readings of a GPU over a sustained run. A field is `None` if the GPU or its provider does not offer
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Power {
-    /// The share of the time in which a kernel ran, in percent.
+    /// Share of the time with a kernel running, in percent.
     pub busy_percent: Option<f64>,
-    /// The mean power.
+    /// Mean power.
     pub watts: Option<f64>,
     /// Energy per image.
     pub joules_per_image: Option<f64>,
-    /// Floating-point operations per second and watt, in GFLOP.
+    /// Energy efficiency in GFLOP/s per watt.
     pub gflops_per_watt: Option<f64>,
-    /// The median clock of the compute units.
+    /// Median clock of the compute units.
     pub clock_mhz: Option<f64>,
 }
 
-/// A sustained run.
+/// Result of a sustained run.
 #[derive(Debug, Default)]
 pub(super) struct Sustained {
     pub(super) power: Power,
-    /// The peak of the PCIe link as it was during the run, in bytes per second and direction.
+    /// Peak of the PCIe link during the run, in bytes per second and direction.
     pub(super) link: Option<f64>,
 }
 
@@ -51,14 +53,15 @@ impl Samples {
         self.clock.extend(monitor.clock().ok());
         self.busy.extend(monitor.utilisation().ok());
         if let Ok(link) = monitor.pcie_link() {
-            // A link that was idle takes a while to reach its speed.
+            // An idle link takes a while to reach its speed.
             let now = link.bytes_per_second();
             self.link = Some(self.link.map_or(now, |before| before.max(now)));
         }
     }
 }
 
-/// Samples `monitor` while `run`, which returns how many images it ran, goes on. `flops_per_image` are those of an image.
+/// Samples `monitor` during `run`, which returns the number of images that it ran. `flops_per_image` is the
+/// work of one image.
 pub(super) fn sustained(
     monitor: &Monitor,
     flops_per_image: f64,
@@ -68,11 +71,11 @@ pub(super) fn sustained(
     let (images, seconds, joules, samples) = thread::scope(|scope| {
         let sampler = thread::Builder::new().spawn_scoped(scope, || {
             let mut samples = Samples::default();
-            // Not the first moment, when the power is still that of an idle GPU.
-            thread::sleep(INTERVAL);
+            // Skip the first moment, when the power is still that of an idle GPU.
+            thread::sleep(SAMPLE_INTERVAL);
             while !ended.load(Ordering::Relaxed) {
                 samples.take(monitor);
-                thread::sleep(INTERVAL);
+                thread::sleep(SAMPLE_INTERVAL);
             }
             samples
         });
@@ -92,7 +95,7 @@ pub(super) fn sustained(
     })?;
     let mean =
         |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
-    // A counter that did not move is not one.
+    // Ignore an energy counter that did not advance.
     let joules = joules.filter(|&joules| joules > 0.0);
     let joules = joules.or_else(|| mean(&samples.watts).map(|watts| watts * seconds));
     Ok(Sustained {

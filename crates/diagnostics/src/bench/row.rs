@@ -1,4 +1,4 @@
-//! A row of results: what `hipvit bench --json` writes, and `hipvit compare` reads.
+//! A row of results, as written by `hipvit bench --json` and read by `hipvit compare`.
 
 use serde::Serialize;
 
@@ -10,75 +10,78 @@ use hipvit::graph::{Optimizations, Role};
 use hipvit::model::Info;
 use hipvit::tensor::DType;
 
-/// The version of [`Row`]'s JSON: another number after the slash where a field changes its meaning or goes.
+/// Version of [`Row`]'s JSON. The number after the slash changes if a field changes its meaning or is
+/// removed.
 pub const SCHEMA: &str = "hipvit.bench/1";
 
-/// The result of one model at one batch size and dtype on one device. What was not or cannot be measured is `None`.
+/// Result of one model at one batch size and dtype on one device. Values that were not or cannot be measured
+/// are `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// `hipvit`; peers have theirs.
+    /// Name of the engine: `hipvit`, or that of a peer.
     pub engine: &'static str,
-    /// Its version.
+    /// Version of the engine.
     pub engine_version: &'static str,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Images per run.
+    /// Batch size.
     pub batch: usize,
     /// Compute precision.
     pub dtype: DType,
-    /// The number of threads that compute, or serve a GPU.
+    /// Number of threads that compute, or that serve a GPU.
     pub threads: usize,
-    /// How it ran.
+    /// Options of the runs.
     pub options: RowOptions,
-    /// Where it ran; of a set of GPUs the first one, with the names of all.
+    /// Device of the runs. For several GPUs, the first one, with the names of all.
     pub device: DeviceInfo,
-    /// Each GPU of a set.
+    /// Each GPU, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceShare>,
-    /// On which system.
+    /// System of the runs.
     pub environment: Environment,
-    /// From u8 pixels in host memory to f32 logits in host memory.
+    /// Times from u8 pixels in host memory to f32 logits in host memory.
     pub end_to_end: Option<Times>,
-    /// A set's rate beside that of one of its GPUs.
+    /// Rate of several GPUs compared with one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<Scaling>,
-    /// A GPU's time between the copies, by its events.
+    /// Time of a GPU between the copies, by its events.
     pub device_only: Option<Times>,
     /// Floating-point operations per image.
     pub flops_per_image: Option<f64>,
-    /// The device's peaks in this dtype.
+    /// Peaks of the device in this dtype.
     pub peak: Peak,
-    /// The share of the datasheet's peak that the model's operations reach (MFU). This and the next two are of the device's time;
-    /// of the end-to-end time where that is unknown.
+    /// Share of the datasheet's peak that the model's operations reach (MFU). It uses the device time, or the
+    /// end-to-end time if the device time is unknown.
     pub mfu_datasheet: Option<f64>,
-    /// The same of the measured peak.
+    /// Share of the measured peak that the model's operations reach. It uses the same time as
+    /// `mfu_datasheet`.
     pub mfu_measured: Option<f64>,
-    /// The bytes that all steps have to move, per second, in GB/s.
+    /// Bytes that all steps have to move, per second, in GB/s. It uses the same time as `mfu_datasheet`.
     pub gbps: Option<f64>,
-    /// Why one of the two shares is above 1.
+    /// Reason if one of the two shares exceeds 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mfu_note: Option<&'static str>,
-    /// The memory.
+    /// Memory of the row.
     pub memory: Memory,
     /// Energy and load over a sustained run.
     pub power: Power,
-    /// The copy of the pixels to the device.
+    /// Copy of the pixels to the device.
     pub copy_in: CopyIn,
-    /// Each step alone, if requested.
+    /// Times of each step alone, if requested.
     pub steps: Option<Vec<StepTime>>,
-    /// The median of the end-to-end time in each of the interleaved repetitions, in milliseconds.
+    /// Median of the end-to-end time in each of the interleaved repetitions, in milliseconds.
     pub repeats: Vec<f64>,
-    /// Half the range of the repeats over their median.
+    /// Half the range of `repeats`, relative to their median.
     pub noise: Option<f64>,
-    /// Why there are no results.
+    /// Error that prevented the measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Row {
-    /// Says why the model reaches more than a peak, if it does.
+    /// Returns the reason if the model exceeds a peak.
     pub(super) fn mfu_note(&self, model: Option<&Info>) -> Option<&'static str> {
         let above = |share: Option<f64>| share.is_some_and(|share| share > 1.0);
         if !above(self.mfu_measured) && !above(self.mfu_datasheet) {
@@ -94,14 +97,14 @@ impl Row {
         })
     }
 
-    /// Seconds of one device for a batch: between the copies if that is known, else end to end.
+    /// Returns the seconds of one device per batch: between the copies if known, otherwise end to end.
     pub(super) fn seconds_of_device(&self, spec: &Spec) -> Option<f64> {
         let computed = self.device_only.as_ref().or(self.end_to_end.as_ref());
         let seconds = computed.map(|times| times.p50_ms / 1e3).filter(|&s| s > 0.0);
         seconds.map(|seconds| seconds * spec.device_count() as f64)
     }
 
-    /// Computes the shares of the peaks that the model reaches, and the times of its steps by the roofline model.
+    /// Computes the shares of the peaks that the model reaches, and the roofline times of its steps.
     pub(super) fn compare_with_peak(&mut self, spec: &Spec) {
         let flops = self.flops_per_image.unwrap_or(0.0) * spec.batch as f64;
         let rate = self.seconds_of_device(spec).map(|seconds| flops / seconds / 1e12);
@@ -114,59 +117,61 @@ impl Row {
     }
 }
 
-/// How a row's runs were done.
+/// Options of a row's runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RowOptions {
-    /// Whether HIP graphs were to be replayed: `auto`, `on`, `off`.
+    /// Requested replay of HIP graphs: `auto`, `on`, `off`.
     pub graphs: String,
-    /// Why none were, if they were to be.
+    /// Reason if graphs were requested but not replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs_fallback: Option<String>,
-    /// Threads that call the session at once, so that copies and computation overlap; of a set as many for each replica.
+    /// Number of threads that call the session concurrently, so that copies and computation overlap. For
+    /// several GPUs, per replica.
     pub in_flight: usize,
-    /// How a set of GPUs shared the work.
+    /// How several GPUs shared the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<String>,
-    /// The image size, if not the model's own.
+    /// Image size, if it differs from the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<[usize; 2]>,
-    /// Whether results must not depend on the batch size.
+    /// True if results must not depend on the batch size.
     pub reproducible: bool,
-    /// The rung of the ladder.
+    /// Rung of the ladder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rung: Option<&'static str>,
-    /// What was left out, if it was not the default.
+    /// Optimisations, if they are not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizations: Option<Optimizations>,
-    /// The largest difference of an output from the first rung's, relative to its largest magnitude.
+    /// Largest difference of an output from the first rung's, relative to its largest magnitude.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_difference: Option<f64>,
 }
 
-/// A GPU of a set.
+/// One of several GPUs.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceShare {
-    /// Which one.
+    /// Description of the GPU.
     #[serde(flatten)]
     pub device: DeviceInfo,
-    /// Its NUMA node, on a host with several.
+    /// NUMA node of the GPU, on a host with several nodes.
     pub numa_node: Option<u32>,
-    /// Its share of the images per second.
+    /// Images per second of this GPU.
     pub images_per_s: Option<f64>,
 }
 
-/// How much faster a set of GPUs is than one of them, measured in the same run with as many batches in flight on each.
+/// Speed of several GPUs compared with one of them, measured in the same run with as many batches in flight
+/// on each.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Scaling {
-    /// Images per second of the one GPU.
+    /// Images per second of one GPU.
     pub one_images_per_s: f64,
-    /// Times as many images per second.
+    /// Factor by which several GPUs are faster than one.
     pub factor: f64,
-    /// The factor over the number of GPUs.
+    /// `factor` divided by the number of GPUs.
     pub efficiency: f64,
 }
 
-/// Peaks, by datasheet and by measurement.
+/// Peaks by datasheet and by measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Peak {
     /// TFLOP/s by datasheet.
@@ -180,7 +185,8 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// The roofline's time of a step in seconds, by the measured peaks, else by the datasheet.
+    /// Returns the roofline time of a step in seconds, by the measured peaks if available, otherwise by the
+    /// datasheet.
     pub fn roofline(&self, flops: u64, bytes: u64) -> Option<f64> {
         let tflops = self.measured_tflops.or(self.datasheet_tflops)?;
         let gbps = self.measured_gbps.or(self.datasheet_gbps)?;
@@ -188,49 +194,50 @@ impl Peak {
     }
 }
 
-/// The memory of a row, in bytes: a GPU's where nothing else is said, of a set the first one's.
+/// Memory of a row in bytes. Fields are of a GPU unless they say otherwise; of several GPUs, the first.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Memory {
-    /// What the session took from the pool: weights, activations, temporaries, input, the libraries' workspaces.
+    /// Memory that the session took from the pool: weights, activations, temporaries, input and library
+    /// workspaces.
     pub peak_bytes: Option<u64>,
-    /// The weights.
+    /// Weights.
     pub weights_bytes: Option<u64>,
-    /// The arena of all activations, for each run in flight.
+    /// Arena of all activations, for each run in flight.
     pub activations_bytes: Option<u64>,
-    /// The share of the pool's memory that is in use, of all sessions.
+    /// Share of the pool's memory that is in use by all sessions.
     pub pool_efficiency: Option<f64>,
-    /// The share of the pool's unused memory that is not in its largest block.
+    /// Share of the pool's unused memory that is outside of its largest block.
     pub fragmentation: Option<f64>,
-    /// The largest resident set of the process so far, on the host.
+    /// Largest resident set of the process so far, on the host.
     pub host_peak_bytes: Option<u64>,
 }
 
-/// The copy of pixels to a GPU.
+/// Copy of pixels to a GPU.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CopyIn {
     /// GB/s at the median of its time.
     pub gbps: Option<f64>,
-    /// The peak of the PCIe link in one direction.
+    /// Peak of the PCIe link in one direction.
     pub link_peak_gbps: Option<f64>,
 }
 
-/// The time of one step.
+/// Time of one step.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepTime {
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// The op with what is fused into it.
+    /// Op and what is fused into it.
     pub op: String,
-    /// The part of the model.
+    /// Part of the model.
     pub role: Role,
-    /// The result's extents.
+    /// Shape of the result.
     pub shape: Vec<usize>,
-    /// The median time, alone between events on a GPU.
+    /// Median time; on a GPU measured by events around the step alone.
     pub ms: f64,
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes that have to be read and written.
     pub bytes: u64,
-    /// The time by the roofline model.
+    /// Time by the roofline model.
     pub roofline_ms: Option<f64>,
 }

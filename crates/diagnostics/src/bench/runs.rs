@@ -18,14 +18,14 @@ use hipvit::session::Session;
 use hipvit::tensor::Input;
 use hipvit::timing::{Phase, Timing};
 
-/// When there are enough runs.
+/// Condition that ends the timed runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
-    /// After this many; or after a time,
+    /// Number of runs. `None` uses `time` and `at_least`.
     pub(super) runs: Option<usize>,
-    /// this long,
+    /// Minimum total time.
     pub(super) time: Duration,
-    /// and this many.
+    /// Minimum number of runs.
     pub(super) at_least: usize,
 }
 
@@ -42,9 +42,9 @@ fn milliseconds(time: Duration) -> f64 {
     1e3 * time.as_secs_f64()
 }
 
-/// The milliseconds of each run from pixels to outputs, and how many runs there were. With several `in_flight`, as many
-/// threads call the session, and a run's time is its share of the time between completions: those of the first are left
-/// out, which find the device idle.
+/// Measures the milliseconds of each run from pixels to outputs, and the number of runs. With several runs
+/// `in_flight`, as many threads call the session. The time of a run is then its share of the time between
+/// completions. The first runs are left out, because they find the device idle.
 pub(super) fn end_to_end_runs(
     session: &Session,
     pixels: &[u8],
@@ -97,7 +97,7 @@ pub(super) fn end_to_end_runs(
     Ok((times.collect(), completions.len()))
 }
 
-/// The device's milliseconds of each run: of the computation, and of the copy of the pixels.
+/// Measures the device's milliseconds of each run: of the computation, and of the copy of the pixels.
 pub(super) fn device_runs(session: &Session, pixels: &[u8], stop: Stop) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut computed, mut uploads) = (Vec::new(), Vec::new());
     let begin = Instant::now();
@@ -114,7 +114,7 @@ pub(super) fn device_runs(session: &Session, pixels: &[u8], stop: Stop) -> Resul
     Ok((computed, uploads))
 }
 
-/// The median time of each step, launched one by one.
+/// Measures the median time of each step, launched individually.
 pub(super) fn step_runs(
     session: &Session,
     plan: &Arc<Plan>,

@@ -1,4 +1,4 @@
-//! Sets of GPUs: what each of them did, and how much faster they are than one.
+//! Shares and speedup of several GPUs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hipvit::exec::Executor;
 use hipvit::hip::World;
 use hipvit::session::{Device, Session};
 
-/// Adds the images that each replica was given between `before` and `after`.
+/// Adds the number of images that each replica processed between `before` and `after`.
 pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
     shares.resize(after.len(), 0);
     for (share, (before, after)) in shares.iter_mut().zip(before.iter().zip(after)) {
@@ -17,7 +17,8 @@ pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
     }
 }
 
-/// The names of a session's GPUs: `4 × NAME`. Of several processes, that of this one's.
+/// Returns the names of a session's GPUs, e.g. `4 × NAME`. With several processes, only those of this
+/// process.
 pub(super) fn name(session: &Session) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
     let gpus = session
@@ -42,7 +43,8 @@ fn processes(session: &Session) -> usize {
     session.world().map_or(1, World::size)
 }
 
-/// The GPUs of a session in this process, each with its share of the images per second. The GPUs of a divided model share its images equally.
+/// Returns the session's GPUs in this process with their images per second. The GPUs of a divided model share
+/// its images equally.
 pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
     let all: u64 = shares.iter().sum();
     let rate = |images: &u64| Some(*images as f64 / all.max(1) as f64 * end_to_end?.images_per_s);
@@ -66,7 +68,7 @@ pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Tim
         .collect()
 }
 
-/// Compares each set with the row of one of its GPUs, where there is one that differs in nothing else.
+/// Compares each row of several GPUs with the row of one GPU that is otherwise equal, if there is one.
 pub(super) fn compare(specs: &[Spec], rows: &mut [Row]) {
     let rate = |row: &Row| Some(row.end_to_end.as_ref()?.images_per_s);
     let is_one_of = |one: &Spec, set: &Spec| {

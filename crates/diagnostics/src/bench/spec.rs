@@ -75,13 +75,13 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// The devices.
+    /// Returns the devices.
     pub fn devices(&self) -> DeviceSet {
         let gpus = DeviceSet::gpus(self.gpus.iter().copied());
         gpus.unwrap_or_else(|_| self.device.into())
     }
 
-    /// The number of devices.
+    /// Returns the number of devices.
     pub(super) fn device_count(&self) -> usize {
         let processes = self.world.as_ref().map_or(1, World::size);
         processes * self.gpus.len().max(1)
@@ -112,7 +112,7 @@ impl Spec {
         builder
     }
 
-    /// Whether one session serves both: it has a plan for each batch size.
+    /// Returns true if one session serves both rows. A session has a plan for each batch size.
     pub(super) fn shares_session(&self, other: &Self) -> bool {
         let of = |spec: &Self| Self {
             batch: 0,
@@ -123,13 +123,13 @@ impl Spec {
         of(self) == of(other)
     }
 
-    /// The name of its model until it is loaded.
+    /// Returns the name of the model before it is loaded.
     pub(super) fn model_name(&self) -> String {
         let name = self.model.as_ref().and_then(|path| path.file_name());
         name.map_or_else(|| "tinyvit32".into(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// What it is, for progress and errors.
+    /// Returns a label of the row for progress and errors.
     pub fn label(&self) -> String {
         let rung = self
             .rung

@@ -5,24 +5,24 @@ use serde::Serialize;
 /// Times of runs, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// How many were measured.
+    /// Number of measured runs.
     pub runs: usize,
-    /// Their mean.
+    /// Mean time.
     pub mean_ms: f64,
-    /// The shortest.
+    /// Shortest time.
     pub min_ms: f64,
-    /// The median.
+    /// Median time.
     pub p50_ms: f64,
-    /// 90 of 100 runs take no longer.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// 99 of 100 runs take no longer.
+    /// 99th percentile.
     pub p99_ms: f64,
     /// Images per second at the median.
     pub images_per_s: f64,
 }
 
 impl Times {
-    /// Of runs of `batch` images that took these milliseconds; `None` without any.
+    /// Computes the statistics of runs of `batch` images. `None` without runs.
     pub fn of(milliseconds: &[f64], batch: usize) -> Option<Self> {
         let mut sorted = milliseconds.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -39,7 +39,8 @@ impl Times {
     }
 }
 
-/// The `p`-th percentile of sorted values, linear between the two nearest ones (NumPy's default); `None` without values.
+/// Returns the `p`-th percentile of sorted values, interpolated linearly as in NumPy's default. `None`
+/// without values.
 pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let position = p / 100.0 * sorted.len().checked_sub(1)? as f64;
     let (below, above) = (position.floor() as usize, position.ceil() as usize);
@@ -47,15 +48,15 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(low + (high - low) * position.fract())
 }
 
-/// The median of values in any order; `None` without values.
+/// Returns the median of values in any order. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     percentile(&sorted, 50.0)
 }
 
-/// Half the range of values, relative to their median: how far repetitions of one measurement are apart. `None` for fewer
-/// than two.
+/// Returns half the range of values relative to their median: the spread of repeated measurements. `None` for
+/// fewer than two values.
 pub fn noise(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
@@ -69,7 +70,7 @@ pub fn noise(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The values are numpy.percentile's.
+    /// The expected values are from numpy.percentile.
     #[test]
     fn percentiles_are_those_of_numpy() {
         let values: Vec<f64> = [15.0, 20.0, 35.0, 40.0, 50.0].into();

@@ -1,4 +1,4 @@
-//! The measured peaks of the host.
+//! Measured peaks of the host.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use hipvit::graph::{Graph, Role};
 use hipvit::ops::{Linear, Op};
 use hipvit::tensor::{DType, Input, Tensor};
 
-/// The CPU's name, or its architecture's.
+/// Returns the name of the CPU, or of its architecture.
 pub fn cpu_name() -> String {
     let cpu = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
     let system = System::new_with_specifics(cpu);
@@ -23,7 +23,7 @@ pub fn cpu_name() -> String {
     brand.unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
-/// Measures a copy by all of `threads` threads, by default one per physical core, and GEMMs in `dtypes`.
+/// Measures a copy by `threads` threads, by default one per physical core, and GEMMs in `dtypes`.
 pub fn measure(threads: Option<usize>, dtypes: &[DType]) -> Peaks {
     let mut peaks = Peaks::default();
     match copy(threads) {
@@ -42,7 +42,7 @@ pub fn measure(threads: Option<usize>, dtypes: &[DType]) -> Peaks {
     peaks
 }
 
-/// The bytes of a copy by all threads, and bytes read and written a second.
+/// Returns the bytes of a copy by all threads, and the bytes read and written per second.
 fn copy(threads: Option<usize>) -> Result<(usize, f64)> {
     const BYTES: usize = 256 << 20;
     const CHUNK: usize = 1 << 20;
@@ -80,12 +80,12 @@ fn gemm(threads: Option<usize>, dtype: DType) -> Result<Option<GemmPeak>> {
     Ok(fastest(gemms, dtype))
 }
 
-/// A graph whose input is not read.
+/// Creates a graph whose input is not read.
 fn pixel_graph() -> Graph {
     Graph::new("peak", [1, 1, 1, 3], DType::U8)
 }
 
-/// The time of the plan's last step.
+/// Returns the time of the plan's last step.
 fn last_step(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena) -> Result<Duration> {
     let mut last = Duration::ZERO;
     executor.run(plan, input, arena, Some(&mut |_, time| last = time))?;

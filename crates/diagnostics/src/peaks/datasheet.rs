@@ -1,9 +1,11 @@
-//! Peaks by the vendors' datasheets, dense (without structured sparsity), of one device as HIP or CUDA counts devices, and of
-//! one socket of a CPU. Each row names the document that it is from.
+//! Peaks by the vendors' datasheets, dense (without structured sparsity). A row is one device as HIP or CUDA
+//! counts devices, or one socket of a CPU. Each row names its document.
 //!
-//! f32 is the rate of NVIDIA's CUDA cores (a GEMM in TF32 is not f32) and of AMD's matrix cores, where they take f32. Where a
-//! vendor states f16 on tensor cores for both kinds of accumulator, it is the one with f32. CPU vendors state no FLOP/s: theirs is cores ×
-//! base clock × f32 operations per core and cycle by the microarchitecture's FMA units, and their bandwidth channels × transfers × 8 bytes.
+//! - f32 is the rate of NVIDIA's CUDA cores (a GEMM in TF32 is not f32), and of AMD's matrix cores if they
+//!   take f32.
+//! - If a vendor states f16 on tensor cores for two kinds of accumulator, the row has the rate with f32.
+//! - CPU vendors state no FLOP/s. The rows multiply cores, base clock and f32 operations per core and cycle
+//!   by the microarchitecture's FMA units. The bandwidth is channels × transfers × 8 bytes.
 
 use serde::Serialize;
 
@@ -11,7 +13,7 @@ use hipvit::error::{Error, Result};
 use hipvit::nearest::{nearest, plain};
 use hipvit::tensor::DType;
 
-/// What kind of device a datasheet is of.
+/// Kind of device that a datasheet describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -21,26 +23,26 @@ pub enum Kind {
     Cpu,
 }
 
-/// The peaks of one GPU or CPU.
+/// Peaks of one GPU or CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Datasheet {
-    /// What its name contains.
+    /// Part of the device name that identifies it.
     pub name: &'static str,
-    /// What it is.
+    /// Kind of device.
     pub kind: Kind,
     f32: f64,
     f16: Option<f64>,
     bf16: Option<f64>,
     /// Memory bandwidth in GB/s.
     pub gbps: f64,
-    /// Its memory in GB; a CPU's is what was installed.
+    /// Memory in GB. `None` for a CPU, where it depends on the machine.
     pub memory_gb: Option<f64>,
-    /// The vendor's document.
+    /// Document of the vendor.
     pub source: &'static str,
 }
 
 impl Datasheet {
-    /// TFLOP/s in `dtype`; of a CPU only f32, in which this crate computes there.
+    /// Returns the TFLOP/s in `dtype`. For a CPU only f32, the dtype in which hipvit computes there.
     pub fn tflops(&self, dtype: DType) -> Option<f64> {
         match dtype {
             DType::F32 => Some(self.f32),
@@ -71,7 +73,8 @@ const fn gpu(
     }
 }
 
-/// `flops`: f32 operations per core and cycle; `channels` of memory at `mts` million transfers per second.
+/// `flops` is the number of f32 operations per core and cycle. Memory has `channels` with `mts` million
+/// transfers per second.
 const fn cpu(
     name: &'static str,
     (cores, ghz, flops): (f64, f64, f64),
@@ -90,11 +93,12 @@ const fn cpu(
     }
 }
 
-/// f32 operations per core and cycle: two FMA units of 256 bits, or of 512.
+/// f32 operations per core and cycle: two FMA units of 256 bits, or of 512 bits.
 const AVX2: f64 = 32.0;
 const AVX512: f64 = 64.0;
 
-/// The first whose name is in the device's: special forms before the plain one.
+/// Datasheets. The first whose name is part of the device's name is used, so special forms come before the
+/// plain one.
 #[rustfmt::skip]
 const DATASHEETS: [Datasheet; 43] = [
     // NVIDIA, Blackwell and Hopper. The NVL forms are PCIe cards.
@@ -114,7 +118,7 @@ const DATASHEETS: [Datasheet; 43] = [
     gpu("NVIDIA L4", 30.3, 121.0, 300.0, 24.0, "NVIDIA L4 Tensor Core GPU datasheet"),
     gpu("RTX 5090", 104.8, 209.5, 1792.0, 32.0, "NVIDIA RTX Blackwell GPU architecture whitepaper"),
     gpu("RTX 4090", 82.6, 165.2, 1008.0, 24.0, "NVIDIA Ada GPU architecture whitepaper"),
-    // AMD, CDNA 4, 3, 2, 1. MI250 and MI250X are two devices each: half of the card.
+    // AMD, CDNA 4, 3, 2, 1. MI250 and MI250X are two devices each, so a row is half of the card.
     gpu("MI355X", 157.3, 2516.6, 8000.0, 288.0, "AMD Instinct MI355X data sheet"),
     gpu("MI350X", 144.2, 2306.9, 8000.0, 288.0, "AMD Instinct MI350X data sheet"),
     gpu("MI325X", 163.4, 1307.4, 6000.0, 256.0, "AMD Instinct MI325X data sheet"),
@@ -156,12 +160,12 @@ const DATASHEETS: [Datasheet; 43] = [
     cpu("Ryzen 9 7950X", (16.0, 4.5, AVX2), (2.0, 5200.0), "AMD Ryzen 9 7950X product page"),
 ];
 
-/// All datasheets.
+/// Returns all datasheets.
 pub fn datasheets() -> &'static [Datasheet] {
     &DATASHEETS
 }
 
-/// The datasheet of a GPU of this name, where we have it.
+/// Returns the datasheet of a GPU with this name, if there is one.
 pub fn datasheet(device: &str) -> Option<Datasheet> {
     let device = device.to_uppercase();
     let mut gpus = DATASHEETS.iter().filter(|sheet| sheet.kind == Kind::Gpu);
@@ -169,11 +173,12 @@ pub fn datasheet(device: &str) -> Option<Datasheet> {
     found.copied()
 }
 
-/// The datasheet of a GPU or CPU that a person names: a device's whole name, or a part that only one row's has.
+/// Returns the datasheet of the GPU or CPU that a user names: a device's whole name, or a part that is unique
+/// among the rows.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] with the nearest names.
+/// [`Error::Argument`] with similar names.
 pub fn named(name: &str) -> Result<Datasheet> {
     let wanted = plain(name);
     let contained = |sheet: &&Datasheet| wanted.contains(&plain(sheet.name));
@@ -231,7 +236,7 @@ mod tests {
             );
         }
         assert_eq!(datasheet("Fake Instinct"), None);
-        // Of a CPU only some cores may be a process's.
+        // A process may have only some cores of a CPU.
         assert_eq!(datasheet("AMD EPYC 9654 96-Core Processor"), None);
         assert_eq!(datasheet("NVIDIA H200").unwrap().tflops(DType::U8), None);
     }
@@ -273,7 +278,7 @@ mod tests {
         assert_eq!(epyc.tflops(DType::BF16), None);
     }
 
-    /// Else the special form would never be found.
+    /// A row behind a name that contains its own would never be found.
     #[test]
     fn no_name_hides_a_later_one() {
         for (index, later) in DATASHEETS.iter().enumerate() {

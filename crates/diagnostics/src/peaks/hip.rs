@@ -1,4 +1,4 @@
-//! The measured peaks of a GPU.
+//! Measured peaks of a GPU.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn measure(device: &Device, dtypes: &[DType]) -> Peaks {
     peaks
 }
 
-/// The bytes of a copy within the memory, and bytes read and written a second.
+/// Returns the bytes of a copy within the memory, and the bytes read and written per second.
 fn copy(device: &Device) -> Result<(usize, f64)> {
     let stream = device.stream()?;
     let (free, _) = device.memory()?;
@@ -38,14 +38,14 @@ fn copy(device: &Device) -> Result<(usize, f64)> {
         let mut to = stream.zeroed::<u8>(bytes)?;
         best(|| device_time(&stream, || Ok(to.copy_from(from.reading())?)))
     })?;
-    // The largest: smaller ones may stay within the caches.
+    // Use the largest copy: smaller ones may stay within the caches.
     let largest = copies
         .last()
         .map(|&(bytes, seconds)| (bytes, 2.0 * bytes as f64 / seconds));
     largest.ok_or_else(|| Error::argument("copy", "was not tried"))
 }
 
-/// GEMMs by rocBLAS.
+/// Measures GEMMs by rocBLAS.
 fn gemm(device: &Device, dtype: DType) -> Result<Option<GemmPeak>> {
     let stream = device.stream()?;
     let mut blas = Blas::new(&stream)?;
@@ -65,7 +65,7 @@ fn gemm(device: &Device, dtype: DType) -> Result<Option<GemmPeak>> {
     Ok(fastest(gemms, dtype))
 }
 
-/// The device's time of what is submitted.
+/// Returns the device time of the submitted work.
 fn device_time(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let before = stream.record()?;
     submit()?;

@@ -1,5 +1,6 @@
-//! The peaks of a device: the rates of a large copy and of large GEMMs, measured, and those of the vendor's datasheet. They are
-//! the roofs of the roofline model, for [`validate`](crate::validate) and [`bench`](crate::bench).
+//! Peaks of a device: measured rates of a large copy and large GEMMs, and the rates of the vendor's
+//! datasheet. They are the roofs of the roofline model for [`validate`](crate::validate) and
+//! [`bench`](crate::bench).
 
 mod cpu;
 mod datasheet;
@@ -17,38 +18,38 @@ use serde::Serialize;
 use hipvit::error::Result;
 use hipvit::tensor::DType;
 
-/// The rates that a device reaches, measured in the same run: the roofs of the roofline model.
+/// Measured rates of a device: the roofs of the roofline model.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Peaks {
     /// Bytes read and written per second by a large copy within the memory.
     pub copy_bytes_per_second: Option<f64>,
-    /// The bytes that were copied.
+    /// Size of the copy in bytes.
     pub copy_bytes: usize,
-    /// By dtype.
+    /// GEMM rates by dtype.
     pub gemms: Vec<GemmPeak>,
-    /// What could not be measured, and why.
+    /// Rates that could not be measured, and why.
     pub missing: Vec<String>,
 }
 
-/// A large GEMM.
+/// Rate of a large GEMM.
 #[derive(Clone, Debug, Serialize)]
 pub struct GemmPeak {
-    /// The dtype of its operands.
+    /// Dtype of the operands.
     pub dtype: DType,
-    /// The extent of its square matrices.
+    /// Number of rows and columns of its square matrices.
     pub size: usize,
     /// Floating-point operations per second.
     pub flops_per_second: f64,
 }
 
 impl Peaks {
-    /// Floating-point operations per second in `dtype`.
+    /// Returns the floating-point operations per second in `dtype`.
     pub fn flops_per_second(&self, dtype: DType) -> Option<f64> {
         let gemm = self.gemms.iter().find(|gemm| gemm.dtype == dtype)?;
         Some(gemm.flops_per_second)
     }
 
-    /// Replaces each rate that `other` has a higher one of.
+    /// Replaces each rate that is higher in `other`.
     pub(crate) fn raise(&mut self, other: Self) {
         if other.copy_bytes_per_second > self.copy_bytes_per_second {
             self.copy_bytes_per_second = other.copy_bytes_per_second;
@@ -83,12 +84,12 @@ impl fmt::Display for Peaks {
     }
 }
 
-/// A bandwidth as people write it.
+/// Formats a bandwidth.
 pub fn bandwidth(bytes_per_second: f64) -> String {
     format!("{:.1} GB/s", bytes_per_second / 1e9)
 }
 
-/// A rate of floating-point operations as people write it.
+/// Formats a rate of floating-point operations.
 pub fn throughput(flops_per_second: f64) -> String {
     match flops_per_second {
         1e12.. => format!("{:.1} TFLOP/s", flops_per_second / 1e12),
@@ -96,8 +97,8 @@ pub fn throughput(flops_per_second: f64) -> String {
     }
 }
 
-/// Doubles `size` until a try takes `enough` seconds of the device's time, which can be measured, or half a second of the
-/// host's, or `size` would exceed `most`: every size with the seconds of the device's time that `seconds` returned.
+/// Doubles `size` until a try takes `enough` seconds of device time or half a second of host time, or `size`
+/// would exceed `most`. Returns every size with the device seconds that `seconds` returned.
 fn grow(
     mut size: usize,
     most: usize,
@@ -116,7 +117,8 @@ fn grow(
     }
 }
 
-/// The shortest of some times, in seconds: the first warms up, and the load of other programs is no part of a peak.
+/// Returns the shortest of several times in seconds. The first run warms up; other programs may slow single
+/// runs.
 fn best(mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..5 {
@@ -125,12 +127,12 @@ fn best(mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
     Ok(best.max(1e-9))
 }
 
-/// A square matrix for a GEMM.
+/// Creates a square matrix for a GEMM.
 fn square(size: usize) -> Vec<f32> {
     (0..size * size).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect()
 }
 
-/// The fastest of GEMMs of square matrices, given by size and seconds.
+/// Returns the fastest of GEMMs of square matrices, given by size and seconds.
 fn fastest(gemms: Vec<(usize, f64)>, dtype: DType) -> Option<GemmPeak> {
     let peak = |(size, seconds): (usize, f64)| GemmPeak {
         dtype,

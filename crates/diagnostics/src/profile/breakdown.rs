@@ -1,9 +1,12 @@
-//! Where the time goes.
+//! Breakdown of the time of a run by activity.
 //!
-//! Activities overlap: while a GPU computes one batch, the host decodes the next. So there are two figures for each. *Elapsed* divides
-//! the wall time: each instant belongs to one activity, the first in a fixed order of those that are under way, with what the
-//! device does before what the host does; the rest, when nothing that is known was under way, is unattributed. These sum to the
-//! total by construction. *Busy* is the activity's own time, on all threads and streams together, whatever else happened.
+//! Activities overlap: while a GPU computes one batch, the host decodes the next. So there are two figures
+//! for each.
+//!
+//! - *Elapsed* divides the wall time. Each instant belongs to the first activity under way, in a fixed order
+//!   with the device's before the host's. Instants without a known activity are unattributed. The figures sum
+//!   to the total by construction.
+//! - *Busy* is the activity's own time, on all threads and streams together, whatever else happened.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,40 +16,40 @@ use serde::Serialize;
 use hipvit::graph::Role;
 use hipvit::timeline::{Activity, Slice};
 
-/// The time of a run.
+/// Time of a run by activity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Breakdown {
-    /// From the begin to the first measured batch, once.
+    /// Time from the begin of the recording to the first measured batch.
     pub start_up: Window,
-    /// The measured batches, divided by their number.
+    /// Time of the measured batches, divided by their number.
     pub per_batch: Window,
 }
 
 /// A range of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Window {
-    /// How long it is, in milliseconds.
+    /// Length in milliseconds.
     pub total_ms: f64,
-    /// What it is spent on.
+    /// Activities in the range.
     pub parts: Vec<Part>,
-    /// When nothing that is known was under way, in milliseconds.
+    /// Milliseconds without a known activity.
     pub unattributed_ms: f64,
 }
 
-/// What one activity takes.
+/// Time of one activity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// The activity.
+    /// Name of the activity.
     pub name: String,
-    /// Its part of the wall time, in milliseconds.
+    /// Share of the wall time in milliseconds.
     pub elapsed_ms: f64,
-    /// Its own time on all threads and streams, in milliseconds.
+    /// Time on all threads and streams in milliseconds.
     pub busy_ms: f64,
 }
 
 const ROLES: [Role; 5] = [Role::Patch, Role::Qkv, Role::Attention, Role::Ffn, Role::Other];
 
-/// What a start-up has, as it is shown.
+/// Activities of a start-up, in the order of display.
 const START_UP: [Activity; 11] = [
     Activity::OpenDevice,
     Activity::ReadModel,
@@ -61,10 +64,10 @@ const START_UP: [Activity; 11] = [
     Activity::CheckReplay,
 ];
 
-/// All else of a start-up.
+/// Name of all other activities of a start-up.
 const WARM_UP: &str = "warm-up batches";
 
-/// What a batch has, as it is shown.
+/// Returns the activities of a batch, in the order of display.
 fn of_batch() -> Vec<Activity> {
     use Activity::*;
     let before = [
@@ -85,7 +88,8 @@ fn of_batch() -> Vec<Activity> {
         .collect()
 }
 
-/// The order in which activities are given an instant: the device's, then what a batch has only sometimes, then the host's.
+/// Returns the rank of an activity: the device's first, then those that only some batches have, then the
+/// host's.
 fn rank(activity: Activity) -> Option<usize> {
     use Activity::*;
     let first = ROLES.map(Step).into_iter();
@@ -119,9 +123,9 @@ fn rank(activity: Activity) -> Option<usize> {
 }
 
 impl Breakdown {
-    /// That of `slices`, between the begin of a recording, that of the measured batches, and their end.
+    /// Divides `slices` at the begin of the recording, the begin of the measured batches, and their end.
     pub(super) fn new(slices: &[Slice], [begin, measured, end]: [Duration; 3], batches: usize) -> Self {
-        // Where the kernels of replays are known, they stand for them.
+        // If the kernels of replays are known, they replace the replays.
         let known = slices
             .iter()
             .any(|slice| matches!(slice.activity, Activity::Call(_)));
@@ -137,7 +141,7 @@ impl Breakdown {
     }
 }
 
-/// The rank and name of a slice in a window.
+/// Returns the rank and name of a slice in a window.
 type Class = fn(&Slice) -> Option<(usize, String)>;
 
 fn batch_class(slice: &Slice) -> Option<(usize, String)> {
@@ -148,12 +152,12 @@ fn start_up_class(slice: &Slice) -> Option<(usize, String)> {
     if START_UP.contains(&slice.activity) {
         batch_class(slice)
     } else {
-        // Last: a batch that is running does not explain what a start takes once.
+        // Last: a running batch does not explain one-time work of the start-up.
         Some((usize::MAX, WARM_UP.into()))
     }
 }
 
-/// The time of each class in a window.
+/// Time of each class in a window.
 struct Attributed {
     total: Duration,
     elapsed: BTreeMap<String, Duration>,
@@ -173,7 +177,7 @@ impl Attributed {
             edges.push((from, true, class.clone()));
             edges.push((to, false, class));
         }
-        // Of what happens at the same moment the order does not matter: no time passes.
+        // The order of simultaneous edges does not matter, because no time passes between them.
         edges.sort_by_key(|edge| edge.0);
         let mut active: BTreeMap<(usize, String), usize> = BTreeMap::new();
         let mut elapsed: BTreeMap<String, Duration> = BTreeMap::new();
@@ -197,7 +201,7 @@ impl Attributed {
         }
     }
 
-    /// As parts under `names`, in this order, of one of `number` repetitions.
+    /// Returns the parts with `names`, in this order, for one of `number` repetitions.
     fn window(&self, names: impl Iterator<Item = String>, number: usize) -> Window {
         let each = |time: Duration| 1e3 * time.as_secs_f64() / number.max(1) as f64;
         let of =

@@ -1,7 +1,8 @@
-//! The kernels within steps and replays.
+//! Kernels within steps and replays.
 //!
-//! Events cannot be put between the kernels of a captured graph without changing the graph, so a replay is timed as a whole. The
-//! times of its kernels are those of a run of the steps one by one, scaled by one factor so that their sum is the replay's.
+//! Events cannot be put between the kernels of a captured graph without changing the graph, so a replay is
+//! timed as a whole. The times of its kernels are measured in a run of the individual steps. They are scaled
+//! by one factor so that their sum is the replay's time.
 
 use std::time::Duration;
 
@@ -16,15 +17,15 @@ use hipvit::timeline::{Activity, Slice, Timeline, Track};
 /// A run of a plan's kernels and library calls one by one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stepwise {
-    /// How many there are.
+    /// Number of kernels and library calls.
     pub calls: usize,
-    /// Their sum, in milliseconds.
+    /// Total time in milliseconds.
     pub total_ms: f64,
-    /// What their times are multiplied by within a replay, on average; `None` without a replay.
+    /// Average factor of the times within a replay. `None` without a replay.
     pub replay_scale: Option<f64>,
 }
 
-/// Adds the calls to each step and replay of the timeline, on tracks of their own.
+/// Adds the calls to each step and replay of the timeline, on separate tracks.
 pub(super) fn lay(timeline: &mut Timeline, plan: &Plan, calls: &[TimedCall]) -> Option<Stepwise> {
     if calls.is_empty() {
         return None;
@@ -64,7 +65,7 @@ pub(super) fn lay(timeline: &mut Timeline, plan: &Plan, calls: &[TimedCall]) -> 
     })
 }
 
-/// What makes the calls' times sum to `duration`; `None` if they take no time.
+/// Returns the factor that makes the calls' times sum to `duration`. `None` if they take no time.
 fn scale(calls: &[&TimedCall], duration: Duration) -> Option<f64> {
     let sum: Duration = calls.iter().map(|call| call.time).sum();
     (!sum.is_zero()).then(|| duration.as_secs_f64() / sum.as_secs_f64())
@@ -82,7 +83,7 @@ fn within(
     };
     let mut elapsed = Duration::ZERO;
     let lay = |call: &&TimedCall| {
-        // Ends are rounded, so that rounding does not add up.
+        // Round ends instead of durations, so that rounding errors do not add up.
         let start = elapsed.mul_f64(scale).min(parent.duration);
         elapsed += call.time;
         let end = elapsed.mul_f64(scale).min(parent.duration);

@@ -1,8 +1,8 @@
-//! What happens on the way of images through a pipeline, as `hipvit profile` shows it: a [`Timeline`] of threads, streams and
+//! Profile of images in a pipeline, as `hipvit profile` shows it: a [`Timeline`] of threads, streams and
 //! kernels, and a [`Breakdown`] of the time.
 //!
-//! The session runs as `hipvit classify` runs it: decoding, copies and computation of several batches overlap, and a GPU replays
-//! captured graphs. A first run warms up; a second one is measured.
+//! The session runs as in `hipvit classify`: decoding, copies and computation of several batches overlap, and
+//! a GPU replays captured graphs. A first run warms up; a second one is measured.
 
 mod breakdown;
 mod calls;
@@ -24,59 +24,61 @@ use hipvit::pipeline::{Pipeline, Source};
 use hipvit::session::{PlanCache, Session};
 use hipvit::timeline::{Activity, Recording, Slice, Timeline, Track};
 
-/// What is run.
+/// Options of a profiled run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The images, which are repeated to fill batches.
+    /// Images, which are repeated to fill batches.
     pub images: Vec<Source>,
-    /// How they are decoded.
+    /// Options of the decoder.
     pub decode: DecodeOptions,
-    /// How many batches are measured.
+    /// Number of measured batches.
     pub batches: usize,
-    /// How many batches run before; by default one on the CPU, and on a GPU as many as capture a graph on each context.
+    /// Number of warm-up batches. The default is one on the CPU, and on a GPU as many as capture a graph on
+    /// each context.
     pub warm_up: Option<usize>,
-    /// The maximum number of batches in flight, if not the pipeline's own.
+    /// Maximum number of batches in flight; by default the pipeline's.
     pub in_flight: Option<usize>,
-    /// How many labels are found for each image.
+    /// Number of labels for each image.
     pub top: usize,
 }
 
-/// What a run took.
+/// Result of a profiled run.
 #[derive(Debug, Serialize)]
 pub struct Profile {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The device.
+    /// Device of the run.
     pub device: DeviceInfo,
-    /// The dtype that it computes in.
+    /// Dtype of the computation.
     pub dtype: String,
-    /// Images of a batch.
+    /// Batch size.
     pub batch: usize,
-    /// Measured batches.
+    /// Number of measured batches.
     pub batches: usize,
-    /// Those of them that a GPU ran as the replay of a captured graph.
+    /// Number of measured batches that a GPU ran as the replay of a captured graph.
     pub replayed: usize,
-    /// Why no graph is replayed, if capture or replay failed.
+    /// Reason if no graph is replayed because capture or replay failed.
     pub fallback: Option<String>,
-    /// The steps one by one, from which the kernels' times within a replay are estimated.
+    /// Times of the individual steps, which estimate the kernels' times within a replay.
     pub stepwise: Option<Stepwise>,
-    /// What became of the optimised graph, if the session has a folder for it.
+    /// Use of the plan cache, if the session has a folder for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_cache: Option<PlanCache>,
-    /// Where the time goes.
+    /// Time by activity.
     #[serde(flatten)]
     pub breakdown: Breakdown,
-    /// When what happened.
+    /// Begin and duration of everything that was recorded.
     #[serde(skip)]
     pub timeline: Timeline,
 }
 
-/// Loads a session by `load` and runs it. Nothing else should run in the process meanwhile.
+/// Loads a session with `load`, runs it and records its activities. Nothing else should run in the process
+/// meanwhile.
 ///
 /// # Errors
 ///
-/// What loading or a run fails with; the first image that fails; [`Error::Argument`] for a model on several GPUs, or if there is
-/// nothing to run.
+/// - Errors of `load` and of the run, and the error of the first image that fails.
+/// - [`Error::Argument`] for a model on several GPUs, or if there is nothing to run.
 pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Profile> {
     if run.images.is_empty() || run.batches == 0 {
         return Err(Error::argument("images", "there is nothing to run"));
@@ -91,7 +93,8 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
     let in_flight = run.in_flight.unwrap_or(pipeline.most_in_flight());
     pipeline = pipeline.in_flight(in_flight);
     let on_gpu = session.hip_graphs().is_some();
-    // On each context one runs, the next is captured, and two more, as not every context takes its turn.
+    // Each context runs one batch and captures the next. Two more are needed, because contexts do not take
+    // strict turns.
     let warm_up = run.warm_up.unwrap_or(if on_gpu { 4 * in_flight } else { 1 });
     let batch = session.batch();
     pass(&pipeline, run, warm_up * batch)?;
@@ -102,7 +105,7 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
 
     let plan = session.plan(batch)?;
     let executor = session.executor();
-    // The first run also prepares what only single steps need.
+    // The first call also prepares what only individual steps need.
     executor.time_calls(&plan)?;
     let calls = executor.time_calls(&plan)?;
     order_streams(&mut timeline.slices);
@@ -135,7 +138,8 @@ fn pass(pipeline: &Pipeline, run: &Run, images: usize) -> Result<()> {
     Ok(())
 }
 
-/// A stream does one thing after the other. Where rounded times say otherwise, by a microsecond, the later one yields.
+/// A stream runs one thing after the other. If rounded times overlap by a microsecond, the later slice starts
+/// later.
 fn order_streams(slices: &mut [Slice]) {
     let mut ends = std::collections::HashMap::new();
     slices.sort_by_key(|slice| slice.start);

@@ -36,7 +36,7 @@ fn each_instant_has_one_activity_and_all_sum_to_the_total() {
         slice(HOST, Activity::ReadModel, [0, 10]),
         slice(HOST, Activity::Decode, [12, 20]),
         slice(STREAM, Activity::Step(Role::Ffn), [14, 17]),
-        // Of two batches, the second decoded while the first computes.
+        // The second of two batches is decoded while the first computes.
         slice(HOST, Activity::Decode, [20, 30]),
         slice(HOST, Activity::Decode, [22, 34]),
         slice(STREAM, Activity::Step(Role::Qkv), [30, 34]),

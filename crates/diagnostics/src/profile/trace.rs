@@ -1,5 +1,5 @@
-//! A timeline in the trace event format of Chrome, which ui.perfetto.dev and chrome://tracing open: the JSON object form, with
-//! complete events (`X`) and metadata (`M`). Times are in microseconds.
+//! Writes a timeline in Chrome's trace event format for ui.perfetto.dev and chrome://tracing. It uses the
+//! JSON object form with complete events (`X`) and metadata (`M`). Times are in microseconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use super::Profile;
 use hipvit::timeline::{Slice, Timeline, Track};
 
-/// The host's process number; GPU n is `FIRST_GPU + n`.
+/// Process number of the host; the number of GPU n is `FIRST_GPU + n`.
 const HOST: u64 = 1;
 const FIRST_GPU: u64 = 100;
 
-/// Writes the profile's timeline.
+/// Writes the timeline of a profile.
 ///
 /// # Errors
 ///
-/// What writing fails with.
+/// The [`io::Error`] of writing to `out`.
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let Profile {
         model,
@@ -49,11 +49,11 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "\n]}}")
 }
 
-/// The numbers of the process and thread that stand for a track.
+/// Returns the process and thread numbers of a track.
 fn place(track: Track) -> (u64, u64) {
     match track {
         Track::Thread(thread) => (HOST, thread),
-        // A stream's estimates follow it.
+        // The track of a stream's estimates follows the stream.
         Track::Stream { device, stream } => (FIRST_GPU + device as u64, 2 * stream),
         Track::Estimated { device, stream } => (FIRST_GPU + device as u64, 2 * stream + 1),
     }
@@ -65,7 +65,7 @@ fn microseconds(time: Duration) -> f64 {
 
 fn event(slice: &Slice) -> Value {
     let (pid, tid) = place(slice.track);
-    // From the ends, so that those which touch still do.
+    // Compute the duration from rounded ends, so that adjacent slices stay adjacent.
     let (start, end) = (microseconds(slice.start), microseconds(slice.end()));
     json!({
         "ph": "X",
@@ -79,7 +79,7 @@ fn event(slice: &Slice) -> Value {
     })
 }
 
-/// The names of processes and threads, and their order.
+/// Returns the names and the order of processes and threads.
 fn metadata(timeline: &Timeline, gpu: &str) -> Vec<Value> {
     let mut processes: BTreeMap<u64, String> = BTreeMap::from([(HOST, "host".into())]);
     let mut threads = Vec::new();

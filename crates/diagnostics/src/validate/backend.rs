@@ -1,4 +1,4 @@
-//! The devices that validation runs on: either executor behind one trait.
+//! The devices that validation runs on, with one trait for both executors.
 
 use super::cases::Case;
 use super::check::{Clock, Run};
@@ -10,33 +10,33 @@ use hipvit::tensor::DType;
 
 /// A device with its executor.
 pub(super) trait Backend {
-    /// As `--device` takes it.
+    /// Returns the device in the syntax of `--device`.
     fn device(&self) -> String;
 
-    /// The device's name.
+    /// Returns the name of the device.
     fn name(&self) -> String;
 
-    /// The dtypes that it computes in.
+    /// Returns the dtypes that the device computes in.
     fn dtypes(&self) -> &'static [DType];
 
-    /// What activations are in, in memory, where it computes in `dtype`.
+    /// Returns the dtype of activations in memory if the device computes in `dtype`.
     fn activations(&self, dtype: DType) -> DType {
         dtype
     }
 
-    /// Why this is never computed here, if it is not.
+    /// Returns the reason if the device does not support the case.
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str>;
 
-    /// The device's memory that is free, where it is not the host's.
+    /// Returns the free memory of the device. `None` if it uses the host's.
     fn free_memory(&self) -> Result<Option<usize>>;
 
-    /// The rates of a large copy and of a large GEMM.
+    /// Measures the rates of a large copy and of a large GEMM.
     fn peaks(&self, dtypes: &[DType]) -> Peaks;
 
-    /// Runs the case; then again and again, as the clock asks for.
+    /// Runs the case once, then repeatedly as `clock` requests.
     fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run>;
 
-    /// The code of the crate's own that its runs have loaded so far.
+    /// Returns hipvit's code objects that the runs have loaded so far.
     fn code(&self) -> Vec<CodeDigest> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! Whether a run computed what the reference says, and wrote nothing else.
+//! Checks that a run computed the reference's values and wrote nothing else.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,38 +16,39 @@ use hipvit::ops::{GridMask, Op};
 use hipvit::reference::{Mismatch, check_close};
 use hipvit::tensor::DType;
 
-/// The contents of memory before a run: no number in any of the dtypes.
+/// Contents of memory before a run: NaN in every dtype.
 pub(super) const FILL: u8 = 0xff;
-/// Bytes before and after everything that a run may access.
+/// Bytes before and after all memory that a run may access.
 pub(super) const MARGIN: usize = 4096;
 
-/// What a run left behind.
+/// Memory and measurements of a run.
 pub(super) struct Run {
-    /// All of it, the margins included.
+    /// Contents of the memory, margins included.
     pub(super) memory: Vec<u8>,
-    /// What lies where in it; everything else must be unchanged.
+    /// Regions with known content. Everything else must be unchanged.
     pub(super) regions: Vec<(Range<usize>, Content)>,
     /// Bytes that had to be read and written.
     pub(super) bytes: u64,
 }
 
-/// Executes a batch of so many runs, and returns its time.
+/// Executes a batch of this many runs, and returns its time.
 pub type Batch<'a> = &'a mut dyn FnMut(usize) -> Result<Duration>;
 
-/// Times a case that can be run again: called with the time of the first run and the maximum number of runs in a batch.
+/// Times a case that can be run again. Takes the time of the first run and the maximum number of runs in a
+/// batch.
 pub(super) type Clock<'a> = &'a mut dyn FnMut(Duration, usize, Batch<'_>) -> Result<()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Of this index, which must not change.
+    /// The operand with this index, which must not change.
     Operand(usize),
     Result,
     /// Another result of the op.
     Other,
 }
 
-/// The regions of a plan's arena behind the margin. The first steps put the operands `placed` there, the last computes the
-/// results, of which number `result` is checked.
+/// Returns the regions of a plan's arena after the margin. The first steps put the operands `placed` there.
+/// The last step computes the results, of which the one with index `result` is checked.
 pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Range<usize>, Content)> {
     let contents = placed
         .iter()
@@ -62,7 +63,7 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
         .map(|buffer| range(buffer.offset, buffer.bytes))
         .zip(contents)
         .collect();
-    // An operand that the result overwrote is gone.
+    // Skip an operand that the result overwrote.
     let result = regions.iter().find(|(_, content)| *content == Content::Result);
     if let Some((result, _)) = result.cloned() {
         regions.retain(|(range, content)| {
@@ -72,8 +73,11 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
     regions
 }
 
-/// Times of a run, by batches of runs that follow each other, so that a GPU's include no launch from the host where the
-/// run takes longer than that. `batch` returns the time of this many. Returns each batch's time per run, and the runs.
+/// Times runs in batches. GPU times then include no launch from the host, if a run takes longer than a
+/// launch.
+///
+/// `batch` runs this many runs and returns their time. Returns the time per run of each batch, and the total
+/// number of runs.
 pub(super) fn time(
     first: Duration,
     most: usize,
@@ -92,7 +96,7 @@ pub(super) fn time(
     Ok((times, count))
 }
 
-/// Whether the times are not enough for a median.
+/// Returns true if a median needs more times.
 fn again(first: Duration, runs: usize, times: &[Duration]) -> bool {
     let total: Duration = times.iter().sum::<Duration>() * u32::try_from(runs).unwrap_or(1);
     match times.len() {
@@ -104,12 +108,12 @@ fn again(first: Duration, runs: usize, times: &[Duration]) -> bool {
     }
 }
 
-/// What was found.
+/// Result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) elementwise: Option<f64>,
     pub(super) normwise: Option<f64>,
-    /// Why it fails.
+    /// Reason of a failure.
     pub(super) failure: Option<String>,
     pub(super) worst: Option<Worst>,
 }
@@ -130,7 +134,7 @@ pub(super) fn check(
         verdict.failure = Some("has no result".into());
         return verdict;
     };
-    // A GPU's key masks are bytes in every dtype.
+    // Key masks on a GPU are bytes in every dtype.
     let is_bytes =
         matches!(case.work, Work::Op(Op::GridMask(GridMask))) && result.len() == expected.values.len();
     let values = match case.result_dtype(dtype) {
@@ -148,7 +152,7 @@ pub(super) fn check(
 fn compare(case: &Case, values: &[f32], expected: &Expected, verdict: &mut Verdict) {
     let count = expected.rows.len().max(1);
     let channels = expected.values.len() / count;
-    // Rows that are not compared must have been written too.
+    // Rows that are not compared must have been written, too.
     if let Some(index) = values.par_iter().position_first(|value| !value.is_finite()) {
         let sampled = expected
             .rows
@@ -193,7 +197,7 @@ fn compare(case: &Case, values: &[f32], expected: &Expected, verdict: &mut Verdi
         });
 }
 
-/// What was overwritten beside the result.
+/// Returns a message if memory outside of the result was overwritten.
 fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
     let mut regions: Vec<_> = run.regions.iter().collect();
     regions.sort_by_key(|(range, _)| range.start);
@@ -215,18 +219,18 @@ fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
     changed(run, end..run.memory.len())
 }
 
-/// The first byte of a gap that changed, counted from the first byte behind the margin.
+/// Returns a message about the first changed byte of a gap. Its offset counts from the end of the margin.
 fn changed(run: &Run, gap: Range<usize>) -> Option<String> {
     let at = run.memory[gap.clone()]
         .par_iter()
         .position_first(|&byte| byte != FILL)?;
     let offset = (gap.start + at) as i64 - MARGIN as i64;
     Some(format!(
-        "memory that is not the result's was overwritten at byte {offset}"
+        "memory outside of the result was overwritten at byte {offset}"
     ))
 }
 
-/// The median, if anything was timed.
+/// Returns the median, if anything was timed.
 pub(super) fn median(times: &[Duration]) -> Option<Duration> {
     let mut timed = times.to_vec();
     timed.sort_unstable();

@@ -1,4 +1,4 @@
-//! The sizes that ops are validated at.
+//! Sizes that ops are validated at.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,12 +25,12 @@ pub enum Config {
     Awkward,
     /// Attention with heads of 64, 80, 96, 128 and 132 channels.
     Heads,
-    /// `B×H×N×D` on the command line, with an `x` for each `×`: the ops of a model of this size.
+    /// Sizes of a model, written `B×H×N×D` on the command line with an `x` for each `×`.
     Custom(Sizes),
 }
 
 impl Config {
-    /// All that have a name, the smaller ones first.
+    /// All named sizes, the smaller ones first.
     pub const ALL: [Self; 7] = [
         Self::Micro,
         Self::Small,
@@ -41,7 +41,7 @@ impl Config {
         Self::Heads,
     ];
 
-    /// The name on the command line; custom sizes are written as numbers instead.
+    /// Returns the name on the command line. Custom sizes are written as numbers instead.
     pub fn name(self) -> &'static str {
         match self {
             Self::Micro => "micro",
@@ -55,8 +55,8 @@ impl Config {
         }
     }
 
-    /// What attention of this size is expected to take at most, in seconds, on any device: 0.1 s for the smallest and 300 s for the largest,
-    /// and between these by the power of the bytes that leads from one to the other.
+    /// Returns the expected maximum time of attention at this size on any device in seconds. It is 0.1 s for
+    /// the smallest and 300 s for the largest size, and interpolated by a power of the bytes between them.
     pub fn limit_seconds(self) -> Option<f64> {
         match self {
             Self::Micro => Some(0.1),
@@ -68,7 +68,7 @@ impl Config {
         }
     }
 
-    /// The sizes of a model, unless there are several.
+    /// Returns the sizes of the model. `None` if there are several.
     pub fn sizes(self) -> Option<Sizes> {
         let [batch, heads, tokens, head_dim] = match self {
             Self::Micro => [1, 2, 32, 16],

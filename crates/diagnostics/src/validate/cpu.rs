@@ -43,7 +43,7 @@ impl Backend for Cpu {
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {
         match &case.work {
             Work::Op(Op::Linear(Linear { rounding: None, .. }) | Op::PatchConv(_) | Op::Attention(_)) => None,
-            Work::Op(_) if dtype != DType::F32 => Some("is the same on the CPU in each dtype"),
+            Work::Op(_) if dtype != DType::F32 => Some("is independent of the dtype on the CPU"),
             Work::Op(_) | Work::Resize(_) => None,
             Work::Kernel(_) => Some("is a form of a GPU kernel"),
         }
@@ -83,7 +83,7 @@ impl Backend for Cpu {
     }
 }
 
-/// The image's own code, which allocates its result.
+/// Resizes with the decoder's own code, which allocates its result.
 fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) -> Result<Run> {
     let Input::Pixels(pixels) = operands.input() else {
         return Err(Error::graph("resize", "takes bytes"));
@@ -106,7 +106,7 @@ fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) ->
     })
 }
 
-/// The time of the plan's last step.
+/// Returns the time of the plan's last step.
 fn last_step(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena) -> Result<Duration> {
     let mut last = Duration::ZERO;
     executor.run(plan, input, arena, Some(&mut |_, time| last = time))?;

@@ -1,4 +1,4 @@
-//! SHA-256 of code and of weights: what a certificate is about.
+//! SHA-256 of code and weights for certificates.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,18 +11,18 @@ use hipvit::graph::Graph;
 use hipvit::hip::Code;
 use hipvit::tensor::Tensor;
 
-/// A code object that was loaded: compiled ahead of time, or by hipRTC.
+/// A loaded code object, compiled ahead of time or by hipRTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CodeDigest {
-    /// The kernel file with its variant, and the dtype.
+    /// Kernel file with its variant, and the dtype.
     pub kernel: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: usize,
-    /// In hexadecimal.
+    /// SHA-256 in hexadecimal.
     pub sha256: String,
 }
 
-/// Code objects by kernel, each once.
+/// Code objects by kernel, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Loaded(BTreeMap<String, CodeDigest>);
 
@@ -46,7 +46,8 @@ impl Loaded {
     }
 }
 
-/// The hash of a model's weights: of the name, extents and values in f32 of each, in the order of the graph.
+/// Returns the hash of a model's weights. It covers name, shape and f32 values of each, in the order of the
+/// graph.
 pub(super) fn weights(graph: &Graph) -> String {
     let mut hash = Sha256::new();
     let constants = graph.values().iter().filter_map(|value| {
@@ -60,7 +61,7 @@ pub(super) fn weights(graph: &Graph) -> String {
     hexadecimal(hash.finalize())
 }
 
-/// The hash of pixels.
+/// Returns the hash of pixels.
 pub(super) fn pixels(bytes: &[u8]) -> String {
     hexadecimal(Sha256::digest(bytes))
 }
@@ -68,7 +69,7 @@ pub(super) fn pixels(bytes: &[u8]) -> String {
 fn hexadecimal(bytes: impl AsRef<[u8]>) -> String {
     let mut text = String::with_capacity(64);
     for byte in bytes.as_ref() {
-        // A string takes whatever is written.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
@@ -78,7 +79,7 @@ fn hexadecimal(bytes: impl AsRef<[u8]>) -> String {
 mod tests {
     use super::*;
 
-    /// The example of FIPS 180-4's test vectors.
+    /// The example is from FIPS 180-4.
     #[test]
     fn a_known_message_has_its_hash() {
         let hash = pixels(b"abc");

@@ -1,5 +1,5 @@
-//! The reference's values: of the whole result where they are computed quickly, else of some of its rows, each computed
-//! from the operands' rows that it depends on alone.
+//! Reference values: of the whole result if they are computed quickly, otherwise of sampled rows. Each
+//! sampled row is computed from only those rows of the operands that it depends on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,21 +12,21 @@ use hipvit::ops::{Locality, Op};
 use hipvit::reference::{self, Array, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
 
-/// What the reference may cost per case, in floating-point operations: about a second on one core.
+/// Maximum cost of the reference per case in floating-point operations: about a second on one core.
 const WORK: u64 = 1 << 29;
-/// What an element costs that is only converted and compared, in these.
+/// Cost of converting and comparing an element, in floating-point operations.
 const ELEMENT: u64 = 16;
-/// The most elements of operands and result that are compared, parameters aside, where rows are sampled.
+/// Maximum number of compared elements of operands and result, without parameters, if rows are sampled.
 pub(super) const MOST_ELEMENTS: usize = (WORK / ELEMENT) as usize * 2;
-/// The fewest rows that are sampled.
+/// Minimum number of sampled rows.
 const FEWEST: usize = 16;
 
-/// The reference's values of some rows of a result.
+/// Reference values of some rows of a result.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// The rows' indices, ascending; a row is what lies along the last extent.
+    /// Indices of the rows, ascending. A row extends along the last dimension.
     pub(super) rows: Vec<usize>,
-    /// One row after the other.
+    /// Values of the rows, one row after the other.
     pub(super) values: Vec<f64>,
     pub(super) tolerance: f64,
 }
@@ -39,7 +39,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// `result`, whose rows are these rows of the whole.
+    /// Creates a part from `result`, which has the rows `rows` of the whole result.
     pub(super) fn new(result: &Array, rows: &[usize], tolerance: f64) -> Self {
         Self {
             rows: rows.to_vec(),
@@ -48,7 +48,7 @@ impl Part {
         }
     }
 
-    /// The same with a tolerance that is larger by as much.
+    /// Increases the tolerance by `by`.
     pub(super) fn loosened(self, by: f64) -> Self {
         Self {
             tolerance: self.tolerance + by,
@@ -56,7 +56,7 @@ impl Part {
         }
     }
 
-    /// The op on operands whose result has just these rows.
+    /// Evaluates the op on operands whose result has exactly these rows.
     pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
         let operands: Vec<&Array> = operands.iter().collect();
         let result = reference::eval(op, &operands)?;
@@ -64,7 +64,7 @@ impl Part {
     }
 }
 
-/// The rows to check of a result of this shape.
+/// Selects the rows of a result of this shape that are checked.
 pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
     let channels = shape.last().copied().unwrap_or(1).max(1);
     let rows = shape.iter().product::<usize>() / channels;
@@ -93,7 +93,7 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
     sampled
 }
 
-/// The reference's values of these rows of the result.
+/// Returns the reference values of these rows of the result.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ fn parts(
     }
 }
 
-/// All images at once.
+/// Computes all images together.
 fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
     let arrays: Vec<&Array> = arrays.iter().collect();
@@ -150,7 +150,8 @@ fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<P
     ))
 }
 
-/// Where row i of the result depends on row i of the activations, which have as many, and on all of the parameters.
+/// Computes ops where row i of the result depends on row i of the activations, which have as many rows, and
+/// on all parameters.
 fn row_part(
     op: &Op,
     parameters: Range<usize>,
@@ -173,7 +174,7 @@ fn row_part(
     Ok(vec![Part::eval(op, &operands, rows, dtype)?])
 }
 
-/// These rows of a tensor, which start over at its end: `[rows, channels]`.
+/// Returns these rows of a tensor, modulo its number of rows: `[rows, channels]`.
 pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, String> {
     let channels = tensor.shape().last().copied().unwrap_or(1).max(1);
     let values = tensor.to_f32();
@@ -190,7 +191,7 @@ pub(super) fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, Strin
     Array::new([rows.len(), channels], gathered).ok_or_else(|| "a result of another size".into())
 }
 
-/// The rows by image, with their positions in it.
+/// Returns the rows by image, with their positions in it.
 pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<(usize, usize)>> {
     let mut images: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for &row in rows {
@@ -200,7 +201,8 @@ pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<
     images
 }
 
-/// One image after the other, all of it. Vectors, and operands of another outermost extent, are the same for all.
+/// Computes whole images one after the other. They share vectors, and operands with another outermost
+/// dimension.
 fn image_parts(
     op: &Op,
     result: usize,
@@ -231,7 +233,7 @@ fn image_parts(
         .collect()
 }
 
-/// `[1, …]`; of the one image if there is one for all.
+/// Returns `[1, …]` of this image, or of the shared image if there is one for all.
 pub(super) fn image_of(tensor: &Tensor, image: usize) -> Result<Array, String> {
     let mut shape = tensor.shape().to_vec();
     let image = if shape[0] == 1 { 0 } else { image };

@@ -1,4 +1,4 @@
-//! Validation of the GPU executor, and of its kernels in the forms that no op asks for.
+//! Validation of the GPU executor, and of its kernels in forms that no op needs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use hipvit::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder
 use hipvit::ops::{Attention, GridMask, Linear, Op, Prepend, Rounding};
 use hipvit::tensor::DType;
 
-/// The most launches that are timed together.
-const BATCH: usize = 50;
+/// Maximum number of launches that are timed together.
+const MAX_LAUNCHES: usize = 50;
 
 /// A GPU.
 pub(super) struct Hip {
@@ -96,7 +96,7 @@ impl Backend for Hip {
 }
 
 impl Hip {
-    /// Why the zeros of a 2:4 sparse weight are not skipped.
+    /// Returns the reason if the zeros of a 2:4 sparse weight are not skipped.
     fn lacks_sparse(&self, weight: &cases::Operand, dtype: DType) -> Option<&'static str> {
         if dtype.size() != 2 {
             return Some("2:4 sparse weights are packed in 16 bits");
@@ -108,14 +108,14 @@ impl Hip {
             return None;
         }
         if weight.shape.iter().any(|extent| !extent.is_multiple_of(8)) {
-            return Some("hipSPARSELt takes multiples of 8 channels");
+            return Some("hipSPARSELt needs multiples of 8 channels");
         }
         let stream = self.device.stream().ok()?;
         let opened = SparseLt::with_workspace(&stream, 0);
         opened.err().map(|_| "hipSPARSELt cannot be opened for the GPU")
     }
 
-    /// Why a GEMM of bytes is not computed.
+    /// Returns the reason if an 8-bit GEMM is not supported.
     fn lacks_bytes(&self, case: &Case, rounding: Rounding, dtype: DType) -> Option<&'static str> {
         let multiples_of = |channels: usize| {
             let weight = &case.operands[1].shape;
@@ -128,14 +128,14 @@ impl Hip {
                     && !multiples_of(4)
                     && !has_int8_gemm(properties.arch()) =>
             {
-                Some("cuBLAS multiplies bytes of a multiple of 4 channels")
+                Some("cuBLAS int8 GEMMs need multiples of 4 channels")
             }
             Rounding::Int8(_) => None,
             Rounding::Float8(_) if properties.float8().is_none() => Some("the GPU does not multiply FP8"),
-            Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 is multiplied beside 16-bit activations"),
-            Rounding::Float8(_) if !multiples_of(16) => Some("FP8 is multiplied in multiples of 16 channels"),
+            Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 GEMMs need 16-bit activations"),
+            Rounding::Float8(_) if !multiples_of(16) => Some("FP8 GEMMs need multiples of 16 channels"),
             Rounding::Float8(_) => None,
-            Rounding::Bf16 => Some("GPUs compute it in the activations' dtype, as without rounding"),
+            Rounding::Bf16 => Some("GPUs compute it in the activations' dtype, without rounding"),
         }
     }
 
@@ -155,7 +155,7 @@ impl Hip {
                 Some(_) => Sparse::Builtin,
                 None => Sparse::Off,
             },
-            // What was measured would choose among them.
+            // Measured times would select one of them.
             measured: case.sparse_weight().is_none(),
             ..SelectOptions::default()
         };
@@ -167,14 +167,14 @@ impl Hip {
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {
-            Some(clock) => clock(first, BATCH, batch),
+            Some(clock) => clock(first, MAX_LAUNCHES, batch),
             None => Ok(()),
         };
         let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
         let step = plan.steps().last();
         let mut regions = regions(&plan, &placed, case.result);
         if matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))) {
-            // The other candidate, where there is one: sums of bytes are exact, so that it has the same bits.
+            // Check the other candidate, if there is one. Integer sums are exact, so both have the same bits.
             let mut store = Store::default();
             for (problem, _) in executor.problems(&plan)? {
                 store.insert(problem, Choice::Int8, 0.0);
@@ -182,7 +182,7 @@ impl Hip {
             executor.set_tuned(store);
             let other = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |_, _| Ok(()))?;
             if memory != other {
-                let reason = "int8_gemm and the library's GEMM leave other bits";
+                let reason = "int8_gemm and the library's GEMM give different bits";
                 return Err(Error::graph(case.op_name(), reason));
             }
         }
@@ -190,7 +190,7 @@ impl Hip {
             self.loaded.lock().add(kernels.code())?;
         }
         if let (Op::GridMask(GridMask), Some((result, _))) = (op, regions.last_mut()) {
-            // Of bytes, in a buffer for the plan's dtype.
+            // The result has 8 bits, in a buffer for the plan's dtype.
             result.end = result.start + result.len() / dtype.size();
         }
         Ok(Run {
@@ -272,18 +272,18 @@ impl Hip {
     }
 }
 
-/// The device's time of what is submitted.
+/// Returns the device time of the submitted work.
 fn device_time(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let before = stream.record()?;
     submit()?;
     Ok(stream.record()?.since(&before)?)
 }
 
-/// The operands of a kernel and its result in one allocation, with margins between.
+/// The operands and the result of a kernel in one allocation, with margins between them.
 struct Layout {
     bytes: Vec<u8>,
     regions: Vec<(Range<usize>, Content)>,
-    /// Where each operand begins.
+    /// Offset of each operand.
     operands: Vec<usize>,
     /// Bytes that are read and written.
     moved: u64,
@@ -314,7 +314,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns where the contents begin.
+    /// Adds contents. Returns their offset.
     fn add(&mut self, contents: &[u8], content: Content) -> usize {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(contents);
@@ -325,7 +325,7 @@ impl Layout {
         start
     }
 
-    /// For a layout that begins at `base`. The result is the last region.
+    /// Returns the addresses for a layout that begins at `base`. The result is the last region.
     fn addresses(&self, base: u64, dtype: DType) -> Addresses {
         let result = self.regions.last().map_or(0, |(range, _)| range.start);
         Addresses {
@@ -335,7 +335,8 @@ impl Layout {
         }
     }
 
-    /// Submits once and takes the memory; then again, as the clock asks for, whatever becomes of the memory.
+    /// Submits once and copies the memory back. Then submits as `clock` requests, without checking the memory
+    /// again.
     fn run(
         self,
         stream: &Stream,
@@ -349,7 +350,7 @@ impl Layout {
         let first = batch(&mut memory, 1)?;
         let result = memory.read()?;
         if let Some(clock) = clock {
-            clock(first, BATCH, &mut |count| batch(&mut memory, count))?;
+            clock(first, MAX_LAUNCHES, &mut |count| batch(&mut memory, count))?;
         }
         Ok(Run {
             memory: result,

@@ -1,12 +1,19 @@
-//! Every op in every form, size and dtype against the reference implementation, on any device: `hipvit validate`, and the
-//! hardware test suite.
+//! Validates every op in every form, size and dtype against the reference implementation, on any device:
+//! `hipvit validate`, and the hardware test suite.
 //!
-//! An op is a graph of one node, which is planned and run by the executor as a model's would be ([`hipvit::exec`]), in
-//! memory with known contents and margins around it. So are the forms of the GPU kernels that no op asks for. Operands are
-//! rounded to the dtype first; then the [reference](mod@hipvit::reference) computes from the same numbers, all rows of the
-//! result or, where that would take long, a sample. The errors must be within a tolerance derived from the dtype's epsilon
-//! and the reduction length ([`op_tolerance`](hipvit::reference::op_tolerance)), every element must be finite, and nothing else
-//! in that memory may have been written. Times are shown beside the device's measured peaks, and do not decide.
+//! An op is a graph of one node. The executor plans and runs it as part of a model ([`hipvit::exec`]), in
+//! memory with known contents and margins around it. Forms of GPU kernels that no op needs are run in the
+//! same way.
+//!
+//! Operands are first rounded to the dtype. The [reference](mod@hipvit::reference) computes from the rounded
+//! numbers: all rows of the result, or a sample if all would take long. A case passes if
+//!
+//! - the errors are within a tolerance derived from the dtype's epsilon and the reduction length
+//!   ([`op_tolerance`](hipvit::reference::op_tolerance)),
+//! - every element is finite, and
+//! - nothing else in that memory was written.
+//!
+//! Times are shown next to the device's measured peaks. They do not affect the result.
 //!
 //! To add a kernel or an op, write its file in `cases` and name it in the list there.
 //!
@@ -69,24 +76,24 @@ use hipvit::session::{Device, Place};
 use hipvit::tensor::DType;
 use hipvit::threads;
 
-/// What to validate.
+/// Options of [`validate()`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where to run.
+    /// Device to validate.
     pub device: Device,
-    /// Compute precisions; all of the device's if none is named. Resampling is of bytes whatever is named.
+    /// Compute precisions; if empty, all of the device's. Resampling always uses bytes.
     pub dtypes: Vec<DType>,
-    /// Which sizes; if none is named, all on a GPU, and on the CPU the micro, small, awkward and heads ones.
+    /// Sizes. If empty, all on a GPU, and the micro, small, awkward and heads sizes on the CPU.
     pub configs: Vec<Config>,
-    /// Which ops, see [`ops`]; all if none is named.
+    /// Names of the ops, see [`ops`]; all if empty.
     pub ops: Vec<String>,
-    /// How many threads compute on the CPU; by default one per core.
+    /// Number of CPU threads; by default one per core.
     pub threads: Option<usize>,
-    /// Whether to check results alone, without timing.
+    /// True to check results only, without timing.
     pub untimed: bool,
 }
 
-/// The names of the ops that are validated, as `hipvit inspect` prints them.
+/// Returns the names of the validated ops, as `hipvit inspect` prints them.
 pub fn ops() -> Vec<&'static str> {
     let mut names: Vec<_> = cases(Config::Micro).iter().map(Case::op_name).collect();
     names.sort_unstable();
@@ -94,12 +101,13 @@ pub fn ops() -> Vec<&'static str> {
     names
 }
 
-/// Validates, calling `progress` with the number of rows and each one that is done. An op that fails is no error; it is in
-/// the [`Report`].
+/// Validates ops. Calls `progress` with the number of rows and each finished row. A failing op is not an
+/// error; the [`Report`] has it.
 ///
 /// # Errors
 ///
-/// There is no such device, [`Error::Argument`] if it does not compute in a dtype or there is no such op.
+/// - [`Error::Hip`] if there is no such device.
+/// - [`Error::Argument`] if the device does not compute in a dtype, or if there is no such op.
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
     threads::start_shared()?;
     let (backend, no_gpu): (Box<dyn Backend>, _) = match options.device.open()? {
@@ -177,7 +185,7 @@ fn validate_on(
     })
 }
 
-/// Those that are wanted, each once; or all.
+/// Returns the requested dtypes without duplicates, or all of the device's.
 fn dtypes(backend: &dyn Backend, wanted: &[DType]) -> Result<Vec<DType>> {
     let offered = backend.dtypes();
     if wanted.is_empty() {
@@ -196,7 +204,7 @@ fn dtypes(backend: &dyn Backend, wanted: &[DType]) -> Result<Vec<DType>> {
     Ok(wanted.collect())
 }
 
-/// An error of the case is recorded in its row. It is timed if there are peaks.
+/// Runs a case. An error of the case is recorded in its row. The case is timed if there are peaks.
 fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, peaks: Option<&Peaks>) -> Result<Row> {
     let result = case.result()?;
     let mut row = Row {
@@ -277,7 +285,7 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
     Ok(())
 }
 
-/// Why the case fits neither the device's memory nor the host's, if it does not.
+/// Returns the reason if the case exceeds the device's or the host's memory.
 fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<String>> {
     let elements = |shape: &[usize]| shape.iter().product::<usize>();
     let operands: usize = case.operands.iter().map(|o| elements(&o.shape)).sum();
@@ -290,9 +298,9 @@ fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<
     let parameters = case.operands.iter().filter(is_parameter);
     let parameters: usize = parameters.map(|o| elements(&o.shape)).sum();
     let result = elements(&case.result()?);
-    // Operands beside the arena and in it; the result, and scratch for as much.
+    // Operands outside of the arena and in it; the result, and as much scratch memory.
     let device = dtype.size() * (2 * operands + 2 * result) + (64 << 20);
-    // As f32 and as stored; the arena as it was read back and its result as f32; the reference's arrays.
+    // Operands as f32 and as stored; the arena as read back and its result as f32; the reference's arrays.
     let sampled = (operands + result).min(expected::MOST_ELEMENTS) + parameters;
     let host = operands * (4 + dtype.size()) + (operands + 2 * result) * 4 + 8 * sampled;
     let needs = |what: &str, needed: usize, free: usize| {
@@ -310,12 +318,12 @@ fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<
     Ok((free < host).then(|| needs("host", host, free)))
 }
 
-/// The bytes that this process can still have.
+/// Returns the bytes that this process can still allocate.
 pub(crate) fn host_memory() -> usize {
     let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
     let system = System::new_with_specifics(memory);
     let available = system.available_memory();
-    // A container may have less than its host.
+    // A container may have less memory than its host.
     let available = system
         .cgroup_limits()
         .map_or(available, |limits| limits.free_memory.min(available));

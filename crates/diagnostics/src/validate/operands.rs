@@ -1,4 +1,4 @@
-//! A case's operands: random, the same on every machine, and rounded to the dtype before use.
+//! Operands of a case: random, equal on every machine, and rounded to the dtype before use.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use hipvit::ops::{GridMask, GridPositions, MulScalar, Op};
 use hipvit::patch_grid::{self, PatchGrid};
 use hipvit::tensor::{DType, Input, Tensor};
 
-/// The values of a case's operands, in their order.
+/// Values of a case's operands, in their order.
 pub(super) struct Operands {
     pub(super) tensors: Vec<Tensor>,
     input: Values,
 }
 
-/// The graph's input.
+/// Input of the graph.
 enum Values {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
@@ -28,7 +28,7 @@ enum Values {
 
 impl Operands {
     pub(super) fn new(case: &Case, dtype: DType) -> Result<Self> {
-        // A graph whose op takes no image has one pixel for input.
+        // A graph whose op takes no image has one pixel as input.
         let mut input = Values::Bytes(vec![0; 3]);
         let mut tensors = Vec::with_capacity(case.operands.len());
         for (seed, operand) in case.operands.iter().enumerate() {
@@ -37,7 +37,7 @@ impl Operands {
                 Role::Image(DType::U8) => {
                     let mut bytes = bytes(operand, seed);
                     if let Work::Op(Op::GridPositions(GridPositions) | Op::GridMask(GridMask)) = case.work {
-                        // One image alone has any grid.
+                        // A single image can have any grid.
                         write_grids(shape, if shape[0] == 1 { 2 } else { 0 }, &mut bytes);
                     }
                     input = Values::Bytes(bytes.clone());
@@ -71,8 +71,9 @@ impl Operands {
         }
     }
 
-    /// The graph of `op` alone: parameters are constants; so are activations, unless they are to lie in the arena, where
-    /// a multiplication by 1 puts them. Returns which operand each of these steps puts there, in their order.
+    /// Returns the graph of `op` alone. Parameters are constants, and so are activations outside of the
+    /// arena. A multiplication by 1 puts the others into the arena. Also returns which operand each of these
+    /// steps puts there, in their order.
     pub(super) fn graph(&self, case: &Case, op: &Op) -> Result<(Graph, Vec<usize>)> {
         let role = hipvit::graph::Role::Other;
         let (shape, dtype) = match case.image() {
@@ -108,7 +109,7 @@ impl Operands {
     }
 }
 
-/// The tensor's elements as the dtype stores them; bytes stay bytes.
+/// Returns the tensor's elements as the dtype stores them; bytes stay bytes.
 pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
     let values = tensor.to_f32();
     if tensor.dtype() == DType::U8 {
@@ -119,7 +120,7 @@ pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
     bytes
 }
 
-/// Two of each four become 0, any two.
+/// Sets any two of each four values to 0.
 fn prune(values: &mut [f32], seed: usize) {
     for (index, four) in values.chunks_mut(4).enumerate() {
         let first = random(seed + 1000, index) as usize;
@@ -132,7 +133,7 @@ fn prune(values: &mut [f32], seed: usize) {
     }
 }
 
-/// Signed bytes, and scales that reach half and one and a half times the operand's spread.
+/// Returns signed bytes with scales that reach 0.5 and 1.5 times the operand's spread.
 fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     let rows = operand.shape.first().copied().unwrap_or(0);
     let scale = |i| operand.spread / 128.0 * (0.5 + (random(seed + 1000, i) >> 40) as f32 / (1 << 24) as f32);
@@ -142,7 +143,7 @@ fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     Tensor::scaled(operand.shape.clone(), DType::I8, Arc::new(bytes), range, scales)
 }
 
-/// Uniform in ± the operand's spread, in E4M3.
+/// Returns E4M3 values uniform in ± the operand's spread.
 fn float8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     let rows = operand.shape.first().copied().unwrap_or(0);
     let scale = operand.spread / Float8::E4M3.largest();
@@ -161,8 +162,8 @@ fn float8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     )
 }
 
-/// Grids of images `[B,H,W,3]`: the first of as many patches as there can be, in one row; then one of a patch; then any. The last
-/// is of more than there can be, if there are four. They are counted from `first` on.
+/// Writes grids of images `[B,H,W,3]`, starting at image `first`: the maximum number of patches in one row,
+/// then one patch, then arbitrary grids. If there are four images, the last grid exceeds the maximum.
 fn write_grids(shape: &[usize], first: usize, images: &mut [u8]) {
     let size = [shape[1], shape[2]];
     let patches = patch_grid::most_patches(size);
@@ -176,7 +177,7 @@ fn write_grids(shape: &[usize], first: usize, images: &mut [u8]) {
             3 => [patches, 2],
             _ => [rows, any(8, patches / rows)],
         };
-        // The row is there, and the sizes that are validated fit.
+        // The row exists, and the validated sizes fit.
         let _ = PatchGrid { rows, columns }.write(&mut image[patch_grid::first(size)..]);
     }
 }
@@ -191,7 +192,7 @@ fn bytes(operand: &Operand, seed: usize) -> Vec<u8> {
     (0..len).into_par_iter().map(|i| random(seed, i) as u8).collect()
 }
 
-/// About seven of ten keys are present; of the first image's, none in the first half.
+/// Returns a mask with about seven of ten keys present; none in the first half for the first image.
 fn key_mask(operand: &Operand, seed: usize) -> Vec<u8> {
     let len: usize = operand.shape.iter().product();
     let hidden = operand.shape.last().map_or(0, |keys| keys / 2);
@@ -215,8 +216,8 @@ fn floats(operand: &Operand, dtype: DType, seed: usize) -> Vec<f32> {
     (0..len).into_par_iter().map(value).collect()
 }
 
-/// The `index`th number of the stream `seed`, by SplitMix64's finaliser, which needs no state and so runs in parallel.
-/// <https://doi.org/10.1145/2714064.2660195>
+/// Returns number `index` of the stream `seed`. SplitMix64's finaliser needs no state, so it runs in
+/// parallel. <https://doi.org/10.1145/2714064.2660195>
 pub(super) fn random(seed: usize, index: usize) -> u64 {
     let mut z = (((seed as u64 + 1) << 48) ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The result of a validation: the structure that is written as JSON, and the table.
+//! Report of a validation, as JSON and as a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,55 +11,56 @@ use crate::peaks::{Peaks, bandwidth, throughput};
 use crate::table::{Column, Table, paragraph};
 use hipvit::tensor::DType;
 
-/// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
+/// Version of [`Report`]'s JSON. The number after the slash changes if a field changes its meaning or is
+/// removed.
 pub const SCHEMA: &str = "hipvit.validate/2";
 
-/// The result of a validation.
+/// Results of a validation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// hipvit's version.
+    /// Version of hipvit.
     pub version: &'static str,
-    /// Where it ran: `cpu` or `hip:N`.
+    /// Validated device: `cpu` or `hip:N`.
     pub device: String,
-    /// The device's name.
+    /// Name of the device.
     pub device_name: String,
-    /// Why `auto` chose the CPU.
+    /// Reason if `auto` selected the CPU.
     pub no_gpu: Option<String>,
-    /// The rates that the device was measured to reach.
+    /// Measured peaks of the device.
     pub peaks: Peaks,
-    /// How many rows passed.
+    /// Number of rows that passed.
     pub passed: usize,
-    /// How many failed: a wrong result, memory overwritten, or no result at all.
+    /// Number of rows that failed: a wrong result, overwritten memory, or no result.
     pub failed: usize,
-    /// How many did not run, for a reason that the row gives.
+    /// Number of rows that did not run, for a reason that the row gives.
     pub skipped: usize,
-    /// One for each size.
+    /// Summary of each size.
     pub configs: Vec<ConfigSummary>,
-    /// One for each op, form, size and dtype.
+    /// Rows for each op, form, size and dtype.
     pub rows: Vec<Row>,
-    /// The code that ran on a GPU: the crate's own kernels.
+    /// hipvit's kernels that ran on a GPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub code: Vec<CodeDigest>,
 }
 
-/// The rows of one size beside what the validation matrix has for it.
+/// Rows of one size, compared with the expectation of the validation matrix.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConfigSummary {
-    /// The set of sizes.
+    /// Set of sizes.
     pub config: Config,
-    /// Batch × heads × tokens × channels of a head, unless it is several.
+    /// Batch × heads × tokens × channels per head. `None` if the set has several sizes.
     pub sizes: Option<String>,
-    /// The bytes of queries, keys and values in f32.
+    /// Bytes of queries, keys and values in f32.
     pub bytes: Option<u64>,
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
-    /// The largest median time of its attention, in seconds, if it was timed.
+    /// Largest median time of attention in seconds, if it was timed.
     pub attention_seconds: Option<f64>,
-    /// What attention should take at most: an expectation, which fails nothing.
+    /// Expected maximum time of attention in seconds. Exceeding it is not a failure.
     pub limit_seconds: Option<f64>,
-    /// The time of all rows, with the reference and the comparison.
+    /// Time of all rows in seconds, including the reference and the comparison.
     pub seconds: f64,
 }
 
@@ -84,92 +85,93 @@ impl ConfigSummary {
     }
 }
 
-/// How a row ended.
+/// Outcome of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Within the tolerance, and nothing else was written.
     Passed,
-    /// See [`Row::reason`].
+    /// Failed; [`Row::reason`] says why.
     Failed,
-    /// See [`Row::reason`].
+    /// Not run; [`Row::reason`] says why.
     Skipped,
 }
 
-/// What bounds an op's speed by the roofline model.
+/// Resource that bounds an op's speed by the roofline model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// The bytes that it has to move.
+    /// Bytes that the op has to move.
     Memory,
-    /// The operations that it has to do.
+    /// Operations that the op has to do.
     Compute,
 }
 
-/// One op in one form at one size in one dtype.
+/// Result of one op in one form at one size in one dtype.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The op's name, as `--op` takes it.
+    /// Name of the op for `--op`.
     pub op: &'static str,
-    /// The op with what was fused into it.
+    /// Op and what was fused into it.
     pub form: String,
-    /// The set of sizes.
+    /// Set of sizes.
     pub config: Config,
-    /// The elements' type.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// The operands' extents.
+    /// Shapes of the operands.
     pub operands: Vec<Vec<usize>>,
-    /// The result's extents.
+    /// Shape of the result.
     pub result: Vec<usize>,
-    /// Whether the result overwrote an operand.
+    /// True if the result overwrote an operand.
     pub in_place: bool,
-    /// How it ended.
+    /// Outcome of the row.
     pub status: Status,
-    /// Why it failed or was skipped.
+    /// Reason of a failed or skipped row.
     pub reason: Option<String>,
-    /// Rows of the result that were compared with the reference's; every element is checked to be finite.
+    /// Number of the result's rows that were compared with the reference. Every element is checked to be
+    /// finite.
     pub rows_checked: usize,
-    /// Rows of the result: what lies along the last extent.
+    /// Number of the result's rows along the last dimension.
     pub rows: usize,
     /// The largest error of an element, relative to the largest magnitude expected.
     pub elementwise_error: Option<f64>,
     /// The Euclidean norm of the error, relative to that of the expected values.
     pub normwise_error: Option<f64>,
-    /// The bound of either error.
+    /// Bound of either error.
     pub tolerance: Option<f64>,
-    /// Where the largest error is.
+    /// Element with the largest error.
     pub worst: Option<Worst>,
-    /// The median time, in seconds; on a GPU by its events, of launches that follow each other.
+    /// Median time in seconds; on a GPU measured by events, of consecutive launches.
     pub seconds: Option<f64>,
-    /// Runs that were timed, after one or two that were not.
+    /// Number of timed runs, after one or two untimed runs.
     pub runs: usize,
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes that have to be read and written.
     pub bytes: u64,
-    /// Bytes per second. Cache-resident workloads may exceed the peak.
+    /// Bytes per second. Workloads in caches may exceed the peak.
     pub bytes_per_second: Option<f64>,
     /// Floating-point operations per second.
     pub flops_per_second: Option<f64>,
-    /// Which peak bounds it.
+    /// Peak that bounds the op.
     pub limit: Option<Limit>,
-    /// The fraction of that peak that is reached.
+    /// Fraction of that peak that the op reaches.
     pub of_peak: Option<f64>,
 }
 
-/// The element with the largest error.
+/// Element with the largest error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Worst {
-    /// In the result, row-major.
+    /// Row-major index in the result.
     pub index: usize,
-    /// What was computed; null if it is not finite.
+    /// Computed value; null if it is not finite.
     pub got: f64,
-    /// What the reference computes, if this row was compared.
+    /// Reference value, if this row was compared.
     pub want: Option<f64>,
 }
 
 impl Row {
-    /// Fills in what follows from the time.
+    /// Sets the fields that follow from the time.
     pub(super) fn rate(&mut self, seconds: f64, peaks: &Peaks) {
         self.seconds = Some(seconds);
         if seconds <= 0.0 {
@@ -190,7 +192,7 @@ impl Row {
 }
 
 impl Report {
-    /// Whether something was validated and nothing failed.
+    /// Returns true if something was validated and nothing failed.
     pub fn is_clean(&self) -> bool {
         self.failed == 0 && self.passed > 0
     }
@@ -204,8 +206,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The device and its peaks, a table of the rows, what was skipped and what failed, and the counts, in lines of `width`
-    /// characters at most.
+    /// Formats the device and its peaks, a table of the rows, the skipped and failed rows, and the counts.
+    /// Lines have at most `width` characters.
     pub fn text(&self, width: Option<usize>) -> String {
         let line = |text: String| paragraph(&text, "  ", width);
         let mut text = line(format!("{}: {}", self.device, self.device_name));
@@ -233,13 +235,13 @@ impl Report {
         )
     }
 
-    /// One line on each row that failed.
+    /// Returns one line for each failed row.
     pub fn complaints(&self) -> impl Iterator<Item = String> {
         let failed = self.rows.iter().filter(|row| row.status == Status::Failed);
         failed.map(Row::complaint)
     }
 
-    /// The reasons for which rows were skipped, in their order, and how many rows each holds for.
+    /// Returns the reasons of skipped rows in their order, with the number of rows for each.
     fn skips(&self) -> Vec<(&str, usize)> {
         let mut skips: Vec<(&str, usize)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.status == Status::Skipped) {
@@ -252,7 +254,7 @@ impl Report {
         skips
     }
 
-    /// The sizes, with their bytes and times.
+    /// Returns a table of the sizes with their bytes and times.
     fn matrix(&self) -> Table {
         let mut table = Table::new([
             Column::left("config"),
@@ -343,7 +345,7 @@ impl Row {
         format!("{}{place}", self.form)
     }
 
-    /// One line on what failed.
+    /// Returns one line about the failure.
     fn complaint(&self) -> String {
         let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
         let mut text = format!(

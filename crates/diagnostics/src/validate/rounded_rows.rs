@@ -1,5 +1,5 @@
-//! Norms that write rows in 8 bits, which plans have where linear layers round what they multiply row by row: each leaves the bytes and
-//! the scales that the kernel which rounds rows makes of the norm's result.
+//! Norms that write 8-bit rows, used in plans whose linear layers round their input by row. Each must produce
+//! the bytes and scales that the rounding kernel makes of the norm's result.
 
 use super::cases::Case;
 use super::check::{FILL, MARGIN};
@@ -12,7 +12,7 @@ use hipvit::ops::linear::LEVELS;
 use hipvit::ops::{LayerNorm, Op, RmsNorm};
 use hipvit::tensor::DType;
 
-/// Compares both ways to 8 bits, if `op` is a norm and the case a small one. Returns the kernels that ran.
+/// Compares both ways to 8 bits if `op` is a norm and the case is small. Returns the kernels that ran.
 pub(super) fn check(
     device: &Device,
     case: &Case,
@@ -50,7 +50,7 @@ pub(super) fn check(
     let stream = device.stream()?;
     let units = ["layer_norm", "quantize", "norm_quantize"].map(hipvit::kernels::Unit::of);
     let kernels = Kernels::load(device, dtype, units)?;
-    // FP8, and one of the levels.
+    // FP8, and one set of int8 levels.
     for levels in [None, Some(LEVELS[channels % LEVELS.len()])] {
         let mut buffer = stream.upload(&memory)?;
         let base = buffer.address();
@@ -86,7 +86,7 @@ pub(super) fn check(
             .position(|(apart, at_once)| apart != at_once);
         if let Some(at) = differing {
             let reason = format!(
-                "norm_quantize leaves another byte at {at} than layer_norm and quantize, of {levels:?} (None: FP8 by rows)"
+                "norm_quantize differs from layer_norm and quantize at byte {at}, with {levels:?} (None: FP8 by rows)"
             );
             return Err(refused(reason));
         }

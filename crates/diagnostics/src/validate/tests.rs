@@ -14,15 +14,15 @@ use hipvit::ops::{Attention, AttentionOperands, Op};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
-/// What an executor does wrong.
+/// Fault of an executor.
 #[derive(Clone, Copy)]
 enum Fault {
     None,
-    /// One element is off by this part of the largest.
+    /// One element is off by this fraction of the largest.
     Off(f64),
     /// An element is not written.
     Unwritten,
-    /// The byte before the result, or behind it, is written.
+    /// The byte before or after the result is written.
     Before,
     Behind,
     /// An operand changes.
@@ -31,7 +31,7 @@ enum Fault {
     Refuses,
 }
 
-/// The CPU, with a fault.
+/// The CPU with a fault.
 struct Planted(Fault);
 
 const CPU: Cpu = Cpu { threads: Some(1) };
@@ -105,11 +105,11 @@ fn report(fault: Fault, op: &str) -> super::Report {
 
 #[test]
 fn a_wrong_element_fails_in_every_op() {
-    // The CPU has no softmax of its own, and bytes of resampling have no rounding errors.
+    // The CPU has no separate softmax, and resampling of bytes has no rounding errors.
     for op in ops().into_iter().filter(|op| !["softmax", "resize"].contains(op)) {
         let honest = report(Fault::None, op);
         assert!(honest.is_clean() && honest.passed > 0, "{honest}");
-        // Twice the widest tolerance, which cancellation gives the norm.
+        // The error is twice the widest tolerance, which the norm has because of cancellation.
         let wrong = report(Fault::Off(1e-3), op);
         assert_eq!((wrong.failed, wrong.passed), (honest.passed, 0), "{wrong}");
         for row in wrong.rows.iter().filter(|row| row.status == Status::Failed) {
@@ -135,12 +135,12 @@ fn what_is_not_written_and_what_should_not_have_been_fails() {
     assert_eq!(reason(Fault::Unwritten), "is not finite");
     assert_eq!(
         reason(Fault::Before),
-        "memory that is not the result's was overwritten at byte -1"
+        "memory outside of the result was overwritten at byte -1"
     );
     // One row of 39 channels.
     assert_eq!(
         reason(Fault::Behind),
-        "memory that is not the result's was overwritten at byte 156"
+        "memory outside of the result was overwritten at byte 156"
     );
     assert!(reason(Fault::Refuses).contains("does not run"));
 }
@@ -157,7 +157,7 @@ fn a_wrong_byte_of_a_resized_image_fails() {
 #[test]
 fn an_operand_that_changes_fails() {
     let report = report(Fault::Operand, "add");
-    // The sum overwrites x; y lies beside it.
+    // The sum overwrites x; y is separate.
     let failed: Vec<_> = report
         .rows
         .iter()
@@ -171,7 +171,7 @@ fn an_operand_that_changes_fails() {
     );
 }
 
-/// The reference's result of the whole case: of an op by its own rule.
+/// Returns the reference's result of the whole case. For an op, by its own rule.
 fn whole(case: &Case, operands: &[Tensor]) -> Vec<f64> {
     if let Work::Op(op) = &case.work {
         let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
@@ -239,10 +239,10 @@ fn masks_see_by_place_from_the_end() {
         right: Some(0),
         padding: false,
     };
-    // Two new queries behind three keys of before.
+    // Two new queries after three cached keys.
     assert_eq!(causal.keys(0, 2, 5), 0..4);
     assert_eq!(causal.keys(1, 2, 5), 0..5);
-    // More queries than keys: the first see nothing.
+    // With more queries than keys, the first queries see nothing.
     assert!(causal.keys(0, 5, 3).is_empty());
     let window = Mask {
         left: Some(1),
@@ -318,7 +318,7 @@ fn custom_sizes_are_read_as_they_are_written() {
     }
 }
 
-/// A tolerance is no wider than the bound of an element's error at the largest element.
+/// Checks that a tolerance is at most the bound of an element's error at the largest element.
 #[test]
 fn kernel_forms_have_the_tolerances_of_their_arithmetic() {
     let u = |dtype| match dtype {
@@ -358,7 +358,7 @@ fn kernel_forms_have_the_tolerances_of_their_arithmetic() {
                     let [_, keys, channels] = *operands.tensors[1].shape() else {
                         panic!("keys")
                     };
-                    // A score errs by one rounding per channel at most, a sum over keys by one per key.
+                    // A score has at most one rounding error per channel, and a sum over keys one per key.
                     (2.0 + 2.0 * (keys as f64).ln()) * (keys + channels + 12) as f64 * single
                 }
                 // See `layer_norm_tolerance`, which depends on the data.

@@ -1,4 +1,4 @@
-//! How much is validated: named sets of sizes and baselines, each with a time that it should stay within.
+//! Tiers of validation: named sets of sizes and baselines, each with an expected maximum time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,24 @@ use super::config::Config;
 use super::model::Baseline;
 use hipvit::error::{Error, Result};
 
-/// A set of checks: `hipvit validate --tier`.
+/// Set of checks: `hipvit validate --tier`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Each op at the smallest sizes, and the model against one baseline: after each change, below 30 s.
+    /// Each op at the smallest sizes, and the model against one baseline. For use after each change; below 30
+    /// s.
     Unit,
-    /// The sizes of models, tokens that are no multiple of anything, all head sizes, and the model against each baseline that
-    /// needs nothing else: before a merge, below 5 min.
+    /// Sizes of models, awkward numbers of tokens, all head sizes, and the model against each baseline
+    /// without other requirements. For use before a merge; below 5 min.
     Integration,
-    /// All sizes, timed: on a new machine, driver or ROCm, below 30 min.
+    /// All sizes, timed. For use on a new machine, driver or ROCm; below 30 min.
     Stress,
 }
 
 impl Tier {
-    /// All of them, the shorter ones first.
+    /// All tiers, the shorter ones first.
     pub const ALL: [Self; 3] = [Self::Unit, Self::Integration, Self::Stress];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
@@ -35,7 +36,8 @@ impl Tier {
         }
     }
 
-    /// What it should take at most. Times fail nothing: a machine may be slow or shared.
+    /// Returns the expected maximum time. Exceeding it is not a failure, because a machine may be slow or
+    /// shared.
     pub fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Unit => 30,
@@ -44,7 +46,7 @@ impl Tier {
         })
     }
 
-    /// The sizes of the ops.
+    /// Returns the sizes of the ops.
     pub fn configs(self) -> &'static [Config] {
         match self {
             Self::Unit => &[Config::Micro],
@@ -59,12 +61,12 @@ impl Tier {
         }
     }
 
-    /// Whether ops are timed.
+    /// Returns true if ops are timed.
     pub fn times(self) -> bool {
         self == Self::Stress
     }
 
-    /// What the model is compared with, on a GPU or on the CPU.
+    /// Returns the baselines of the model, on a GPU or on the CPU.
     pub fn baselines(self, on_gpu: bool) -> Vec<Baseline> {
         match (self, on_gpu) {
             (_, false) => vec![Baseline::Unoptimized],

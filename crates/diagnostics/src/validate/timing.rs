@@ -1,4 +1,4 @@
-//! The same cases, for a benchmark that times them itself (`benches/gpu.rs`).
+//! The cases of a validation for `benches/gpu.rs`, which times them itself.
 
 use super::backend::Backend;
 use super::cases::{Case, cases};
@@ -9,14 +9,14 @@ use hipvit::error::Result;
 use hipvit::session::Place;
 use hipvit::tensor::DType;
 
-/// What is timed.
+/// A timed case.
 #[derive(Clone, Debug)]
 pub struct Timed {
-    /// The op's name.
+    /// Name of the op.
     pub op: &'static str,
-    /// The op with what was fused into it, size and operands.
+    /// Op and what was fused into it, size and operands.
     pub name: String,
-    /// The elements' type.
+    /// Dtype of the elements.
     pub dtype: DType,
     /// Floating-point operations.
     pub flops: u64,
@@ -24,12 +24,13 @@ pub struct Timed {
     pub bytes: u64,
 }
 
-/// Calls `measure` for each case that fits the device, with what runs it so many times, one launch after the other, and
-/// returns the time: on a GPU by its events. Returns the cases that did not run, with the reason. Nothing is checked.
+/// Calls `measure` for each case that fits the device. It passes a function that executes a number of
+/// consecutive launches and returns their time, on a GPU by events. Returns the cases that did not run, with
+/// the reason. Results are not checked.
 ///
 /// # Errors
 ///
-/// As [`validate`](super::validate()), and those of `measure`.
+/// Errors of [`validate`](super::validate()) and of `measure`.
 pub fn time_each(
     options: &Options,
     measure: &mut dyn FnMut(&Timed, Batch<'_>) -> Result<()>,

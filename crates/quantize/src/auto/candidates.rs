@@ -1,4 +1,5 @@
-//! What is chosen from: all layers in each precision, and how long each unit takes in it where the model is to run.
+//! The options of the search: all layers in each precision, and the time of each unit in it on the target
+//! device.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +14,21 @@ use hipvit::exec::CpuExecutor;
 use hipvit::graph::{Passes, optimize};
 use hipvit::model::{Checkpoint, Format, Model, Replacement};
 
-/// A model whose layers each get a precision.
+/// Search for a precision for each layer of a model.
 pub(crate) struct Search<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) model: &'a Model,
     pub(crate) layers: &'a Layers,
     pub(crate) groups: &'a [Group],
-    /// The pixels that the model is calibrated with, and those that are held out.
+    /// Pixels of the calibration images; `held_out` has those of the other images.
     pub(crate) calibration: &'a [Vec<u8>],
     pub(crate) held_out: &'a [Vec<u8>],
     pub(crate) options: &'a Options,
 }
 
 impl Search<'_> {
-    /// Decides within `budget`; returns what is replaced then. `int8` is what is replaced if all layers are in int8.
+    /// Selects precisions within `budget`. Returns the decision and the replaced tensors. `int8` has the
+    /// replacements for all layers in int8.
     pub(crate) fn run(
         &self,
         budget: f64,
@@ -57,7 +59,7 @@ impl Search<'_> {
         Ok((decision, chosen))
     }
 
-    /// Each unit's time in full precision, int8 and bf16, and where they were measured.
+    /// Returns the time of each unit in full precision, int8 and bf16, and the device of the measurement.
     fn on_cpu(
         &self,
         units: &[Unit],
@@ -66,7 +68,7 @@ impl Search<'_> {
         let (graph, _) = optimize(self.model.graph.clone(), &Passes::default())?;
         let times = times::on_cpu(&CpuExecutor::new(&graph, None)?, units)?;
         let [full, int8_times, bf16_times] = times;
-        // Of the weights as they are: what balances channels is for int8.
+        // bf16 starts from the original weights, because channels are balanced only for int8.
         let (weights, scales) = (&self.layers.quantized, self.options.scales);
         let bf16 = rounding::round_all(self.checkpoint, weights, Precision::Bf16, scales)?;
         let candidates = vec![
@@ -84,7 +86,8 @@ impl Search<'_> {
         Ok((full, candidates, "the CPU, one image".to_owned()))
     }
 
-    /// Each unit's time in full precision, int8 and FP8, and where they were measured.
+    /// Returns the time of each unit in full precision, int8, FP8, and FP8 with FP8 attention, and the device
+    /// of the measurement.
     fn on_gpu(
         &self,
         units: &[Unit],

@@ -1,4 +1,4 @@
-//! The search, by times that are given.
+//! Tests of the search with given times.
 
 use std::ops::Range;
 
@@ -10,12 +10,13 @@ use hipvit::ops::Rounding;
 /// Microseconds of a GEMM in full precision, in int8 and in FP8.
 type GemmTimes = fn([usize; 3]) -> [u64; 3];
 
-/// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
+/// Runs the search on TinyViT32 and noise images, with the given GEMM times in full precision, int8 and FP8.
 fn decided(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
     decided_by(budget, times, 0..6, 6..8)
 }
 
-/// The decision as of [`decided`], by these of the images, of which some are held out.
+/// Runs the search with given times of attention in 16 bits and FP8, if that is an option, and given
+/// calibration and held-out images.
 fn decided_by(
     budget: f64,
     times: GemmTimes,
@@ -68,7 +69,8 @@ fn decided_by(
     decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
 }
 
-/// The decision for the CPU, if a GEMM takes these microseconds in full precision, in int8 and in bf16. Channels are balanced in int8.
+/// Runs the search for the CPU, with given GEMM times in full precision, int8 and bf16. Channels are balanced
+/// in int8.
 fn decided_on_cpu(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
     let checkpoint = Checkpoint::open(None).unwrap();
     let model = tinyvit32(&LoadOptions::default()).unwrap();
@@ -128,7 +130,7 @@ fn the_budget_bounds_the_measured_error() {
     assert!(some.calibration.within(error / 2.0), "{some:?} of {error}");
     let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
     assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
-    // Of layers that gain the same, those with the least errors.
+    // Among layers that save the same time, those with the least errors are chosen.
     let errors = |precision| {
         let of = some
             .choices
@@ -143,7 +145,7 @@ fn the_budget_bounds_the_measured_error() {
 #[test]
 fn the_budget_bounds_the_error_on_held_out_images() {
     let faster = |_| [2, 1, 3];
-    // Of two sets of images that with the larger error is held out, and the budget lies between.
+    // The set of images with the larger error is held out, and the budget is between both errors.
     let (mut calibration, mut held_out) = (0..3, 3..6);
     let errors = |decision: &Decision| {
         let held_out = decision.held_out.as_ref().unwrap();
@@ -166,7 +168,7 @@ fn the_budget_bounds_the_error_on_held_out_images() {
     );
     let reverted = both.reverted.as_ref().unwrap();
     assert_eq!(reverted.error, large);
-    // No more than needed, and those are in full precision.
+    // No more layers than needed are reverted, and those are in full precision.
     let full: Vec<&String> = both.layers(Precision::Full).collect();
     assert!(reverted.layers.iter().eq(full) && !some.is_empty());
     assert_eq!(all.len() - some.len(), reverted.layers.len());
@@ -186,7 +188,7 @@ fn what_is_slower_stays_as_it_is() {
 
 #[test]
 fn precisions_are_mixed() {
-    // Each is fastest for some, and FP8's errors are larger.
+    // Each precision is fastest for some layers, and FP8 has the larger errors.
     let times = |[_, k, n]: [usize; 3]| if k > n { [9, 8, 1] } else { [9, 1, 8] };
     let (all, replaced) = decided(1.0, times);
     for choice in &all.choices {
@@ -200,7 +202,7 @@ fn precisions_are_mixed() {
         replaced.values().filter(float8).count(),
         count(&all, Precision::Fp8)
     );
-    // As one file, with a group of layers for each.
+    // Write one file, with a quantisation group for each precision.
     let directory = tempfile::tempdir().unwrap();
     let checkpoint = Checkpoint::open(None).unwrap();
     let unquantised = ["head".to_owned()];
@@ -219,7 +221,7 @@ fn precisions_are_mixed() {
     let found = read.info.quantization.unwrap();
     let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
     assert_eq!((found.int8, found.float8), (int8, float8));
-    // With less to spend, some that FP8 makes fastest are in int8, or as they were.
+    // With a smaller budget, some layers that FP8 makes fastest are in int8 or unchanged.
     let (some, _) = decided(all.calibration.error * 0.7, times);
     assert!(some.calibration.within(all.calibration.error * 0.7));
     assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
@@ -227,7 +229,7 @@ fn precisions_are_mixed() {
 
 #[test]
 fn bf16_is_chosen_where_it_is_faster_or_int8_costs_too_much() {
-    // Each is fastest for some.
+    // Each precision is fastest for some layers.
     let mixed = |[_, k, n]: [usize; 3]| if k > n { [9, 9, 1] } else { [9, 1, 8] };
     let (all, replaced) = decided_on_cpu(1.0, mixed);
     for choice in &all.choices {
@@ -241,7 +243,7 @@ fn bf16_is_chosen_where_it_is_faster_or_int8_costs_too_much() {
             [int8.precision, bf16.precision],
             [Precision::Int8, Precision::Bf16]
         );
-        // Eight significant bits beside levels of a whole row.
+        // bf16 has eight significant bits; int8 levels span a whole row.
         assert!(0.0 < bf16.error && bf16.error < int8.error, "{choice:?}");
     }
     let in_bf16 = |of: &Replacement| matches!(of, Replacement::Bf16(_));
@@ -251,10 +253,10 @@ fn bf16_is_chosen_where_it_is_faster_or_int8_costs_too_much() {
             .all(|(name, of)| in_bf16(of) == name.ends_with("fc2.weight"))
     );
 
-    // Faster alone, but with an error that does not fit: bf16 takes what int8 cannot.
+    // bf16 is used where int8 is faster but its error does not fit.
     let (bf16, replaced) = decided_on_cpu(1.0, |_| [9, 9, 2]);
     assert_eq!(count(&bf16, Precision::Bf16), 16);
-    // What balances channels is for int8.
+    // Channels are balanced only for int8.
     assert!(replaced.len() == 16 && replaced.values().all(in_bf16));
     let largest = |decision: &Decision| {
         decision
@@ -280,7 +282,7 @@ fn three_precisions_are_one_model() {
         std::cmp::Ordering::Less => [9, 1, 9],
         std::cmp::Ordering::Equal => [1, 9, 9],
     });
-    // The projections of attention, QKV and FC1, and FC2.
+    // The numbers of projections, of QKV and FC1, and of FC2.
     let counts =
         [Precision::Full, Precision::Int8, Precision::Bf16].map(|precision| count(&decision, precision));
     assert_eq!(counts, [4, 8, 4]);
@@ -299,7 +301,7 @@ fn three_precisions_are_one_model() {
         .map(|layer| layer.as_str().unwrap())
         .collect();
     assert!(in_bf16.iter().copied().eq(decision.layers(Precision::Bf16)));
-    // Others that read int8 take these layers for what they are: linear layers that are not quantised.
+    // Other readers of int8 ignore these layers as linear layers that are not quantised.
     let ignored = config["quantization_config"]["ignore"].as_array().unwrap();
     assert!(
         in_bf16
@@ -325,7 +327,7 @@ fn three_precisions_are_one_model() {
     let of = |which: fn(&Option<Rounding>) -> bool| roundings.iter().filter(|of| which(of)).count();
     assert_eq!(of(Option::is_none), 4);
     assert_eq!(of(|rounding| *rounding == Some(Rounding::Bf16)), 4);
-    // The file gives the error that was measured.
+    // The file gives the measured error.
     let images: Vec<Vec<u8>> = vec![(0..32 * 32 * 3).map(|i| (i * i * 3 % 251) as u8).collect()];
     let full = on_cpu(tinyvit32(&LoadOptions::default()).unwrap()).unwrap();
     let reference = Reference::new(&full, &images).unwrap();

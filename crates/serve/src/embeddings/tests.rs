@@ -32,7 +32,7 @@ fn images_and_texts_come_in_every_form_that_clients_send() {
     let texts: Vec<Bytes> = ["a cat", "http://a/b.png", "c"].map(Bytes::from).to_vec();
     assert_eq!(mixed.texts, texts);
     assert_eq!(mixed.is_text, [true, false, true, true]);
-    // The base64 of an image, though nothing says that it is one.
+    // The base64 of an image without a type.
     let png = encode_base64(&[&b"\x89PNG\r\n\x1a\n"[..], &[0; 50]].concat());
     assert_eq!(decoded(json!(png), None).unwrap().is_text, [false]);
 }

@@ -40,7 +40,7 @@ fn elements_are_raw_or_in_their_field() {
     let both = read_one(tensor("FP32", Some(contents)), &[b"abcd"]).unwrap_err();
     assert_eq!(
         both.message(),
-        "input `x`: has `contents` and `raw_input_contents`"
+        "input `x`: has both `contents` and `raw_input_contents`. Send one of them"
     );
     let two = read_one(tensor("FP32", None), &[b"abcd", b"efgh"]).unwrap_err();
     assert_eq!(two.message(), "`raw_input_contents` has 2 tensors for 1 inputs");

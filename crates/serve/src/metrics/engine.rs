@@ -1,4 +1,4 @@
-//! What one engine of a model adds to the metrics.
+//! Metrics of one engine of a model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// What an engine runs.
+/// Kind of work of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runs {
     Images,
@@ -21,7 +21,7 @@ pub(crate) struct EngineMetrics {
     pub(super) model: Arc<str>,
     pub(super) runs: Runs,
     pub(super) statistics: Arc<Statistics>,
-    /// A moving average of the time of a batch over its images.
+    /// Moving average of the time of a batch per image.
     pub(super) image_nanoseconds: Arc<AtomicU64>,
 }
 
@@ -41,7 +41,7 @@ impl EngineMetrics {
         histogram.observe(time.as_secs_f64());
     }
 
-    /// Counts a batch that took `time`, whose longest preparation took `prepared`.
+    /// Counts a batch that took `time`, with a longest preparation of `prepared`.
     pub(crate) fn batch(&self, images: usize, prepared: Duration, time: Duration, times: Option<RunTimes>) {
         let labels = self.by_model();
         match self.runs {
@@ -74,7 +74,7 @@ impl EngineMetrics {
         self.image_nanoseconds.store(average, Ordering::Relaxed);
     }
 
-    /// What the engine runs, for messages.
+    /// Returns the kind of work for messages.
     pub(crate) fn what(&self) -> &'static str {
         match self.runs {
             Runs::Texts => "texts",
@@ -82,7 +82,7 @@ impl EngineMetrics {
         }
     }
 
-    /// The recent time per image; 0 before the first batch.
+    /// Returns the recent time per image; 0 before the first batch.
     pub(crate) fn seconds_per_image(&self) -> f64 {
         self.image_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
     }

@@ -1,4 +1,4 @@
-//! The list of metrics in the manual, docs/serving.md, is the list that a server exposes.
+//! The metrics in the manual, docs/serving.md, are those that a server exposes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn of_manual() -> BTreeMap<String, Described> {
     rows.map(row).collect()
 }
 
-/// Returns metrics that have a sample of each.
+/// Returns metrics with a sample of each.
 fn all() -> Arc<Metrics> {
     let metrics = Metrics::new();
     let engine = |runs| metrics.engine("vit", runs, Arc::default());

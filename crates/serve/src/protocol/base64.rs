@@ -10,10 +10,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Beginnings of URLs that a server might be expected to fetch.
+/// URL prefixes that a server might be expected to fetch.
 const FETCHED: [&str; 6] = ["http://", "https://", "file://", "s3://", "gs://", "hf://"];
 
-/// The first bytes of image files, and the base64 text that they give.
+/// First bytes of image files, and their base64 text.
 const IMAGES: [(&[u8], &str); 6] = [
     (b"\x89PNG\r\n\x1a\n", "iVBORw0KGg"),
     (b"\xff\xd8\xff", "/9j/"),
@@ -23,7 +23,7 @@ const IMAGES: [(&[u8], &str); 6] = [
     (b"MM\0*", "TU0AK"),
 ];
 
-/// Characters that begin a text for [`is_image`]: enough for the signature of a file.
+/// Number of characters that [`is_image`] checks: enough for the signature of a file.
 const SIGNATURE: usize = 16;
 
 /// Returns true if `text` names a file that would have to be fetched.
@@ -50,18 +50,18 @@ pub(crate) fn is_image(text: &[u8]) -> bool {
         return false;
     };
     let begin = begin.replace('-', "+").replace('_', "/");
-    // A text of words has a space or a point soon.
+    // A text of words has a space or a full stop early.
     let is_base64 = |&byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=\r\n".contains(&byte);
     IMAGES.iter().any(|(_, signature)| begin.starts_with(signature))
         && text.iter().take(200).all(is_base64)
         && text.len() > 40
 }
 
-/// Decodes a file that came as base64, or as a `data:` URL of base64.
+/// Decodes a file from base64, or from a `data:` URL with base64.
 ///
 /// # Errors
 ///
-/// What the text is instead, and what to send.
+/// A message with what the text is instead and what to send.
 pub(crate) fn decode_base64(text: &str) -> Result<Bytes, String> {
     if is_url(text) {
         return Err(
@@ -121,7 +121,7 @@ pub(crate) fn encode_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Says what an element that should be an image file is instead, if it is something that clients send by mistake.
+/// Returns what an element is instead of an image file, if it is a common mistake of clients.
 pub(crate) fn mistaken_for_image(bytes: &[u8]) -> Option<&'static str> {
     let begin = String::from_utf8_lossy(bytes.get(..SIGNATURE).unwrap_or(bytes));
     if is_url(&begin) {

@@ -1,14 +1,14 @@
-//! The binary tensor extension: elements as little-endian bytes, those of BYTES each after its length as a u32.
+//! The binary tensor extension: little-endian elements; each element of BYTES follows its length as a u32.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{OutputData, OutputTensor};
 
-/// The elements of a BYTES tensor.
+/// Splits the elements of a BYTES tensor.
 ///
 /// # Errors
 ///
-/// What is wrong: a length that exceeds the data.
+/// A message if a length exceeds the data.
 pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, String> {
     let mut elements = Vec::new();
     while data.has_remaining() {
@@ -19,14 +19,16 @@ pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, String> {
         let length = length as usize;
         if length > data.len() {
             let left = data.len();
-            return Err(format!("element {index} has {length} bytes, and {left} are left"));
+            return Err(format!(
+                "element {index} declares {length} bytes, but {left} are left"
+            ));
         }
         elements.push(data.split_to(length));
     }
     Ok(elements)
 }
 
-/// Counts the elements of a BYTES tensor without splitting it, up to what is wrong.
+/// Counts the elements of a BYTES tensor without splitting it, up to the first error.
 pub(crate) fn count_elements(mut data: &[u8]) -> usize {
     let mut count = 0;
     while let Some((length, rest)) = data.split_first_chunk() {
@@ -37,7 +39,7 @@ pub(crate) fn count_elements(mut data: &[u8]) -> usize {
     count
 }
 
-/// A tensor's elements.
+/// Encodes a tensor's elements.
 pub(crate) fn encode(tensor: &OutputTensor) -> Bytes {
     match &tensor.data {
         OutputData::Fp32(values) => {
@@ -70,11 +72,11 @@ impl Tail {
         Self { rest }
     }
 
-    /// The next `size` bytes.
+    /// Returns the next `size` bytes.
     ///
     /// # Errors
     ///
-    /// There are fewer.
+    /// A message if there are fewer.
     pub(crate) fn take(&mut self, size: u64) -> Result<Bytes, String> {
         match usize::try_from(size) {
             Ok(size) if size <= self.rest.len() => Ok(self.rest.split_to(size)),
@@ -85,7 +87,7 @@ impl Tail {
         }
     }
 
-    /// The number of bytes that no tensor has taken.
+    /// Returns the number of bytes that no tensor has taken.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
     }
@@ -128,7 +130,7 @@ mod tests {
         let data = Bytes::from_static(&[1, 0, 0, 0, 7, 255, 255, 255, 255, 1]);
         assert_eq!(
             split_elements(data).unwrap_err(),
-            "element 1 has 4294967295 bytes, and 1 are left"
+            "element 1 declares 4294967295 bytes, but 1 are left"
         );
         let data = Bytes::from_static(&[1, 0, 0]);
         assert_eq!(

@@ -20,10 +20,11 @@ use crate::failure::Failure;
 /// Number of copies of its outputs that an answer in JSON takes: tensors, their rows, and text of four times their size.
 pub(crate) const COPIES: usize = 6;
 
-/// Bytes that a number in JSON takes at most: in a list that grows, and as a part of an image.
+/// Maximum bytes of a JSON number, in a growing list and as a part of an image.
 const NUMBER_BYTES: usize = 16;
 
-/// Returns how many bytes the JSON of a request takes at most when it is parsed and its files are decoded, beside the text itself.
+/// Returns the maximum memory of a request's JSON after parsing and decoding its files, without the text
+/// itself.
 pub(crate) fn decoded_size(json: &[u8]) -> usize {
     let mut size = 0usize;
     let mut rest = json.iter();
@@ -40,7 +41,7 @@ pub(crate) fn decoded_size(json: &[u8]) -> usize {
                         _ => {}
                     }
                 }
-                // The string, and the file that it is the base64 of.
+                // The string, and the file that it encodes in base64.
                 size += ELEMENT_BYTES + 2 * (before - rest.len());
             }
             _ => {}
@@ -113,12 +114,12 @@ struct OutputBody {
     parameters: Parameters,
 }
 
-/// The elements of a tensor, in nested lists or in one.
+/// Elements of a tensor, in nested lists or in one list.
 #[derive(Debug, Default, PartialEq)]
 struct Elements {
     numbers: Vec<f32>,
     strings: Vec<String>,
-    /// The length of the lists at each depth.
+    /// Length of the lists at each depth.
     lengths: Vec<Option<usize>>,
 }
 
@@ -137,7 +138,7 @@ impl<'de> Deserialize<'de> for Elements {
     }
 }
 
-/// A list, or an element, at a depth.
+/// A list or an element at a depth.
 struct List<'a> {
     elements: &'a mut Elements,
     depth: usize,
@@ -150,12 +151,12 @@ impl List<'_> {
         Ok(())
     }
 
-    /// Whether there are no lists beside this element.
+    /// Fails if there are lists next to this element.
     fn at_the_bottom<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.elements.lengths.len() == self.depth {
             Ok(())
         } else {
-            Err(E::custom("`data` has lists beside elements"))
+            Err(E::custom("`data` has both lists and elements at one depth"))
         }
     }
 }
@@ -206,7 +207,9 @@ impl<'de> Visitor<'de> for List<'_> {
         let leaves = elements.numbers.len() + elements.strings.len();
         if elements.lengths.len() == depth {
             if leaves > 0 {
-                return Err(A::Error::custom("`data` has elements beside lists"));
+                return Err(A::Error::custom(
+                    "`data` has both elements and lists at one depth",
+                ));
             }
             elements.lengths.push(None);
         }
@@ -222,7 +225,8 @@ impl<'de> Visitor<'de> for List<'_> {
         }
         match elements.lengths[depth].replace(length) {
             Some(before) if before != length => {
-                let reason = format!("`data` has lists of {before} and of {length} at depth {depth}");
+                let reason =
+                    format!("`data` has lists of the lengths {before} and {length} at depth {depth}");
                 Err(A::Error::custom(reason))
             }
             _ => Ok(()),
@@ -231,7 +235,7 @@ impl<'de> Visitor<'de> for List<'_> {
 }
 
 impl Elements {
-    /// As the tensor `name` of this shape.
+    /// Converts the elements to data for the tensor `name` of this shape.
     fn data(self, name: &str, shape: &[i64]) -> Result<Data, Failure> {
         let lengths: Vec<i64> = self
             .lengths
@@ -245,7 +249,7 @@ impl Elements {
             ));
         }
         match (self.numbers.is_empty(), self.strings.is_empty()) {
-            (false, false) => Err(Failure::input(name, "has numbers and strings")),
+            (false, false) => Err(Failure::input(name, "has both numbers and strings")),
             (true, false) => {
                 let element = |(index, text): (usize, &String)| match name {
                     IMAGE => decode_base64(text)
@@ -263,8 +267,8 @@ impl Elements {
     }
 }
 
-/// A request for `model` from the body of an HTTP request, whose first `json_length` bytes are JSON if that is given. Where it
-/// is 0, the body is one encoded image and nothing else.
+/// Reads a request for `model` from an HTTP body. Its first `json_length` bytes are JSON, if given. If the
+/// length is 0, the body is one encoded image.
 pub(crate) fn read_request(
     model: &str,
     version: &str,
@@ -310,8 +314,18 @@ pub(crate) fn read_request(
                 Data::Raw(data)
             }
             (None, Some(elements)) => elements.data(&name, &input.shape.0)?,
-            (Some(_), Some(_)) => return Err(Failure::input(&name, "has `data` and `binary_data_size`")),
-            (None, None) => return Err(Failure::input(&name, "has neither `data` nor `binary_data_size`")),
+            (Some(_), Some(_)) => {
+                return Err(Failure::input(
+                    &name,
+                    "has both `data` and `binary_data_size`. Send one of them",
+                ));
+            }
+            (None, None) => {
+                return Err(Failure::input(
+                    &name,
+                    "has neither `data` nor `binary_data_size`. Send one of them",
+                ));
+            }
         };
         inputs.push(InputTensor {
             name,
@@ -341,7 +355,7 @@ pub(crate) fn read_request(
     })
 }
 
-/// Which outputs are to be binary: as the request says for each, else for all.
+/// Returns which outputs are binary, by the parameters of each output, otherwise of the request.
 pub(crate) fn binary_outputs(request: &InferRequest) -> Result<BinaryOutputs, Failure> {
     let all = request.parameters.boolean("binary_data_output")?.unwrap_or(false);
     let mut named = Vec::new();
@@ -403,7 +417,7 @@ fn elements<S: Serializer>(data: &Option<&OutputData>, serializer: S) -> Result<
     }
 }
 
-/// The body of a response, and the length of its JSON if binary tensors follow it.
+/// Returns the body of a response, and the length of its JSON if binary tensors follow it.
 pub(crate) fn write_response(
     response: &InferResponse,
     binary: &BinaryOutputs,

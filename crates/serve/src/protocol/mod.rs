@@ -1,24 +1,29 @@
-//! The Open Inference Protocol (version 2 of KServe's, and Triton's), without its transports: requests and responses as
-//! [`http`](super::http) and [`grpc`](super::grpc) read and write them.
+//! The Open Inference Protocol (version 2 of KServe and Triton) without its transports: requests and
+//! responses as [`http`](super::http) and [`grpc`](super::grpc) read and write them.
 //!
-//! A model has the inputs
+//! Inputs of a model. A request has one of the first three:
+//!
 //! - `image`, BYTES `[n]`: encoded image files (in JSON as base64),
 //! - `pixels`, UINT8 `[n, height, width, 3]`: decoded images of any size,
-//! - `pixel_values`, FP32, FP16 or BF16 `[n, 3, H, W]`: normalised values of the model's size, if the server offers it,
+//! - `pixel_values`, FP32, FP16 or BF16 `[n, 3, H, W]`: normalised values of the model's size, if the server
+//!   offers it,
+//! - `text`, BYTES `[n]`: texts, alone or with images, for a model with a text tower.
 //!
-//! of which a request has one. A model with a text tower also has the input
-//! - `text`, BYTES `[n]`: texts, alone or beside images.
+//! Outputs of a model:
 //!
-//! A model has the outputs
-//! - `logits`, FP32 `[n, classes]`; with the parameter `classification: k` as Triton's classification extension has it,
+//! - `logits`, FP32 `[n, classes]`; with the parameter `classification: k` in the form of Triton's
+//!   classification extension,
 //! - `top`, BYTES `[n, k]`: the most likely classes, each as `probability:index:label`,
-//! - `embedding`, FP32 `[n, D]`, of the images or, in a request without images, of the texts; and `patch_tokens`, FP32
-//!   `[n, patches, D]`, if the server offers it,
+//! - `embedding`, FP32 `[n, D]`, of the images or, in a request without images, of the texts,
+//! - `patch_tokens`, FP32 `[n, patches, D]`, if the server offers it,
 //! - `text_embedding`, FP32 `[texts, D]`, for requests with texts,
-//! - `probabilities`, FP32 `[n, texts]`, for requests with images and texts, whose `logits` and `top` are also those of the texts,
-//! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: what each pixel, at the model's size,
-//!   contributes to a logit, that of the parameter `class` or the largest, by the parameter `method` (`attnlrp` or `conservative`);
-//!   both may be parameters of the request.
+//! - `probabilities`, FP32 `[n, texts]`, for requests with images and texts; their `logits` and `top` refer
+//!   to the texts, too,
+//! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: the contribution of
+//!   each pixel, at the model's size, to a logit.
+//!
+//! `explanation` has two parameters, which may also be parameters of the request: `class` selects the logit
+//! (default: the largest), and `method` is `attnlrp` or `conservative`.
 
 pub(super) mod base64;
 pub(super) mod binary;
@@ -35,7 +40,7 @@ use bytes::Bytes;
 use self::parameters::Parameters;
 use super::failure::Failure;
 
-/// Maximum number of tensors that a request names, as inputs or as outputs: more than any valid request has.
+/// Maximum number of input or output tensors that a request names: more than any valid request has.
 pub(super) const MAX_TENSORS: usize = 16;
 
 /// Maximum number of dimensions of a tensor.
@@ -44,10 +49,10 @@ pub(super) const MAX_DIMENSIONS: usize = 16;
 /// Maximum bytes of a request's id, which the answer repeats.
 const MAX_ID_BYTES: usize = 1024;
 
-/// Bytes that an element of BYTES takes at most beside its contents: its handles, and its place in the queue.
+/// Maximum bytes of an element of BYTES without its contents: its handles, and its place in the queue.
 pub(super) const ELEMENT_BYTES: usize = 256;
 
-/// Bytes that a number takes at most: decoded, converted, and as a part of an image.
+/// Maximum bytes of a number: decoded, converted, and as a part of an image.
 pub(super) const NUMBER_BYTES: usize = 24;
 
 /// The protocol's data types.
@@ -107,7 +112,7 @@ impl FromStr for Datatype {
 }
 
 impl InferRequest {
-    /// Checks what answers and errors repeat.
+    /// Checks an id, which answers and errors repeat.
     ///
     /// # Errors
     ///
@@ -117,7 +122,7 @@ impl InferRequest {
             return Ok(());
         }
         Err(Failure::invalid(format!(
-            "`id` has {} bytes, and {MAX_ID_BYTES} are the most. Send a shorter one",
+            "`id` has {} bytes; the maximum is {MAX_ID_BYTES}. Send a shorter one",
             id.len()
         )))
     }
@@ -132,13 +137,13 @@ impl fmt::Display for Datatype {
 /// The elements of an input tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Data {
-    /// Little-endian; each element of BYTES has its length before it.
+    /// Little-endian bytes. Each element of BYTES follows its length.
     Raw(Bytes),
     Numbers(Vec<f32>),
     Bytes(Vec<Bytes>),
 }
 
-/// An input tensor as it came.
+/// An input tensor as received.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InputTensor {
     pub(super) name: String,
@@ -148,7 +153,7 @@ pub(super) struct InputTensor {
     pub(super) data: Data,
 }
 
-/// An output that is asked for.
+/// A requested output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestedOutput {
     pub(super) name: String,
@@ -159,7 +164,7 @@ pub(super) struct RequestedOutput {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct InferRequest {
     pub(super) model: String,
-    /// Empty: the latest.
+    /// Version; empty for the latest.
     pub(super) version: String,
     pub(super) id: String,
     pub(super) parameters: Parameters,
@@ -197,7 +202,7 @@ pub(super) struct InferResponse {
     pub(super) model: String,
     pub(super) version: String,
     pub(super) id: String,
-    /// Which texts, counted from 0, were longer than the model's context: their ends were left out.
+    /// Indices of the texts that were longer than the model's context and were truncated.
     pub(super) truncated: Vec<usize>,
     /// Number of tokens of all texts.
     pub(super) text_tokens: usize,
@@ -214,7 +219,8 @@ impl InferResponse {
         self.outputs.iter().map(bytes).sum()
     }
 
-    /// The value of the response's parameter `truncated`: the numbers of the texts, separated by commas. `None` if none was cut.
+    /// Returns the value of the response's parameter `truncated`: the indices of the texts, separated by
+    /// commas. `None` if no text was truncated.
     pub(super) fn truncated(&self) -> Option<String> {
         let numbers: Vec<String> = self.truncated.iter().map(usize::to_string).collect();
         (!numbers.is_empty()).then(|| numbers.join(","))

@@ -1,4 +1,4 @@
-//! From results to output tensors.
+//! Converts results to output tensors.
 
 use ndarray::Array1;
 
@@ -19,22 +19,23 @@ const TEXT_EMBEDDING: &str = "text_embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
 const EXPLANATION: &str = "explanation";
 
-/// Bytes that an answer is charged for each of a model's labels.
+/// Bytes that an answer is charged for each label of a model.
 const MODEL_LABEL_BYTES: usize = 128;
 
-/// The number of classes in `top`, unless the request says.
+/// Default number of classes in `top`.
 const DEFAULT_TOP: usize = 5;
 
-/// The methods of `explanation`, the default first. Integrated gradients take fifty passes: too many for a server.
+/// Methods of `explanation`, the default first. Integrated gradients need fifty passes, which is too many for
+/// a server.
 const METHODS: [Method; 2] = [Method::AttnLrp, Method::Conservative];
 
-/// The outputs that a model has.
+/// Outputs of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Outputs {
-    /// None: it has no classification head.
+    /// Number of classes. `None` without a classification head.
     pub(crate) classes: Option<usize>,
     pub(crate) embedding: usize,
-    /// Number and channels, if they are offered.
+    /// Number and channels of the patch tokens, if they are offered.
     pub(crate) patch_tokens: Option<[usize; 2]>,
     /// Height and width, if explanations are offered.
     pub(crate) explanation: Option<[usize; 2]>,
@@ -42,19 +43,19 @@ pub(crate) struct Outputs {
     pub(crate) texts: bool,
 }
 
-/// The results that outputs are written from.
+/// Results that outputs are written from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Results<'a> {
     pub(crate) images: &'a [ImageResult],
     pub(crate) explained: &'a [ImageResult],
     pub(crate) texts: &'a [ImageResult],
-    /// The texts as labels, for a request with images and texts.
+    /// Classifier of the texts, for a request with images and texts.
     pub(crate) classifier: Option<&'a Classifier>,
-    /// True if prompt templates are around the texts.
+    /// True if the texts are embedded in prompt templates.
     pub(crate) has_templates: bool,
 }
 
-/// Numbers of a request's images and texts, for which outputs have rows.
+/// Numbers of images and texts of a request, which are the numbers of output rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rows<'a> {
     pub(crate) images: usize,
@@ -63,7 +64,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) labels: Option<&'a [String]>,
 }
 
-/// What a request wants, checked.
+/// A checked output of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Selected {
     pub(crate) name: &'static str,
@@ -73,7 +74,7 @@ pub(crate) struct Selected {
 #[derive(Clone, Debug)]
 enum What {
     Logits,
-    /// The largest logits, as Triton's classification extension has them.
+    /// The largest logits, in the form of Triton's classification extension.
     Classification(usize),
     Probabilities,
     Top(usize),
@@ -84,7 +85,7 @@ enum What {
 }
 
 impl Selected {
-    /// How this output is to be explained, if it is an explanation.
+    /// Returns the options of the explanation, if this output is one.
     pub(crate) fn to_explain(&self) -> Option<&ExplainOptions> {
         match &self.what {
             What::Explanation(options) => Some(options),
@@ -131,7 +132,7 @@ impl Outputs {
         all
     }
 
-    /// Says which input an output needs that a request does not have; `None` if it has what the output needs.
+    /// Returns the input that an output needs and the request lacks. `None` if nothing is missing.
     fn missing(&self, name: &str, given: Given) -> Option<&'static str> {
         let Given { images, texts } = given;
         match name {
@@ -144,9 +145,11 @@ impl Outputs {
         }
     }
 
-    /// Checks which outputs are wanted by a request with the inputs `given`. A request that names none gets all but the explanation,
-    /// which costs several times the rest; one with texts alone gets their embedding.
-    /// `of_request` are the parameters of the request, for clients that give an output none.
+    /// Checks the outputs of a request with the inputs `given`.
+    ///
+    /// A request that names none gets all but the explanation, which costs several times the rest. A request
+    /// with texts alone gets their embedding. `of_request` are the parameters of the request, which apply to
+    /// outputs without parameters.
     pub(crate) fn select(
         &self,
         requested: &[RequestedOutput],
@@ -169,7 +172,7 @@ impl Outputs {
         if requested.len() > MAX_TENSORS {
             let count = requested.len();
             return Err(Failure::invalid(format!(
-                "the request names {count} outputs, and {MAX_TENSORS} are the most"
+                "the request names {count} outputs; the maximum is {MAX_TENSORS}"
             )));
         }
         let is_again = |(index, output): &(usize, &RequestedOutput)| {
@@ -215,7 +218,7 @@ impl Outputs {
             Failure::new(failure.kind(), format!("output `{name}`: {}", failure.message()))
         };
         check_parameters(name, &requested.parameters).map_err(of_output)?;
-        // Texts as labels are counted when they are written.
+        // The number of texts as labels is checked when the output is written.
         let most = if given.texts {
             usize::MAX
         } else {
@@ -223,7 +226,7 @@ impl Outputs {
         };
         let count = |parameter| {
             let count = requested.parameters.unsigned(parameter).map_err(of_output)?;
-            // More classes than there are is all of them.
+            // A number above the number of classes selects all.
             Ok(count.map(|count| usize::try_from(count).unwrap_or(usize::MAX).min(most)))
         };
         let what = match name {
@@ -247,7 +250,7 @@ impl Outputs {
         Ok(Selected { name, what })
     }
 
-    /// By the first of the parameters that has one.
+    /// Returns the options from the first of the parameters that has them.
     fn explain_options(&self, parameters: [&Parameters; 2]) -> Result<ExplainOptions, Failure> {
         let refused = |failure: Failure| Failure::output(EXPLANATION, failure.message());
         let [own, of_request] = parameters;
@@ -293,7 +296,7 @@ impl Outputs {
             labels,
         } = rows;
         let classes = labels.map_or(self.classes.unwrap_or(0), <[String]>::len);
-        // Beside a label there are its number, its logit or probability, and its handle.
+        // A label needs space for its index, its logit or probability, and its handle, too.
         let longest = labels.into_iter().flatten().map(String::len).max();
         let longest = 96 + longest.unwrap_or(MODEL_LABEL_BYTES);
         let floats =
@@ -359,7 +362,7 @@ impl Outputs {
         selected.iter().map(write).collect()
     }
 
-    /// The embedding of each text. With templates it is the mean of unit vectors.
+    /// Returns the embedding of each text. With templates it is the mean of unit vectors.
     fn text_embedding(&self, results: Results<'_>) -> (Vec<usize>, OutputData) {
         let (rows, values): (usize, Vec<f32>) = match results.classifier {
             Some(classifier) if results.has_templates => {
@@ -412,7 +415,7 @@ impl Outputs {
                     explanations.flatten().copied().collect(),
                 )
             }
-            // Selected only for requests with texts, whose outputs are written elsewhere.
+            // These are selected only for requests with texts, whose outputs are written elsewhere.
             What::Probabilities | What::TextEmbedding => tensor(&[0], Vec::new()),
         }
     }

@@ -1,5 +1,6 @@
-//! The parameters of requests, inputs and outputs. Unknown ones are ignored, as the protocol demands. Parameters that Triton follows and
-//! this server does not are refused, and so are known parameters in the wrong place.
+//! Parameters of requests, inputs and outputs. Unknown parameters are ignored, as the protocol requires.
+//! Parameters that Triton supports and this server does not are refused, and so are known parameters in the
+//! wrong place.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::scheduler::Priority;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Parameters(HashMap<String, Value>);
 
-/// Names of the parameters that JSON is read for. Others are skipped, so that they take no memory.
+/// Names of the parameters that JSON is parsed for. Others are skipped, so that they take no memory.
 const KNOWN: [&str; 17] = [
     "binary_data",
     "binary_data_output",
@@ -140,7 +141,7 @@ impl From<HashMap<String, InferParameter>> for Parameters {
     }
 }
 
-/// Why a parameter is refused, and how.
+/// A refused parameter, the kind of failure, and the reason.
 type Rule = (&'static str, Kind, &'static str);
 
 const SEQUENCES: &str = "the server has no sequences: each request is run by itself. Leave the parameter out";
@@ -173,7 +174,7 @@ const OF_TENSOR: [Rule; 3] = [
     ("shared_memory_offset", Kind::Unsupported, SHARED_MEMORY),
 ];
 
-/// Returns true for the values by which a client says that it does not want something.
+/// Returns true for values by which a client disables a parameter.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -210,7 +211,8 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// A parameter that Triton follows and this server does not, or one that belongs to a tensor.
+    /// [`Failure`] for a parameter that Triton supports and this server does not, or that belongs to a
+    /// tensor.
     pub(crate) fn check_request(&self) -> Result<(), Failure> {
         self.refuse(&OF_REQUEST)?;
         self.refuse(&OF_TENSOR)
@@ -220,16 +222,16 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// A parameter of shared memory.
+    /// [`Failure`] for a parameter of shared memory.
     pub(crate) fn check_tensor(&self) -> Result<(), Failure> {
         self.refuse(&OF_TENSOR)
     }
 
-    /// Refuses parameters that are only for another output.
+    /// Refuses parameters that belong to another output.
     ///
     /// # Errors
     ///
-    /// One of `names` is given.
+    /// [`Failure`] if one of `names` is given.
     pub(crate) fn only_for(&self, names: &[&'static str], output: &str) -> Result<(), Failure> {
         let given = |name: &&&str| self.get(name).is_some_and(|value| !is_nothing(value));
         match names.iter().find(given) {
@@ -246,7 +248,7 @@ impl Parameters {
         }
     }
 
-    /// A whole number that is not negative.
+    /// Returns a parameter as an unsigned integer.
     pub(crate) fn unsigned(&self, name: &str) -> Result<Option<u64>, Failure> {
         match self.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -257,7 +259,7 @@ impl Parameters {
         }
     }
 
-    /// One of these names: its index.
+    /// Returns the index of a parameter's value in `choices`.
     pub(crate) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<usize>, Failure> {
         match self.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -276,7 +278,7 @@ impl Parameters {
         }
     }
 
-    /// `priority`: the name of a class, or Triton's number, of which 0 is the default and 1 the highest.
+    /// Returns `priority`: the name of a class, or Triton's number. 0 is the default and 1 the highest.
     pub(crate) fn priority(&self) -> Result<Priority, Failure> {
         let expected = "interactive, bulk, or a number (0 and 1: interactive, above: bulk)";
         match self.get("priority") {
@@ -295,7 +297,7 @@ impl Parameters {
         }
     }
 
-    /// `timeout`, in microseconds as in Triton; 0 is none.
+    /// Returns `timeout`, which is in microseconds as in Triton. 0 is no timeout.
     pub(crate) fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let microseconds = self.unsigned("timeout")?.filter(|&microseconds| microseconds > 0);
         Ok(microseconds.map(Duration::from_micros))
@@ -359,7 +361,7 @@ mod tests {
                 "{error}"
             );
         }
-        // What changes nothing passes.
+        // Values without an effect are accepted.
         for value in [
             json!({"sequence_id": 0, "sequence_start": false, "sequence_end": false}),
             json!({"sequence_id": "", "binary_data": null}),

@@ -1,4 +1,4 @@
-//! From input tensors to images, with every shape, data type and length checked.
+//! Converts input tensors to images, and checks every shape, data type and length.
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -14,7 +14,7 @@ pub(crate) const PIXELS: &str = "pixels";
 pub(crate) const PIXEL_VALUES: &str = "pixel_values";
 pub(crate) const TEXT: &str = "text";
 
-/// Maximum size of a text. Contexts have some 70 tokens: the rest of a longer text would not count.
+/// Maximum size of a text. Contexts have some 70 tokens, and the rest of a longer text would be ignored.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 
 /// The inputs that a model takes.
@@ -22,17 +22,17 @@ pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 pub(crate) struct Inputs {
     /// Height and width.
     pub(crate) image_size: [usize; 2],
-    /// Whether it takes normalised values.
+    /// True if the model takes normalised values.
     pub(crate) values: bool,
     /// The maximum number of pixels of a decoded image.
     pub(crate) max_pixels: u64,
-    /// Maximum number of images of a request: what the queue takes.
+    /// Maximum number of images of a request: the size of the queue.
     pub(crate) max_images: usize,
-    /// Why it takes no texts; `None` if it takes them.
+    /// Reason if the model takes no texts; `None` if it takes them.
     pub(crate) no_texts: Option<String>,
 }
 
-/// Which inputs a request names.
+/// Inputs that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) images: bool,
@@ -43,14 +43,14 @@ impl Given {
     pub(crate) fn of(inputs: &[InputTensor]) -> Self {
         let texts = inputs.iter().any(|input| input.name == TEXT);
         Self {
-            // Without any input the request is about images, as far as its outputs are concerned.
+            // For the selection of outputs, a request without any input is about images.
             images: !texts || inputs.iter().any(|input| input.name != TEXT),
             texts,
         }
     }
 }
 
-/// What a request sends.
+/// Content of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) images: Option<Images>,
@@ -60,18 +60,18 @@ pub(crate) struct Sent {
 /// The images of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Images {
-    /// The tensor that they came in.
+    /// Name of the tensor with the images.
     pub(crate) tensor: &'static str,
     pub(crate) contents: Vec<Content>,
 }
 
-/// Returns how many bytes binary tensors take at most when they are images or texts, beside themselves. Other tensors were counted when
-/// they were parsed.
+/// Returns the maximum memory of binary tensors after their conversion to images or texts, without the
+/// tensors themselves. Other tensors were counted while parsing.
 pub(crate) fn decoded_size(inputs: &[InputTensor]) -> usize {
     let size = |input: &InputTensor| match &input.data {
         Data::Raw(bytes) => match input.datatype.parse() {
             Ok(Datatype::Bytes) => binary::count_elements(bytes).saturating_mul(ELEMENT_BYTES),
-            // Each value as an f32, in the tensor and then in its image.
+            // Each value becomes an f32, in the tensor and then in its image.
             Ok(Datatype::Fp16 | Datatype::Bf16) => 4 * bytes.len(),
             _ => 2 * bytes.len(),
         },
@@ -118,7 +118,7 @@ impl Inputs {
                 &mut images
             };
             if slot.is_some() {
-                let reason = format!("is one of several inputs; a request has one of {}", self.names());
+                let reason = format!("is one of several inputs. Send only one of {}", self.names());
                 return Err(Failure::input(&input.name, reason));
             }
             *slot = Some(input);
@@ -170,12 +170,12 @@ impl Inputs {
         })
     }
 
-    /// Refuses more images than the queue takes, before each of them takes memory of its own.
+    /// Refuses more images than the queue takes, before each of them takes memory.
     fn check_images(&self, images: usize) -> Result<(), String> {
         let most = self.max_images;
         if images > most {
             return Err(format!(
-                "has {images} images, and the queue (--queue) takes {most}. Send at most {most} at once"
+                "has {images} images; the queue (--queue) holds {most}. Send at most {most} at once"
             ));
         }
         Ok(())
@@ -251,7 +251,7 @@ fn encoded(input: InputTensor) -> Result<Images, String> {
     let files = match input.data {
         Data::Raw(bytes) => binary::split_elements(bytes)?,
         Data::Bytes(elements) => elements,
-        Data::Numbers(_) => return Err("has numbers for encoded images".into()),
+        Data::Numbers(_) => return Err("has numbers instead of encoded images".into()),
     };
     check_length(files.len(), &shape)?;
     for (index, file) in files.iter().enumerate() {
@@ -284,7 +284,7 @@ fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
         if text.len() > MAX_TEXT_BYTES {
             let bytes = text.len();
             return Err(format!(
-                "text {index} has {bytes} bytes, and {MAX_TEXT_BYTES} are the most. Send its beginning: the model reads a few dozen words"
+                "text {index} has {bytes} bytes; the maximum is {MAX_TEXT_BYTES}. Send its beginning: the model reads a few dozen words"
             ));
         }
         let text = String::from_utf8(text.to_vec());
@@ -311,7 +311,7 @@ fn dimensions(shape: &[i64]) -> Result<Vec<usize>, String> {
     shape.iter().map(dimension).collect()
 }
 
-/// Whether a tensor has as many elements as its shape says.
+/// Fails unless a tensor has as many elements as its shape.
 fn check_length(elements: usize, shape: &[usize]) -> Result<usize, String> {
     let expected = shape
         .iter()

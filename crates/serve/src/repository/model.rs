@@ -1,4 +1,4 @@
-//! A model that is loaded: what it takes and gives, and the engines that run it.
+//! A loaded model: its inputs, its outputs, and the engines that run it.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -14,11 +14,11 @@ use hipvit::zero_shot::Similarity;
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) version: u64,
-    /// The library that wrote it.
+    /// Library that wrote the model.
     pub(crate) platform: String,
     pub(crate) inputs: Inputs,
     pub(crate) outputs: Outputs,
-    /// When it was loaded.
+    /// Time of loading.
     pub(crate) loaded: SystemTime,
     pub(crate) statistics: Arc<Statistics>,
     pub(super) images: Engine,
@@ -37,7 +37,7 @@ pub(crate) struct Texts {
 }
 
 impl Model {
-    /// The engine for images, or the one for normalised values.
+    /// Returns the engine for images, or the one for normalised values.
     pub(crate) fn engine(&self, values: bool) -> &Engine {
         match &self.values {
             Some(engine) if values => engine,
@@ -45,23 +45,23 @@ impl Model {
         }
     }
 
-    /// The engine that explains, if the server offers it.
+    /// Returns the engine for explanations, if the server offers it.
     pub(crate) fn explanations(&self) -> Option<&Engine> {
         self.explanations.as_ref()
     }
 
-    /// The text tower, if the model has one.
+    /// Returns the text tower, if the model has one.
     pub(crate) fn texts(&self) -> Option<&Texts> {
         self.texts.as_ref()
     }
 
-    /// The engines that run the model.
+    /// Returns the engines that run the model.
     pub(crate) fn engines(&self) -> impl Iterator<Item = &Engine> {
         let texts = self.texts.as_ref().map(|texts| &texts.engine);
         std::iter::once(&self.images).chain(&self.values).chain(texts)
     }
 
-    /// The device of each instance.
+    /// Returns the device of each instance.
     pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
         self.images.instances().map(|(device, _)| device.to_owned())
     }
@@ -70,18 +70,19 @@ impl Model {
         self.engines().all(Engine::is_ready)
     }
 
-    /// Returns why the model runs nothing. `None` if it runs.
+    /// Returns the reason if the model runs nothing. `None` if it runs.
     pub(super) fn fault(&self) -> Option<String> {
         self.engines().find_map(Engine::fault)
     }
 
-    /// Admits nothing more.
+    /// Stops admitting requests.
     pub(super) fn close(&self) {
         let engines = self.engines().chain(&self.explanations);
         engines.for_each(Engine::close);
     }
 
-    /// Waits until what was admitted has run, after [`close`](Self::close). Returns false if something still runs at `deadline`.
+    /// Waits until admitted requests have run, after [`close`](Self::close). Returns false if something still
+    /// runs at `deadline`.
     pub(super) fn join(&self, deadline: Instant) -> bool {
         let mut engines = self.engines().chain(&self.explanations);
         engines.all(|engine| engine.join(deadline))

@@ -1,4 +1,4 @@
-//! What runs batches: a session, or what a test puts in its place.
+//! Backends that run batches: a session, or a substitute in tests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use hipvit::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, 
 use hipvit::timing::{Phase, Timing};
 use hipvit_explain::Explainer;
 
-/// On a GPU events in its streams take time: one batch of so many is timed.
+/// One of this many batches is timed on a GPU, because events in its streams take time.
 const TIMED: u32 = 32;
 
-/// The times of the preparation of one image.
+/// Times of the preparation of one image.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PrepareTimes {
     pub(crate) decode: Option<Duration>,
@@ -28,17 +28,17 @@ pub(crate) struct PrepareTimes {
     pub(crate) tokenize: Option<Duration>,
 }
 
-/// The times of a batch on its device, where they were measured.
+/// Times of a batch on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunTimes {
-    /// To the device and back.
+    /// Copies to the device and back.
     pub(crate) copy: Duration,
-    /// Back from the device; part of `copy`.
+    /// Copies back from the device; part of `copy`.
     pub(crate) copy_out: Duration,
     pub(crate) compute: Duration,
 }
 
-/// How an image is prepared.
+/// Options of the preparation of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preparation<'a> {
     pub(crate) limits: &'a Limits,
@@ -48,7 +48,7 @@ pub(crate) struct Preparation<'a> {
 
 /// One loaded copy of a model. Several threads may run batches on it at once.
 pub(crate) trait Backend: Send + Sync {
-    /// Decodes and resizes one image; `name` stands for it in errors.
+    /// Decodes and resizes one image. `name` is its name in errors.
     fn prepare(
         &self,
         name: &str,
@@ -60,32 +60,33 @@ pub(crate) trait Backend: Send + Sync {
     /// Runs a batch; `number` counts the batches of the calling thread.
     fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)>;
 
-    /// Returns why a row of the results is not given to its client; the other rows are.
+    /// Returns the reason if a row of the results is withheld from its client. Other rows are not affected.
     fn refused(&self, _results: &BatchResults, _row: usize) -> Option<String> {
         None
     }
 
-    /// Whether the device still works.
+    /// Fails if the device does not work any more.
     fn check(&self) -> Result<()>;
 
-    /// The names of its devices: `cpu`, `hip:0`, `hip:0,1`.
+    /// Returns the name of its devices: `cpu`, `hip:0`, `hip:0,1`.
     fn device(&self) -> String;
 
-    /// How many threads should run batches: more than one where copies and computation overlap, or stages of a pipeline.
+    /// Returns the number of threads that should run batches. It exceeds one if copies and computation
+    /// overlap, or for stages of a pipeline.
     fn concurrency(&self) -> usize;
 
-    /// How many batches it computes at once.
+    /// Returns the number of batches that it computes at once.
     fn computes(&self) -> usize {
         1
     }
 
-    /// Its GPUs.
+    /// Returns its GPUs.
     fn gpus(&self) -> Vec<hip::Device> {
         Vec::new()
     }
 }
 
-/// Decodes an image, and returns it with the permit for the memory of its pixels.
+/// Decodes an image. Returns it with the permit for the memory of its pixels.
 fn decode_timed(
     name: &str,
     bytes: &[u8],
@@ -102,16 +103,16 @@ fn decode_timed(
 pub(crate) struct SessionBackend {
     session: Session,
     values: bool,
-    /// Of those that are divided among the same GPUs.
+    /// Turns of the sessions that are divided among the same GPUs.
     turns: Arc<Turns>,
-    /// Its number there.
+    /// Number of this session in `turns`.
     number: u64,
-    /// Read while a batch runs, written by one that must run alone.
+    /// Read-locked while a batch runs, write-locked by a batch that must run alone.
     runs: RwLock<()>,
 }
 
 impl SessionBackend {
-    /// `turns` is that of all sessions on the same devices.
+    /// Creates a backend. All sessions on the same devices share `turns`.
     pub(crate) fn new(session: Session, values: bool, turns: Arc<Turns>) -> Self {
         Self {
             session,
@@ -122,7 +123,7 @@ impl SessionBackend {
         }
     }
 
-    /// Runs the smallest and the largest batch, so that no request waits for what is made on first use.
+    /// Runs the smallest and the largest batch, so that no request waits for one-time work.
     pub(crate) fn warm_up(&self) -> Result<()> {
         self.run_black(1)?;
         self.run_black(self.session.batch())
@@ -140,7 +141,7 @@ impl SessionBackend {
         self.run_in_memory(&vec![image; images], None).map(drop)
     }
 
-    /// Whether its GPUs wait for each other within a run.
+    /// Returns true if its GPUs wait for each other within a run.
     fn sums(&self) -> bool {
         self.session.degrees().tensor > 1
     }
@@ -149,7 +150,7 @@ impl SessionBackend {
         matches!(self.session.device(), Device::Hip(_))
     }
 
-    /// Runs pixels by way of memory that a GPU copies from.
+    /// Runs pixels from memory that a GPU copies from.
     fn run_pixels(&self, pixels: &[&[u8]], timing: Option<&mut Timing>) -> Result<Outputs> {
         let session = &self.session;
         let mut staging = session.stage(pixels.len(), session.batch())?;
@@ -159,7 +160,7 @@ impl SessionBackend {
         }
         let how = Submission {
             timed: timing.is_some(),
-            // The thread leaves its core to those that decode.
+            // Block instead of spinning, to leave the core to decoder threads.
             sleeps: true,
             ..Submission::default()
         };
@@ -200,7 +201,8 @@ impl SessionBackend {
         }
     }
 
-    /// As [`run_batch`](Self::run_batch); where the device has no memory for what runs at once, alone.
+    /// Calls [`run_batch`](Self::run_batch). If the device lacks memory for concurrent batches, runs this one
+    /// alone.
     fn run_in_memory(&self, batch: &[Prepared], mut timing: Option<&mut Timing>) -> Result<Outputs> {
         let _turn = self.sums().then(|| self.turns.take(self.number));
         {
@@ -232,7 +234,7 @@ impl Backend for SessionBackend {
     ) -> Result<Prepared> {
         let (image, permit) = match content {
             Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
-            // The request counts for it.
+            // The request counts for its memory.
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
@@ -240,7 +242,8 @@ impl Backend for SessionBackend {
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
-            // Batches run whatever is ready, so an image that keeps its permit never waits for one that waits for a permit.
+            // Batches take whatever is ready, so an image that keeps its permit never waits for one that
+            // waits for a permit.
             return Ok(Prepared::Image(image, permit.map(Arc::new)));
         }
         let start = Instant::now();
@@ -312,7 +315,7 @@ impl Backend for SessionBackend {
     }
 }
 
-/// A model that explains, on the host.
+/// A model that explains on the host.
 pub(crate) struct ExplainerBackend(pub(crate) Explainer);
 
 impl Backend for ExplainerBackend {
@@ -364,7 +367,7 @@ impl Backend for ExplainerBackend {
     }
 }
 
-/// The text tower of a session.
+/// Text tower of a session.
 pub(crate) struct TextBackend {
     tokenizer: Tokenizer,
     encoder: TextEncoder,
@@ -446,7 +449,7 @@ impl Backend for TextBackend {
 mod tests {
     use super::*;
 
-    /// An image that waits for its batch keeps what its pixels take of the memory for decoding, and no more.
+    /// An image that waits for its batch keeps the decoding memory of its pixels, and no more.
     #[test]
     fn a_decoded_image_keeps_its_permit() {
         let file = include_bytes!("../../../../assets/samples/1.png");
@@ -456,7 +459,7 @@ mod tests {
             cancellation: Cancellation::never(),
         };
         let (image, permit) = decode_timed("x", file, how, &mut PrepareTimes::default()).unwrap();
-        // Its pixels, and what resizing takes.
+        // The memory of its pixels and of resizing.
         assert_eq!(
             permit.as_ref().map(Permit::bytes),
             Some(image.data.len() as u64 + 64 * (image.width + image.height) as u64)

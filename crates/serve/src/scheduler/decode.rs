@@ -1,4 +1,4 @@
-//! The threads that decode and resize, shared by all models.
+//! Threads that decode and resize images of all models.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Decoders {
 struct Shared {
     limits: Limits,
     state: Mutex<State>,
-    /// An image has arrived or is done.
+    /// Notified when an image has arrived or is done.
     changed: Condvar,
 }
 
@@ -41,7 +41,7 @@ struct State {
     closed: bool,
 }
 
-/// The source of an image that is being decoded. It counts until this is dropped.
+/// Source of an image that is being decoded. It counts until this is dropped.
 struct Decoding<'a> {
     shared: &'a Shared,
     source: Source,
@@ -52,14 +52,15 @@ impl Drop for Decoding<'_> {
         let mut state = self.shared.state.lock();
         state.waiting.done(self.source);
         if !state.waiting.is_empty() {
-            // The share of a client that waits has changed.
+            // The share of a waiting client has changed.
             self.shared.changed.notify_all();
         }
     }
 }
 
 impl Decoders {
-    /// Decodes `threads` images at once, and [some more](FairQueue) of clients that would have to wait for others.
+    /// Decodes `threads` images at once, and [some more](FairQueue) for clients that would have to wait for
+    /// others.
     pub(crate) fn new(threads: usize, limits: Limits) -> Result<Self> {
         let shared = Arc::new(Shared {
             limits,
@@ -78,9 +79,9 @@ impl Decoders {
             let spawned = thread::Builder::new()
                 .name(format!("hipvit-decode-{index}"))
                 .spawn(move || {
-                    // The image that it had is answered when it is dropped.
+                    // Dropping the image of a panicked thread answers it.
                     while catch_unwind(AssertUnwindSafe(|| shared.decode_all())).is_err() {
-                        tracing::error!("a thread that decodes panicked and goes on");
+                        tracing::error!("a decoder thread panicked and continues");
                     }
                 });
             let thread = spawned.map_err(|e| Error::argument("threads", e))?;
@@ -104,12 +105,13 @@ impl Decoders {
 }
 
 impl Drop for Decoders {
-    /// Waits until the threads have decoded what is queued and ended: they hold no engine any more. A thread that hangs is left.
+    /// Waits until the threads have decoded what is queued and ended, so that they hold no engine. A thread
+    /// that hangs is left behind.
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
         if !join_until(&mut self.threads, Instant::now() + END_TIME) {
-            tracing::warn!("a thread that decodes does not end");
+            tracing::warn!("a decoder thread does not end");
         }
     }
 }
@@ -166,7 +168,7 @@ impl Shared {
         };
         let prepared = engine.prepare(&name, content, how, &mut times);
         if item.is_abandoned(Instant::now()) {
-            // Freed before the client may send more.
+            // Free the image before the client may send more.
             drop(prepared);
             return item.give_up(Instant::now());
         }
@@ -191,7 +193,7 @@ impl Shared {
             Some(Err(error)) => {
                 let failure = match Failure::of(&error) {
                     failure if failure.kind() == Kind::Internal => failure,
-                    // The image's own name is in the message; that of an argument is not.
+                    // The message contains the name of an image, but not that of an argument.
                     failure if failure.message().starts_with(&name) => failure,
                     failure => Failure::invalid(format!("{name}: {}", failure.message())),
                 };

@@ -1,8 +1,8 @@
-//! The order in which images are decoded. A client that sends many images, or slow ones, must not keep others waiting.
+//! Order in which images are decoded. A client with many or slow images must not delay others.
 //!
-//! Interactive images go first. Within a priority clients take turns, each with an image of its own. `threads` images are decoded
-//! at once, and up to [`EXTRA_THREADS`] more of clients that have none among them. So a client that holds all threads delays others
-//! by at most its share of the cores.
+//! Interactive images go first. Within a priority, clients take turns with one image each. `threads` images
+//! are decoded at once. Up to [`EXTRA_THREADS`] more are decoded for clients that have none among them. So a
+//! client that holds all threads delays others by at most its share of the cores.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -10,13 +10,13 @@ use std::time::Instant;
 use super::queue::Waiting;
 use crate::client::Client;
 
-/// Threads beside those that any client may hold. A client takes one of them at most.
+/// Threads in addition to those that any client may hold. A client takes at most one of them.
 pub(super) const EXTRA_THREADS: usize = 4;
 
-/// The client and the engine of an image.
+/// Client and engine of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source {
-    /// `None` if it is unknown.
+    /// Client; `None` if it is unknown.
     pub(super) client: Option<Client>,
     /// Identifies the engine.
     pub(super) engine: usize,
@@ -27,7 +27,7 @@ pub(super) trait Sourced: Waiting {
     fn source(&self) -> Source;
 }
 
-/// Images that wait for their decoding, and the sources of images that are being decoded.
+/// Images that wait for decoding, and the sources of images that are being decoded.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     threads: usize,
@@ -35,10 +35,10 @@ pub(super) struct FairQueue<T> {
     decoding: Vec<Source>,
 }
 
-/// The images of one priority.
+/// Images of one priority.
 #[derive(Debug)]
 struct Turns<T> {
-    /// Sources in the order of their turns, each once.
+    /// Sources in the order of their turns, without duplicates.
     order: VecDeque<Source>,
     waiting: HashMap<Source, VecDeque<T>>,
 }
@@ -53,7 +53,7 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T: Sourced> FairQueue<T> {
-    /// `threads` images are decoded at once, and [`EXTRA_THREADS`] more.
+    /// Creates a queue that decodes `threads` images at once, and [`EXTRA_THREADS`] more.
     pub(super) fn new(threads: usize) -> Self {
         Self {
             threads: threads.max(1),
@@ -78,8 +78,8 @@ impl<T: Sourced> FairQueue<T> {
         self.classes.iter().all(|class| class.order.is_empty())
     }
 
-    /// Takes the next image that may be decoded now. [`done`](Self::done) must be called with its source. Abandoned images go to
-    /// `dropped`.
+    /// Returns the next image that may be decoded now. The caller must call [`done`](Self::done) with its
+    /// source. Abandoned images are moved to `dropped`.
     pub(super) fn take(&mut self, now: Instant, dropped: &mut Vec<T>) -> Option<T> {
         for class in 0..self.classes.len() {
             let mut at = 0;
@@ -103,7 +103,7 @@ impl<T: Sourced> FairQueue<T> {
         decoding < self.threads || decoding < self.threads + EXTRA_THREADS && has_none()
     }
 
-    /// Notes that an image of this source is decoded, or has failed.
+    /// Notes that an image of this source was decoded or has failed.
     pub(super) fn done(&mut self, source: Source) {
         if let Some(at) = self.decoding.iter().position(|other| *other == source) {
             self.decoding.swap_remove(at);
@@ -112,7 +112,7 @@ impl<T: Sourced> FairQueue<T> {
 }
 
 impl<T: Sourced> Turns<T> {
-    /// Takes an image of the source whose turn is at `at`, and puts its next turn last.
+    /// Takes an image of the source whose turn is at `at`, and appends its next turn.
     fn pop(&mut self, at: usize, source: Source, now: Instant, dropped: &mut Vec<T>) -> Option<T> {
         self.order.remove(at);
         let items = self.waiting.get_mut(&source)?;
@@ -210,7 +210,7 @@ mod tests {
             }
             assert_eq!(take(&mut queue), None, "its share is full");
             push(&mut queue, source(2, 0), [200, 201]);
-            // Also of another model: a client has one of the other threads.
+            // The limit includes other models: a client has one of the extra threads.
             push(&mut queue, source(1, 1), [202]);
             assert_eq!(take(&mut queue), Some(200));
             assert_eq!(take(&mut queue), None);

@@ -1,4 +1,4 @@
-//! An instance of a model on its device: whether it works, and whether it makes progress.
+//! An instance of a model on its device: its health and its progress.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use parking_lot::{Mutex, RwLock};
 use super::backend::Backend;
 use hipvit::error::{Error, Result};
 
-/// Panics of its threads within [`PANIC_WINDOW`] after which an instance is taken out.
+/// Number of panics of its threads within [`PANIC_WINDOW`] after which an instance is taken out.
 const MAX_PANICS: usize = 5;
 
-/// The time in which panics are counted.
+/// Time in which panics are counted.
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// Time to wait for the last user of a lost device. After it the memory is left to that user.
+/// Time to wait for the last user of a lost device. Afterwards that user keeps the memory.
 const RELEASE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) struct Instance {
-    /// `None` after the device was lost. A thread that uses the backend holds the lock.
+    /// Backend; `None` after the device was lost. A thread that uses it holds the lock.
     pub(super) backend: RwLock<Option<Arc<dyn Backend>>>,
     pub(super) device: String,
     /// Number of batches that it computes at once.
@@ -32,13 +32,13 @@ pub(super) struct Instance {
 }
 
 struct Activity {
-    /// Batches that run.
+    /// Number of running batches.
     running: usize,
-    /// Time at which the last batch ended, or the first one began after none had run.
+    /// Time at which the last batch ended, or at which the first one began after a pause.
     progressed: Instant,
 }
 
-/// A batch that runs, until this is dropped.
+/// A running batch, until this is dropped.
 pub(super) struct Running<'a>(&'a Instance);
 
 impl Drop for Running<'_> {
@@ -68,7 +68,7 @@ impl Instance {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Takes the instance out. Returns false if it was out before.
+    /// Takes the instance out. Returns false if it was already out.
     pub(super) fn take_out(&self) -> bool {
         self.alive.swap(false, Ordering::AcqRel)
     }
@@ -83,7 +83,7 @@ impl Instance {
         Running(self)
     }
 
-    /// True if batches run and none has ended for `limit`.
+    /// Returns true if batches run and none has ended for `limit`.
     pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
         let activity = self.activity.lock();
         activity.running > 0 && now.saturating_duration_since(activity.progressed) > limit
@@ -104,7 +104,8 @@ impl Instance {
         }
     }
 
-    /// Drops the backend of a lost device. Returns when any thread has dropped it, or after [`RELEASE_TIME`] if a thread that hangs keeps it.
+    /// Drops the backend of a lost device once no thread uses it. Gives up after [`RELEASE_TIME`] if a thread
+    /// hangs.
     pub(super) fn release_if_lost(&self) {
         if self.is_alive() {
             return;
@@ -122,8 +123,8 @@ impl Instance {
         let gpus = backend.gpus();
         drop(backend);
         for gpu in gpus {
-            // The next call on a GPU reports that a drop failed. This call takes the error, so that no session gets it whose GPU only
-            // shared a model with the lost one.
+            // The next call on a GPU reports that a drop failed. This call takes the error, so that it does
+            // not reach a session on a GPU that only shared a model with the lost one.
             let _ = gpu.memory();
         }
     }

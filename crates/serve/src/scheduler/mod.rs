@@ -1,8 +1,8 @@
-//! From admitted images to results. An image waits for a thread that decodes it, then in the queue of its model, from which the
-//! instances of the model take batches whenever they are free: so the least loaded device takes the next batch, and while one
-//! batch runs, the next one forms.
+//! Runs admitted images. An image first waits for a decoder thread, then in the queue of its model. Instances
+//! of the model take batches from the queue whenever they are free. So the least loaded device takes the next
+//! batch, and the next batch forms while one runs.
 //!
-//! Everything here is plain threads; only the channel of the answer is one that an async task can wait for.
+//! Everything here uses plain threads. Only the channel of the answer can be awaited by an async task.
 
 mod backend;
 mod decode;
@@ -47,50 +47,51 @@ use hipvit::error::{Error, Result};
 use hipvit::hip;
 
 /// Reason why an engine without instances runs nothing.
-const NO_DEVICE: &str = "has no device left that works; load it again";
+const NO_DEVICE: &str = "has no working device left. Load it again";
 
-/// How an engine forms batches and how much it admits.
+/// Options of an engine: its batches and its capacity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineOptions {
     pub(crate) batch: BatchRule,
-    /// Images that wait or run at once, at most.
+    /// Maximum number of images that wait or run.
     pub(crate) capacity: usize,
-    /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
+    /// Number of waiting or running images, per batch that the instances compute at once, from which nothing
+    /// more is admitted.
     pub(crate) backlog: usize,
-    /// Time without the end of a batch after which an instance that runs batches is stalled.
+    /// Time without a finished batch after which a busy instance counts as stalled.
     pub(crate) stall: Duration,
 }
 
-/// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
+/// A running model: its queue and the threads of its instances. Dropping it [closes](Engine::close) it.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     decoders: Arc<Decoders>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the threads of an engine share.
+/// State shared by the threads of an engine.
 pub(super) struct Shared {
     name: String,
     options: EngineOptions,
     instances: Vec<Instance>,
-    /// Images that were admitted and are not finished, by priority.
+    /// Number of admitted and unfinished images, by priority.
     admitted: [AtomicUsize; 2],
     state: Mutex<State>,
-    /// An image is ready, or the engine closes, or an instance is lost.
+    /// Notified when an image is ready, the engine closes, or an instance is lost.
     changed: Condvar,
     metrics: EngineMetrics,
 }
 
 struct State {
     ready: Queue<Item>,
-    /// Images of each client that were admitted and are not finished.
+    /// Number of admitted and unfinished images of each client.
     by_client: HashMap<Option<Client>, usize>,
     closed: bool,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     threads: usize,
 }
 
-/// The queue space of one image, which is free again when this is dropped.
+/// Queue space of one image, freed on drop.
 pub(super) struct Slot {
     engine: Arc<Shared>,
     class: usize,
@@ -126,7 +127,7 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// An answer to wait for. Dropping it abandons the request: what has not run yet is not run.
+/// A pending answer. Dropping it abandons the request: images that have not run are skipped.
 #[derive(Debug)]
 pub(crate) struct Pending {
     request: Arc<Request>,
@@ -139,7 +140,7 @@ impl Pending {
     pub(crate) async fn wait(mut self) -> Reply {
         match tokio::time::timeout_at(self.deadline.into(), &mut self.reply).await {
             Ok(Ok(reply)) => reply,
-            // Items answer when they are dropped, so this does not happen.
+            // Unreachable, because items answer when they are dropped.
             Ok(Err(_)) => Err(Failure::new(Kind::Internal, "the server lost the request")),
             Err(_) => Err(Failure::new(
                 Kind::DeadlineExceeded,
@@ -156,7 +157,7 @@ impl Drop for Pending {
 }
 
 impl Engine {
-    /// Starts the threads of each backend. `name` is the model's, for messages.
+    /// Starts the threads of each backend. `name` is the model's name in messages.
     pub(crate) fn start(
         name: &str,
         backends: Vec<Arc<dyn Backend>>,
@@ -204,7 +205,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Admits a request, whole or not at all. `tensor` is the input that the images came in.
+    /// Admits a request completely or not at all. `tensor` is the input with the images.
     pub(crate) fn submit(
         &self,
         images: Vec<(&'static str, Content)>,
@@ -248,12 +249,12 @@ impl Engine {
         let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
-                "the request has {images} {}, and the queue (--queue) takes {capacity} of its priority. Send at most {capacity} at once",
+                "the request has {images} {}; the queue (--queue) holds {capacity} of its priority. Send at most {capacity} at once",
                 shared.metrics.what()
             )));
         }
-        // Under the lock of the queue, so that a request is admitted before the engine closes or loses its last instance,
-        // or not at all.
+        // Hold the lock of the queue, so that a request is admitted before the engine closes or loses its
+        // last instance, or not at all.
         let mut state = shared.state.lock();
         if state.closed || state.threads == 0 {
             return Err(shared.unavailable(state.closed));
@@ -261,13 +262,14 @@ impl Engine {
         let admitted = shared.admitted();
         let working = shared.computes().max(1);
         let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
-        // A client that fills the backlog does not take the share of another one, which then waits behind it.
+        // A client that fills the backlog does not take the share of another client, which then waits behind
+        // it.
         let held = state.by_client.get(&client).copied().unwrap_or(0);
         let clients = state.by_client.len() + usize::from(held == 0);
         let share = (backlog / clients).max(1);
         let is_full = admitted >= backlog && held >= share;
         let has_place = admitted + images <= capacity
-            // A request that takes the whole queue does not take the others' share either.
+            // A request that takes the whole queue does not take the share of others either.
             || held + images <= share && admitted + images <= capacity + backlog;
         if is_full || !has_place {
             drop(state);
@@ -275,7 +277,7 @@ impl Engine {
             shared.metrics.shed(priority, images);
             let failure = if is_full {
                 format!(
-                    "model `{}` is overloaded: {admitted} {} wait or run, {backlog} are the most",
+                    "model `{}` is overloaded: {admitted} {} wait or run; the maximum is {backlog}",
                     shared.name,
                     shared.metrics.what()
                 )
@@ -302,12 +304,12 @@ impl Engine {
         Ok(std::iter::repeat_with(slot).take(images).collect())
     }
 
-    /// True if an instance is left to run on, and makes progress.
+    /// Returns true if an instance is left to run on and makes progress.
     pub(crate) fn is_ready(&self) -> bool {
         self.fault().is_none()
     }
 
-    /// Returns why the engine runs nothing. `None` if it runs.
+    /// Returns the reason if the engine runs nothing. `None` if it runs.
     pub(crate) fn fault(&self) -> Option<String> {
         let shared = &self.shared;
         let state = shared.state.lock();
@@ -330,18 +332,18 @@ impl Engine {
         ))
     }
 
-    /// Images that were admitted and are not finished.
+    /// Returns the number of admitted and unfinished images.
     pub(crate) fn admitted(&self, priority: Priority) -> usize {
         self.shared.admitted[priority as usize].load(Ordering::Acquire)
     }
 
-    /// The devices, and whether each still works.
+    /// Returns the devices, and true for each that still works.
     pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, bool)> {
         let instances = self.shared.instances.iter();
         instances.map(|instance| (instance.device.as_str(), instance.is_alive()))
     }
 
-    /// The GPUs, as far as they still work.
+    /// Returns the GPUs that still work.
     pub(crate) fn gpus(&self) -> Vec<hip::Device> {
         let instances = self.shared.instances.iter();
         let working = instances.filter_map(|instance| instance.backend.try_read());
@@ -351,19 +353,19 @@ impl Engine {
             .collect()
     }
 
-    /// Drops what instances have on lost devices, so that the model can be loaded there again.
+    /// Drops the backends on lost devices, so that the model can be loaded there again.
     pub(crate) fn release_lost(&self) {
         self.shared.instances.iter().for_each(Instance::release_if_lost);
     }
 
-    /// Admits nothing more. What was admitted is run, then the threads end.
+    /// Stops admitting requests. The threads end after running all admitted images.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the threads have ended, after [`close`](Self::close): they hold no session any more. Returns false if one
-    /// still runs at `deadline`.
+    /// Waits until the threads have ended, after [`close`](Self::close), so that they hold no session.
+    /// Returns false if one still runs at `deadline`.
     pub(crate) fn join(&self, deadline: Instant) -> bool {
         join_until(&mut self.threads.lock(), deadline)
     }
@@ -376,7 +378,8 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    /// Gives up images that no client waits for. Instances do that when they take a batch, unless their devices hang.
+    /// Drops images that no client waits for. Instances do that when they take a batch, unless their devices
+    /// hang.
     fn give_up_abandoned(&self) {
         let (now, mut dropped) = (Instant::now(), Vec::new());
         self.state.lock().ready.remove_abandoned(now, &mut dropped);
@@ -384,7 +387,7 @@ impl Shared {
         dropped.into_iter().for_each(|item| item.give_up(now));
     }
 
-    /// How many batches the instances that are left compute at once.
+    /// Returns the number of batches that the remaining instances compute at once.
     fn computes(&self) -> usize {
         let working = self.instances.iter().filter(|instance| instance.is_alive());
         working.map(|instance| instance.computes).sum()
@@ -406,7 +409,7 @@ impl Shared {
         Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
     }
 
-    /// About the time in which the images that are admitted will have run, in whole seconds as HTTP has it.
+    /// Estimates the time to run all admitted images, in whole seconds as HTTP needs it.
     fn retry_after(&self, admitted: usize) -> Duration {
         let seconds = self.metrics.seconds_per_image() * admitted as f64;
         Duration::from_secs((seconds.ceil() as u64).clamp(1, 60))
@@ -420,7 +423,7 @@ impl Shared {
         how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Option<Result<Prepared>> {
-        // Preparing is work of the host alone, the same for each instance.
+        // Preparation only uses the host and is the same for each instance.
         let mut instances = self
             .instances
             .iter()
@@ -431,12 +434,12 @@ impl Shared {
         Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
     }
 
-    /// Whether an instance's device works, as far as is known. The threads of one that is lost end a little later.
+    /// Returns true unless the device is known to be lost. Threads of a lost instance end a little later.
     fn works(&self) -> bool {
         self.instances.iter().any(Instance::is_alive)
     }
 
-    /// Queues images that are ready to run; fails them if no instance is left.
+    /// Queues images that are ready to run. Fails them if no instance is left.
     fn ready(&self, items: Vec<Item>) {
         let mut state = self.state.lock();
         if state.threads == 0 {
@@ -452,7 +455,7 @@ impl Shared {
             state.ready.push(item, now);
         }
         drop(state);
-        // All: one may wait for a batch to fill, and others for any image.
+        // Notify all: one thread may wait for a batch to fill, others for any image.
         self.changed.notify_all();
     }
 }

@@ -1,17 +1,17 @@
-//! The queue of one model and how batches are taken from it: plain data, moved on by calls that are told the time, so that every
-//! decision can be tested without threads or clocks.
+//! Queue of one model and the formation of batches. It is plain data and takes the time as an argument, so
+//! that every decision can be tested without threads or clocks.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Who goes first.
+/// Priority of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Priority {
-    /// Somebody waits for the answer.
+    /// A user waits for the answer.
     #[default]
     Interactive,
-    /// Runs when no interactive request waits, and in what is free of its batches.
+    /// Runs when no interactive request waits, and in free places of interactive batches.
     Bulk,
 }
 
@@ -26,33 +26,33 @@ impl Priority {
     }
 }
 
-/// What a queue is told about the images that wait in it.
+/// Properties of a waiting image.
 pub(crate) trait Waiting {
     fn priority(&self) -> Priority;
-    /// Whether nobody wants the result any more at `now`: the client has left, the deadline has passed.
+    /// Returns true if the result is not needed at `now`: the client has left, or the deadline has passed.
     fn is_abandoned(&self, now: Instant) -> bool;
-    /// True if the image runs alone, because a batch that it was in failed.
+    /// Returns true if the image runs alone, because an earlier batch with it failed.
     fn runs_alone(&self) -> bool {
         false
     }
 }
 
-/// When a batch is complete.
+/// Rule that completes a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchRule {
     pub(crate) max_batch: usize,
-    /// How long the first image of a batch waits for others.
+    /// Maximum time that the first image of a batch waits for others.
     pub(crate) max_delay: Duration,
 }
 
-/// What [`Queue::take`] found.
+/// Result of [`Queue::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken<T> {
-    /// From 1 to the maximum batch size, interactive ones first, otherwise in the order of their arrival.
+    /// A batch from 1 to the maximum size, interactive images first, otherwise in the order of arrival.
     Batch(Vec<T>),
-    /// The batch is complete at this time, unless it is full before.
+    /// Time at which the batch is complete, unless it is full before.
     WaitUntil(Instant),
-    /// Nothing waits.
+    /// No image waits.
     Empty,
 }
 
@@ -62,7 +62,7 @@ struct Entry<T> {
     since: Instant,
 }
 
-/// Images that wait, by priority.
+/// Waiting images, by priority.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     rule: BatchRule,
@@ -86,18 +86,23 @@ impl<T: Waiting> Queue<T> {
         self.classes[class].push_back(Entry { item, since: now });
     }
 
-    /// Puts an image back where it is the first to be taken; it has waited long enough.
+    /// Puts an image back at the front. It has waited long enough.
     pub(crate) fn push_front(&mut self, item: T, now: Instant) {
         let class = item.priority() as usize;
         let since = now.checked_sub(self.rule.max_delay).unwrap_or(now);
         self.classes[class].push_front(Entry { item, since });
     }
 
-    /// A batch, if one is complete at `now`: full, or its oldest image has waited as long as it may. With `flush` any image is
-    /// a batch. An image that [runs alone](Waiting::runs_alone) is a batch by itself. Abandoned images go to `dropped` and into no batch.
+    /// Takes a batch, if one is complete at `now`.
+    ///
+    /// - A batch is complete if it is full, or if its oldest image has waited for the maximum time.
+    /// - With `flush`, any number of images is complete.
+    /// - An image that [runs alone](Waiting::runs_alone) is a batch by itself.
+    ///
+    /// Abandoned images are moved to `dropped`.
     pub(crate) fn take(&mut self, now: Instant, flush: bool, dropped: &mut Vec<T>) -> Taken<T> {
         for class in &mut self.classes {
-            // Only images that could be taken: a queue may be longer than a batch.
+            // Check only images that could be taken, because a queue may be longer than a batch.
             let mut kept = 0;
             while kept < self.rule.max_batch.min(class.len()) {
                 if class[kept].item.is_abandoned(now) {
@@ -135,7 +140,7 @@ impl<T: Waiting> Queue<T> {
         Taken::Batch(batch)
     }
 
-    /// Removes all abandoned images to `dropped`.
+    /// Moves all abandoned images to `dropped`.
     pub(crate) fn remove_abandoned(&mut self, now: Instant, dropped: &mut Vec<T>) {
         for class in &mut self.classes {
             let (gone, kept) = class.drain(..).partition(|entry| entry.item.is_abandoned(now));
@@ -145,7 +150,7 @@ impl<T: Waiting> Queue<T> {
         }
     }
 
-    /// All that waits, abandoned or not.
+    /// Takes all waiting images, abandoned or not.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let classes = self.classes.iter_mut();
         classes
@@ -204,7 +209,7 @@ mod tests {
         })
     }
 
-    /// The names of the batch that is complete at `now`; panics if there is none.
+    /// Returns the names of the batch that is complete at `now`. Panics if there is none.
     fn batch(queue: &mut Queue<Image>, now: Instant) -> Vec<u32> {
         match queue.take(now, false, &mut Vec::new()) {
             Taken::Batch(batch) => batch.iter().map(|image| image.name).collect(),
@@ -220,7 +225,7 @@ mod tests {
         for name in 0..2 {
             queue.push(interactive(name), us(u64::from(name)));
         }
-        // Until the first one has waited for the delay, whenever the second came.
+        // The first image determines the delay, whenever the second came.
         assert_eq!(
             queue.take(us(5), false, &mut Vec::new()),
             Taken::WaitUntil(us(1000))
@@ -241,7 +246,7 @@ mod tests {
             Taken::WaitUntil(us(1000))
         );
         assert_eq!(batch(&mut queue, us(1000)), [0, 1]);
-        // Without a delay there is no waiting at all.
+        // Without a delay, images do not wait.
         let mut queue = self::queue(8, 0);
         queue.push(interactive(0), us(5));
         assert_eq!(batch(&mut queue, us(5)), [0]);
@@ -298,7 +303,7 @@ mod tests {
         assert_eq!(taken, Taken::Batch(vec![interactive(0), interactive(2)]));
         assert_eq!(dropped.iter().map(|image| image.name).collect::<Vec<_>>(), [1]);
         assert_eq!(batch(&mut queue, us(50)), [3]);
-        // Also those behind what a batch takes, where no batch is taken.
+        // Abandoned images after those of a batch are removed even if no batch is taken.
         let mut others = Vec::new();
         queue.push(interactive(5), us(50));
         let mut behind = bulk(6);
@@ -307,7 +312,7 @@ mod tests {
         queue.remove_abandoned(us(50), &mut others);
         assert_eq!(others.iter().map(|image| image.name).collect::<Vec<_>>(), [6]);
         assert_eq!(batch(&mut queue, us(50)), [5]);
-        // Nothing is left of a queue of abandoned ones, and nobody waits for them.
+        // A queue of abandoned images becomes empty.
         let mut late = bulk(4);
         late.deadline = Some(us(50));
         queue.push(late, us(0));

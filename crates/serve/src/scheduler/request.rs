@@ -1,4 +1,4 @@
-//! A request on its way: its images wait, are decoded and run each on its own, and the last one answers it.
+//! A request in the scheduler: its images wait, are decoded and run separately, and the last one answers it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use hipvit::model::Tokens;
 use hipvit::outputs::{ImageOutputs, Outputs};
 use hipvit_explain::ExplainOptions;
 
-/// One image or text as a client sent it.
+/// One image or text as received.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// An encoded image file.
@@ -33,25 +33,25 @@ pub(crate) enum Content {
     Decoded(RgbImage),
     /// Normalised values `[3, H, W]` of the model's size.
     Values(Vec<f32>),
-    /// One of the others, whose result is to be explained.
+    /// An image of one of the other kinds, with a result that is to be explained.
     ToExplain(Box<Content>, ExplainOptions),
     /// A text.
     Text(String),
 }
 
-/// One image or text as a batch takes it.
+/// One image or text as part of a batch.
 #[derive(Clone, Debug)]
 pub(crate) enum Prepared {
     /// RGB bytes of the model's size.
     Pixels(Vec<u8>),
-    /// An image of any size, which the device resizes. It keeps its part of the memory for decoding until its batch has run.
+    /// An image of any size, which the device resizes. It keeps its decoding memory until its batch has run.
     Image(
         RgbImage,
         #[allow(dead_code, reason = "counts until it is dropped")] Option<Arc<Permit>>,
     ),
     /// Normalised values.
     Values(Vec<f32>),
-    /// Normalised values, whose result is to be explained.
+    /// Normalised values with a result that is to be explained.
     ToExplain(Vec<f32>, ExplainOptions),
     /// The tokens of a text.
     Text(Tokens),
@@ -61,7 +61,7 @@ pub(crate) enum Prepared {
 #[derive(Debug)]
 pub(crate) enum BatchResults {
     Outputs(Box<Outputs>),
-    /// For each image, what its pixels contribute, `[H, W]`.
+    /// Contribution of the pixels of each image, `[H, W]`.
     Explanations(Vec<Array2<f32>>),
     /// Embeddings of texts.
     Texts(TextResults),
@@ -72,7 +72,7 @@ pub(crate) enum BatchResults {
 pub(crate) struct TextResults {
     /// `[texts, D]`
     pub(crate) embeddings: Array2<f32>,
-    /// Number of tokens of each text, and true if its end was left out.
+    /// Number of tokens of each text, and true if it was truncated.
     pub(crate) tokens: Vec<(usize, bool)>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct TextResult<'a> {
 }
 
 impl BatchResults {
-    /// The number of images or texts.
+    /// Returns the number of images or texts.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Outputs(outputs) => outputs.len(),
@@ -95,7 +95,7 @@ impl BatchResults {
     }
 }
 
-/// The results of one image: a row of its batch's.
+/// Results of one image: a row of its batch.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageResult {
     batch: Arc<BatchResults>,
@@ -118,7 +118,7 @@ impl ImageResult {
         self
     }
 
-    /// The embedding of a text; `None` for an image.
+    /// Returns the embedding of a text; `None` for an image.
     pub(crate) fn text(&self) -> Option<TextResult<'_>> {
         let BatchResults::Texts(texts) = &*self.batch else {
             return None;
@@ -146,10 +146,10 @@ impl ImageResult {
     }
 }
 
-/// What a request is answered with: the results of its images in their order.
+/// Answer of a request: the results of its images in their order.
 pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
 
-/// How a request is to be run.
+/// Terms on which a request runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) priority: Priority,
@@ -157,12 +157,12 @@ pub(crate) struct Terms {
     /// Client that waits for the answer. `None` if it is unknown.
     pub(crate) client: Option<Client>,
     pub(crate) trace: Trace,
-    /// Memory of the request, which counts until its last image is done.
+    /// Memory of the request, charged until its last image is done.
     #[allow(dead_code, reason = "counts until it is dropped")]
     pub(crate) memory: Charge,
 }
 
-/// What the images of one request share.
+/// State shared by the images of one request.
 #[derive(Debug)]
 pub(super) struct Request {
     terms: Terms,
@@ -175,7 +175,7 @@ pub(super) struct Request {
 struct State {
     results: Vec<Option<ImageResult>>,
     missing: usize,
-    /// Taken by whoever answers.
+    /// Taken by the first thread that answers.
     reply: Option<oneshot::Sender<Reply>>,
 }
 
@@ -213,38 +213,39 @@ impl Request {
                 Ok(state.results.drain(..).flatten().collect())
             }
             Err(failure) => {
-                // Its other images are not worth their computation.
+                // Skip the other images, because the request has failed.
                 self.abandon();
                 Err(failure)
             }
         };
         if let Some(sender) = state.reply.take() {
-            // Whoever asked may have left.
+            // The client may have left.
             let _ = sender.send(reply);
         }
     }
 }
 
-/// One image of a request. It ends in exactly one of [`finish`](Self::finish) and `drop`, so that no request waits for ever.
+/// One image of a request. It ends in exactly one of [`finish`](Self::finish) and `drop`, so that every
+/// request is answered.
 #[derive(Debug)]
 pub(super) struct Item {
     request: Arc<Request>,
     index: usize,
     finished: bool,
-    /// True if its batch failed before.
+    /// True if an earlier batch with it failed.
     pub(super) retried: bool,
-    /// When it began to wait: for its decoding, then for its batch.
+    /// Time at which it began to wait, for decoding or for its batch.
     pub(super) since: Instant,
     pub(super) stage: Stage,
     pub(super) parts: Parts,
-    /// The queue space that it takes; freed when the image is finished.
+    /// Queue space of the image, freed when it is finished.
     pub(super) slot: Slot,
 }
 
-/// What an image is at.
+/// Stage of an image.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// To be decoded, if it is an image, and resized. The tensor that it came in is for errors.
+    /// Waiting to be decoded, if it is an image, and resized. The name of its tensor is for errors.
     Received(&'static str, Content),
     Ready(Prepared),
     /// In a batch.
@@ -294,11 +295,11 @@ impl Item {
             .stage(stage.name(), begin, time, attributes);
     }
 
-    /// The traces of the requests that the items belong to, each once.
+    /// Returns the traces of the items' requests without duplicates.
     pub(super) fn traces(items: &[Self]) -> Vec<Trace> {
         let mut requests: Vec<&Arc<Request>> = Vec::new();
         for item in items.iter().filter(|item| item.request.terms.trace.is_sampled()) {
-            // Those of one request mostly stand together.
+            // Items of one request are mostly adjacent.
             if !requests
                 .iter()
                 .rev()
@@ -318,7 +319,7 @@ impl Item {
         self.request.finish(self.index, result);
     }
 
-    /// Ends an image that nobody wants any more.
+    /// Ends an image whose result is not needed any more.
     pub(super) fn give_up(self, now: Instant) {
         let late = self.request.terms.deadline <= now;
         let failure = if late {

@@ -1,4 +1,4 @@
-//! The engine on backends that a test steers step by step: nothing is timed, and nothing sleeps.
+//! Tests of the engine with backends that a test steers step by step, without time measurements and sleeping.
 
 mod neighbours;
 
@@ -16,7 +16,7 @@ use hipvit::image::Limits;
 use hipvit::labels::Labels;
 use hipvit::outputs::{Outputs, Scores};
 
-/// A batch that waits to be let go.
+/// A batch that waits for the test.
 struct Started {
     instance: usize,
     images: Vec<f32>,
@@ -26,13 +26,13 @@ struct Started {
 /// An image whose decoding ends only if it is cancelled.
 const ENDLESS: &[u8] = b"endless";
 
-/// An image that has wrong results.
+/// Image with wrong results.
 const WRONG: f32 = 13.0;
 
-/// An image with whose results the engine's thread panics.
+/// Image whose results make the engine's thread panic.
 const PANIC: f32 = 666.0;
 
-/// Tells of each batch, and waits for what is to become of it. Image x has the logits [x, -x].
+/// Reports each batch, and waits for the test to decide its outcome. Image x has the logits [x, -x].
 struct Fake {
     instance: usize,
     started: Mutex<Sender<Started>>,
@@ -186,7 +186,7 @@ impl Steered {
         self.started.recv().unwrap()
     }
 
-    /// Lets the next batch run, which must be of these images.
+    /// Lets the next batch run, which must consist of these images.
     fn runs(&self, images: &[f32]) {
         let started = self.next();
         assert_eq!(started.images, images);
@@ -194,7 +194,7 @@ impl Steered {
     }
 }
 
-/// What has not ended by then never will.
+/// Deadline for work that should have ended.
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
@@ -207,7 +207,7 @@ fn becomes_ready(steered: &Steered, ready: bool) {
     }
 }
 
-/// Later than any test.
+/// Deadline after the end of any test.
 fn terms(priority: Priority) -> Terms {
     Terms {
         priority,
@@ -283,7 +283,7 @@ fn a_full_queue_sheds_and_takes_requests_again() {
     let first = steered.submit(&[1.0]);
     let running = steered.next();
     let rest = [steered.submit(&[2.0]), steered.submit(&[3.0])];
-    // Whole or not at all; what runs counts.
+    // A request is admitted completely or not at all; running images count.
     assert_eq!(
         overloaded(&[4.0, 5.0], Priority::Interactive),
         "model `fake` is overloaded: 3 of 4 queue places are taken"
@@ -291,7 +291,7 @@ fn a_full_queue_sheds_and_takes_requests_again() {
     overloaded(&[4.0], Priority::Bulk);
     let last = steered.submit(&[4.0]);
     overloaded(&[5.0], Priority::Interactive);
-    // More than the queue will ever take is wrong, not overload.
+    // More images than the queue can hold are an error, not overload.
     let failure = steered.submit_as(&[0.0; 5], Priority::Interactive).unwrap_err();
     assert_eq!(failure.kind(), Kind::InvalidArgument);
     running.go.send(Ok(())).unwrap();
@@ -305,7 +305,7 @@ fn a_full_queue_sheds_and_takes_requests_again() {
     {
         assert_eq!(answer(pending), Ok(vec![expected]));
     }
-    // The last slot is given back just after the answer.
+    // The last slot is freed just after the answer.
     while steered.engine.admitted(Priority::Interactive) > 0 {
         std::thread::yield_now();
     }
@@ -314,7 +314,8 @@ fn a_full_queue_sheds_and_takes_requests_again() {
     assert_eq!(answer(again), Ok(vec![8.0, 9.0]));
 }
 
-/// A request of any size is admitted when little waits, and none when much does, whatever the queue would take.
+/// With a small backlog a request of any size is admitted. With a large backlog none is, even if the queue
+/// has space.
 #[test]
 fn a_long_backlog_sheds_before_the_queue_is_full() {
     let steered = Steered::with_backlog(1, 8, 100, 2);
@@ -325,7 +326,7 @@ fn a_long_backlog_sheds_before_the_queue_is_full() {
     assert!(matches!(failure.kind(), Kind::Overloaded(_)));
     assert_eq!(
         failure.message(),
-        "model `fake` is overloaded: 5 images wait or run, 2 are the most"
+        "model `fake` is overloaded: 5 images wait or run; the maximum is 2"
     );
     running.go.send(Ok(())).unwrap();
     steered.runs(&[2.0, 3.0, 4.0, 5.0]);
@@ -387,7 +388,7 @@ fn a_failed_batch_runs_again_once() {
     let started = steered.next();
     assert_eq!(started.images, [1.0, 2.0]);
     started.go.send(fail()).unwrap();
-    // Each alone.
+    // Each image runs alone.
     steered.runs(&[1.0]);
     steered.runs(&[2.0]);
     assert_eq!(answer(pending), Ok(vec![1.0, 2.0]));
@@ -429,7 +430,7 @@ fn a_lost_device_is_taken_out_and_its_batch_runs_elsewhere() {
     let alive: Vec<bool> = steered.engine.instances().map(|(_, alive)| alive).collect();
     assert_eq!(alive.iter().filter(|alive| **alive).count(), 1);
 
-    // Without the other, what waits is answered too, and nothing more is admitted.
+    // Without the other instance, waiting images are answered and nothing more is admitted.
     let running = steered.submit(&[2.0]);
     let started = steered.next();
     let waiting = steered.submit(&[3.0, 4.0]);
@@ -469,7 +470,7 @@ fn an_image_that_fails_its_batch_fails_alone() {
     let together = steered.next();
     assert_eq!(together.images, [1.0, 2.0, 3.0]);
     together.go.send(fail()).unwrap();
-    // What comes later is in no batch with them.
+    // Later images are in no batch with them.
     let later = steered.submit(&[4.0]);
     steered.runs(&[1.0]);
     let alone = steered.next();
@@ -519,7 +520,7 @@ fn a_thread_that_panics_is_replaced_and_counted() {
         assert!(steered.metrics.encode().contains(&counted));
         assert!(steered.engine.is_ready());
     }
-    // Too often.
+    // The thread panicked too often.
     let last = steered.submit(&[PANIC]);
     let started = steered.next();
     let waiting = steered.submit(&[1.0]);
@@ -547,7 +548,7 @@ fn an_engine_that_makes_no_progress_is_not_ready() {
     becomes_ready(&steered, false);
     let fault = steered.engine.fault().unwrap();
     assert!(fault.contains("none has ended for 0ns"), "{fault}");
-    // One instance that works is enough.
+    // One working instance is enough.
     one.go.send(Ok(())).unwrap();
     becomes_ready(&steered, true);
     two.go.send(Ok(())).unwrap();

@@ -1,16 +1,16 @@
-//! Who runs next on GPUs that wait for each other.
+//! Turns of sessions on GPUs that wait for each other.
 //!
-//! With tensor parallelism a GPU waits, within a run, for what the others have submitted of the same run. Were two models in the middle of
-//! their runs, one GPU could wait in the one and another GPU in the other, each in front of what the first waits for: RCCL asks for
-//! one order on all GPUs. So sessions on the same GPUs run by turns. Batches of one session may be in flight together, as its ranks
-//! run them in one order.
+//! With tensor parallelism, a GPU waits within a run for what the others have submitted of the same run. Two
+//! interleaved runs could deadlock: one GPU waits in the first run and another in the second, each ahead of
+//! the work that the other needs. RCCL requires one order on all GPUs. So sessions on the same GPUs run in
+//! turns. Batches of one session may be in flight together, because its ranks run them in one order.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The turns of sessions on the same GPUs.
+/// Turns of sessions on the same GPUs.
 #[derive(Default)]
 pub(crate) struct Turns {
     sessions: AtomicU64,
@@ -20,25 +20,26 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct State {
-    /// Numbers that were drawn.
+    /// Number of tickets drawn.
     drawn: u64,
-    /// Those of them that had their turn.
+    /// Number of tickets served.
     served: u64,
-    /// The session whose batches run.
+    /// Session whose batches run.
     session: u64,
     running: usize,
 }
 
-/// A batch's turn, until it is dropped.
+/// Turn of a batch, until it is dropped.
 pub(super) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// A number for one more session.
+    /// Returns the number of a new session.
     pub(super) fn join(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until a batch of `session` may run: in the order of the calls, when no batch of another session runs.
+    /// Waits until a batch of `session` may run. Batches run in the order of the calls, when no batch of
+    /// another session runs.
     pub(super) fn take(&self, session: u64) -> Turn<'_> {
         let mut state = self.state.lock();
         let number = state.drawn;
@@ -50,7 +51,7 @@ impl Turns {
         state.session = session;
         state.running += 1;
         drop(state);
-        // The next one may be of the same session.
+        // The next batch may belong to the same session.
         self.changed.notify_all();
         Turn(self)
     }
@@ -88,7 +89,8 @@ mod tests {
         let (begun, order) = channel();
         let first = [turns.take(one), turns.take(one)];
         thread::scope(|scope| {
-            // The later ones of the first session wait behind the second session's, though a batch of theirs runs.
+            // Later batches of the first session wait for the second session's, though a batch of the first
+            // one runs.
             for (index, session) in [two, one, one].into_iter().enumerate() {
                 let (turns, begun) = (&turns, begun.clone());
                 scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! A thread of an instance: takes batches, runs them, and decides what becomes of those that fail.
+//! Thread of an instance: takes batches, runs them, and handles those that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Shared {
     /// Runs batches on an instance until the engine is closed and empty, or the instance is lost.
     pub(super) fn work(&self, index: usize) {
         let instance = &self.instances[index];
-        // However the thread ends.
+        // Runs on every exit of the thread.
         let _end = ThreadEnd {
             shared: self,
             instance,
@@ -30,13 +30,14 @@ impl Shared {
                 self.run(instance, batch, number);
             }
         };
-        // What the thread held is answered when it is dropped. The thread goes on in place of another.
+        // Items of a panicked thread are answered when they are dropped. The thread continues instead of a
+        // new one.
         while catch_unwind(AssertUnwindSafe(batches)).is_err() {
             self.restart(instance);
         }
     }
 
-    /// Counts a panic of an instance's thread. Takes the instance out if it panics again and again.
+    /// Counts a panic of an instance's thread. Takes the instance out after repeated panics.
     fn restart(&self, instance: &Instance) {
         let (model, device) = (&self.name, &instance.device);
         self.metrics.restarted(device);
@@ -118,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Takes an instance out if its device is lost. Queues each image of the failed batch again, to run alone, so that an image that
-    /// fails in every batch fails no other.
+    /// Takes an instance out if its device is lost. Queues each image of the failed batch again to run alone,
+    /// so that a bad image fails no others.
     fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
         let (model, device) = (&self.name, &instance.device);
         let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));
@@ -153,7 +154,7 @@ impl Shared {
         drop(state);
         self.changed.notify_all();
         for (item, failure) in over {
-            // An argument of ours, not of the client.
+            // The server's argument is wrong, not the client's.
             let failure = match failure.kind() {
                 Kind::InvalidArgument => Failure::new(Kind::Internal, failure.message()),
                 _ => failure,
@@ -163,7 +164,7 @@ impl Shared {
     }
 }
 
-/// The end of an instance's thread, when this is dropped.
+/// Ends an instance's thread on drop.
 struct ThreadEnd<'a> {
     shared: &'a Shared,
     instance: &'a Instance,
@@ -174,7 +175,7 @@ impl Drop for ThreadEnd<'_> {
         let shared = self.shared;
         let mut state = shared.state.lock();
         state.threads -= 1;
-        // No other thread would take what waits.
+        // No other thread would take the waiting images.
         let (closed, left) = match state.threads {
             0 => (state.closed, state.ready.drain()),
             _ => (false, Vec::new()),
@@ -188,8 +189,8 @@ impl Drop for ThreadEnd<'_> {
     }
 }
 
-/// Adds a batch to the traces of its requests: `run`, and within it, where they were measured, the copies to the device and
-/// back together, then computing.
+/// Adds a batch to the traces of its requests as the span `run`. If they were measured, it contains the
+/// copies to and from the device together, and the computation.
 fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, times: Option<RunTimes>) {
     for trace in Item::traces(items) {
         let attributes = || {
@@ -206,7 +207,7 @@ fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, ti
     }
 }
 
-/// Runs a batch; a panic is an error, and so is a result of another size.
+/// Runs a batch. A panic or a result of another size becomes an error.
 fn run_caught(
     instance: &Instance,
     batch: &[Prepared],

@@ -1,4 +1,4 @@
-//! What is counted of a request.
+//! Record of a request for metrics and statistics.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::scheduler::Priority;
 use crate::statistics::Parts;
 use crate::traces::Trace;
 
-/// Counts a request when it has ended: with its result, or when its future is dropped because the client left.
+/// Counts a request on its end: with its result, or when its future is dropped because the client left.
 pub(super) struct Record<'a> {
     pub(super) metrics: &'a Metrics,
-    /// Only names that exist become labels: a client can send any.
+    /// Only existing names become labels, because a client can send any name.
     pub(super) model: Option<Arc<Model>>,
     pub(super) protocol: &'static str,
     pub(super) priority: Priority,

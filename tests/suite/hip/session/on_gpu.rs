@@ -8,7 +8,7 @@ use hipvit::{
 use super::{builder, images, model, same};
 use crate::hip::{Fake, Slot};
 
-/// Of another library, as far as the session knows.
+/// The session sees the memory of another library.
 #[test]
 fn input_on_the_gpu_is_read_there() {
     let fake = Fake::new("device-input");
@@ -71,7 +71,7 @@ fn input_on_the_gpu_is_read_there() {
     fake.assert_clean();
 }
 
-/// The values of a tensor of a session in f32, by DLPack.
+/// Returns the f32 values of a session's tensor through DLPack.
 fn read(tensor: &GpuTensor) -> Vec<f32> {
     let stream = tensor.device().stream().unwrap();
     let exported = tensor.to_dlpack().unwrap();
@@ -139,7 +139,7 @@ fn results_stay_on_the_gpu() {
     fake.assert_clean();
 }
 
-/// Of results that stay on the GPU, what the host does not get is compared too.
+/// Results that stay on the GPU are compared, too, even if the host does not get them.
 #[test]
 fn wrong_replays_leave_right_results_on_the_gpu() {
     let fake = Fake::new("device-results-replay");

@@ -1,4 +1,4 @@
-//! Pipelines on a session: batches in flight, images that are broken, and little memory.
+//! Pipelines on a session: batches in flight, broken images, and little memory.
 
 use hipvit::image::RgbImage;
 use hipvit::pipeline::{Pipeline, Source};
@@ -8,7 +8,7 @@ use hipvit::{Error, ImageErrorKind, Session};
 use super::{images, session, sources};
 use crate::hip::{Fake, Slot};
 
-/// What the session says of all images, a batch at a time as the pipeline makes them.
+/// Returns the session's results of all images, in the batches of a pipeline.
 fn alone(session: &Session, images: &[RgbImage]) -> Vec<Vec<f32>> {
     let batches = images.chunks(session.batch());
     let rows = batches.map(|batch| session.run(batch).unwrap());
@@ -43,8 +43,8 @@ fn a_pipeline_overlaps_batches_within_its_bound_and_gives_the_same_bits() {
         let expected = alone(&session, &images);
         for in_flight in [1, 2, 3] {
             let overlaps = fake.get(Slot::Overlaps);
-            // The device computes only when the inputs of all batches in flight were submitted: who waited for a result
-            // before would have fewer in flight.
+            // The device computes only after the inputs of all batches in flight were submitted. A pipeline
+            // that waited for an earlier result would have fewer in flight.
             fake.set(Slot::HoldLaunches, fake.get(Slot::Uploads) + in_flight as u64);
             let pipeline = Pipeline::new(&session).in_flight(in_flight).timed(true);
             let (rows, timing) = piped(&pipeline, &images);
@@ -109,7 +109,7 @@ fn a_bad_image_costs_its_result_alone_and_a_caller_may_stop() {
     fake.assert_clean();
 }
 
-/// Where there is memory for one context, a pipeline has one batch in flight.
+/// With memory for one context, a pipeline has one batch in flight.
 #[test]
 fn a_pipeline_makes_do_with_the_memory_there_is() {
     let fake = Fake::new("pipeline-memory");

@@ -1,4 +1,4 @@
-//! Captured graphs: when they are replayed, and what becomes of a run when a capture or a replay goes wrong.
+//! Captured graphs: conditions of replay, and failures of a capture or a replay.
 
 use std::thread;
 
@@ -47,11 +47,11 @@ fn a_session_whose_replay_is_wrong_goes_on_without() {
     }
 }
 
-/// A graph may do what it was captured for, and stop doing so.
+/// A graph may work at first and fail later.
 #[test]
 fn a_replay_that_goes_wrong_later_is_computed_again() {
-    // Without its last kernel, which adds a bias, or without its first, a replay still writes results. They are compared the
-    // fourth time.
+    // Without its last kernel, which adds a bias, or without its first, a replay still writes results. They
+    // are compared in the fourth run.
     const WRONG: u64 = 3;
     for left_out in [1, 2] {
         let fake = Fake::new(&format!("late-fault-{left_out}"));
@@ -165,7 +165,7 @@ fn events_between_steps_are_made_for_a_timing_alone() {
     fake.assert_clean();
 }
 
-/// A launch that fails while it is captured costs the graph, not the run.
+/// A launch that fails during capture loses the graph, not the run.
 #[test]
 fn a_capture_that_fails_leaves_the_steps() {
     let fake = Fake::new("session-capture");

@@ -39,7 +39,8 @@ fn forms(list: &mut List, rows: usize, channels: usize) {
     }
 }
 
-/// `(x [R,D], bias [D]?, residual [R,D]?) → [R,D]`: activation(x + bias) + residual, in x's memory or elsewhere.
+/// `(x [R,D], bias [D]?, residual [R,D]?) → [R,D]`: activation(x + bias) + residual, in place of x or in
+/// separate memory.
 #[derive(Debug)]
 struct BiasActivation {
     activation: Option<Activation>,
@@ -93,7 +94,7 @@ impl KernelForm for BiasActivation {
         if let Some(residual) = self.residual() {
             y = eval(&Op::Add(Add), &[&y, &gather(&operands[residual], rows)?])?;
         }
-        // Those of an activation, and both sums.
+        // The roundings of an activation and of both sums.
         Ok(vec![Part::new(&y, rows, rounded(dtype, 13.0))])
     }
 

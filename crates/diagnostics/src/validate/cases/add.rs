@@ -1,4 +1,5 @@
-//! The kernel `add` with all of its operands at once.
+//! Sums, LayerScale, affine maps of the channels and scalar factors: the ops, and the kernel `add` with all
+//! of its operands together.
 
 use std::fmt;
 
@@ -33,7 +34,7 @@ fn forms(list: &mut List, rows: usize, channels: usize, y_rows: usize) {
     }
 }
 
-/// `(x [R,D], gamma [D]?, y [Y,D]) → [R,D]`: factor · gamma · x + y, whose rows repeat.
+/// `(x [R,D], gamma [D]?, y [Y,D]) → [R,D]`: factor · gamma · x + y. The rows of y repeat.
 #[derive(Debug)]
 struct ScaledSum {
     factor: f32,
@@ -72,7 +73,7 @@ impl KernelForm for ScaledSum {
             sum = eval(&Op::Scale(ops::Scale), &[&sum, &(&operands[1]).into()])?;
         }
         sum = eval(&Op::Add(Add), &[&sum, &gather(&operands[self.y()], rows)?])?;
-        // The products with factor and gamma, and the sum.
+        // The roundings of the products with factor and gamma, and of the sum.
         Ok(vec![Part::new(&sum, rows, rounded(dtype, 3.0))])
     }
 

@@ -1,4 +1,5 @@
-//! Attention's fused kernels with masks, and that for few queries.
+//! Attention: the op with each packing of its operands, with and without a bias; the fused kernels with
+//! masks; the kernel for few queries.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +33,7 @@ pub(super) const EVERY: Mask = Mask {
     ..PADDING
 };
 
-/// One of each head size that there is a fused kernel for, and one that there is none for.
+/// One head size for each fused kernel, and one without a fused kernel.
 const HEAD_DIMS: [usize; 5] = [64, 80, 96, 128, 132];
 
 pub(super) fn cases(list: &mut List) {
@@ -78,7 +79,7 @@ pub(super) fn cases(list: &mut List) {
                 masked(list, 1, [tokens, tokens], (1, 64), EVERY);
                 masked_and_biased(list, 2, [tokens, tokens], (2, 32), PADDING);
             }
-            // With and without keys for every wave, and with more than one tile of a wave.
+            // With and without keys for every wave, and with more than one tile per wave.
             for [queries, keys] in [[1, 1], [17, 31], [16, 33], [5, 300], [33, 513]] {
                 for head_dim in [32, 64, 80, 96, 128] {
                     split(list, 2, [queries, keys], (2, head_dim));
@@ -108,7 +109,7 @@ fn masked(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usi
     masked_form(list, batch, extents, spec, mask);
 }
 
-/// The kernel with a bias.
+/// Adds the kernel with a bias.
 fn masked_and_biased(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
     let spec = Attention {
         bias: true,
@@ -138,7 +139,7 @@ fn masked_form(list: &mut List, batch: usize, [queries, keys]: [usize; 2], spec:
     list.push_kernel(form, operands);
 }
 
-/// The kernel for few queries, where the dtype has it.
+/// Adds the kernel for few queries, if the dtype has it.
 fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usize, usize)) {
     let tokens = |n| activation(&[batch, n, heads.0 * heads.1]);
     let form = MaskedAttention {
@@ -149,23 +150,25 @@ fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usi
     list.push_kernel(form, vec![tokens(queries), tokens(keys), tokens(keys)]);
 }
 
-/// Which keys a query sees: those from `left` before its position to `right` after it, and of these the ones that the key
-/// mask does not hide. Positions are counted from the end, as where keys of earlier tokens are cached.
+/// Keys that a query sees: from `left` before its position to `right` after it, without those that the key
+/// mask hides.
+///
+/// Positions are counted from the end, as with a cache of earlier keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::validate) struct Mask {
     pub(in crate::validate) left: Option<u32>,
     pub(in crate::validate) right: Option<u32>,
-    /// Whether the last operand says which keys are present.
+    /// True if the last operand is a key mask.
     pub(in crate::validate) padding: bool,
 }
 
 impl Mask {
-    /// The position of query 0 among the keys.
+    /// Returns the position of query 0 among the keys.
     fn diagonal(queries: usize, keys: usize) -> i64 {
         keys as i64 - queries as i64
     }
 
-    /// The keys that `query` sees by its position.
+    /// Returns the keys that `query` sees by its position.
     pub(in crate::validate) fn keys(&self, query: usize, queries: usize, keys: usize) -> Range<usize> {
         let position = query as i64 + Self::diagonal(queries, keys);
         let within = |key: i64| key.clamp(0, keys as i64) as usize;
@@ -176,7 +179,7 @@ impl Mask {
         first..end.max(first)
     }
 
-    /// The key mask, if there is one.
+    /// Returns the key mask, if there is one.
     pub(super) fn operand(&self, batch: usize, keys: usize) -> Option<Operand> {
         self.padding.then(|| Operand {
             role: Role::KeyMask,
@@ -184,7 +187,7 @@ impl Mask {
         })
     }
 
-    /// As the kernels take it.
+    /// Returns the mask as a kernel argument.
     pub(super) fn visibility(
         &self,
         key_mask: u64,
@@ -222,7 +225,7 @@ impl fmt::Display for Mask {
 struct MaskedAttention {
     spec: Attention,
     mask: Mask,
-    /// Whether by the kernel for few queries, wherever it takes them.
+    /// True to use the kernel for few queries where it supports them.
     split: bool,
 }
 
@@ -262,7 +265,7 @@ impl KernelForm for MaskedAttention {
         if let Some(bias) = bias {
             return Ok(arguments.with_bias(bias)?.into());
         }
-        // Of f32 there is no such kernel, and the form is the other's.
+        // There is no such kernel for f32, which uses the other one.
         let split = self
             .split
             .then(|| arguments.split(memory.element, u32::MAX))
@@ -271,7 +274,7 @@ impl KernelForm for MaskedAttention {
     }
 }
 
-/// The kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
+/// Returns the kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
 pub(super) fn masked_arguments(
     spec: &Attention,
     mask: Mask,
@@ -303,12 +306,12 @@ pub(super) fn masked_arguments(
     Ok((AttentionArgs::new(spec, images, operands, visible)?, bias))
 }
 
-/// The operand that says which keys are present.
+/// Returns the index of the key mask.
 pub(super) fn key_mask_index(spec: &Attention) -> usize {
     spec.operands.count() + usize::from(spec.bias)
 }
 
-/// The queries of these rows image by image, each with all of its keys and values, unpacked.
+/// Returns the unpacked queries of these rows by image, each with all of its keys and values.
 pub(in crate::validate) fn attention_parts(
     spec: &Attention,
     mask: Option<Mask>,
@@ -376,7 +379,7 @@ pub(in crate::validate) fn attention_parts(
         .collect()
 }
 
-/// These queries' rows of a bias `[heads, queries, keys]`.
+/// Returns the rows of a bias `[heads, queries, keys]` for these queries.
 fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
     let &[heads, all, keys] = tensor.shape() else {
         return Err("takes a bias of heads, queries and keys".into());
@@ -388,7 +391,7 @@ fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
     Array::new([heads, queries.len(), keys], gathered).ok_or_else(|| "a bias of another size".into())
 }
 
-/// `c` channels from `offset` on of these tokens of an image: `[1, tokens, c]`.
+/// Returns `c` channels starting at `offset` of these tokens of an image: `[1, tokens, c]`.
 fn tokens(
     (tensor, offset): (&Tensor, usize),
     image: usize,

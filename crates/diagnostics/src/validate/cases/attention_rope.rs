@@ -1,5 +1,5 @@
-//! Attention with rotary position embedding as one kernel: both pairings, one table for all heads and one for each, of all tokens
-//! and of the last.
+//! Attention with rotary position embedding as one kernel: both pairings, with one table for all heads or one
+//! per head, for all tokens or the last ones.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub(super) fn cases(list: &mut List) {
             }
         }
         Scale::Heads => {
-            // The last has halves that are no whole vectors in any dtype.
+            // The halves of the last head size are no whole vectors in any dtype.
             for head_dim in [64, 80, 96, 128, 22] {
                 for form in 0..FORMS {
                     push(list, form, 1, 67, (2, head_dim));
@@ -52,8 +52,8 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-/// Forms that differ in everything: how channels are paired, whose table it is, which tokens are rotated, who sees whom, and
-/// whether the queries are rotated.
+/// Number of forms. They differ in the pairing of channels, the tables, the rotated tokens, the mask, and the
+/// rotation of queries.
 const FORMS: usize = 4;
 
 fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_dim): (usize, usize)) {
@@ -84,7 +84,7 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
     };
     let prefix = [1, 5, 0, 2][form].min(tokens - 1);
     let channels = if form < 2 { head_dim } else { width };
-    // As large as cosines are.
+    // Values with the magnitude of cosines.
     let table = super::Operand {
         spread: 1.0,
         ..parameter(&[1, tokens - prefix, channels])
@@ -97,8 +97,8 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
     list.push_kernel(of_heads, operands);
 }
 
-/// `(qkv [B,N,3·C], table [1,P,C or head_dim]) → [B,N,C]`, or `(q [B,Nq,C], kv [B,N,2·C], table) → [B,Nq,C]`, whose queries are
-/// not rotated.
+/// `(qkv [B,N,3·C], table [1,P,C or head_dim]) → [B,N,C]`, or `(q [B,Nq,C], kv [B,N,2·C], table) → [B,Nq,C]`
+/// with queries that are not rotated.
 #[derive(Debug)]
 struct RotatedAttention {
     attention: Attention,
@@ -106,7 +106,7 @@ struct RotatedAttention {
 }
 
 impl RotatedAttention {
-    /// The operand that is rotated; the table is the next one.
+    /// Returns the index of the rotated operand. The table is the next operand.
     fn packed(&self) -> usize {
         self.attention.operands.keys()
     }
@@ -142,7 +142,7 @@ impl KernelForm for RotatedAttention {
         let op = Op::Rope(self.rope);
         let (packed, table) = (Array::from(&operands[index]), Array::from(&operands[index + 1]));
         let rotated = reference::eval(&op, &[&packed, &table])?;
-        // Rounded as it is where the rotation is a kernel of its own.
+        // Round as a separate rotation kernel does.
         let values: Vec<f32> = match dtype {
             DType::F16 => rotated
                 .values()
@@ -160,7 +160,7 @@ impl KernelForm for RotatedAttention {
         let mut operands = operands[..=index].to_vec();
         operands[index] = rotated;
         let parts = attention_parts(&self.attention, None, &operands, rows, dtype)?;
-        // Some elements of queries and keys are rounded the other way.
+        // Some elements of queries and keys are rounded in the other direction.
         let tolerance = 2.0 * op_tolerance(&op, &[&packed, &table], dtype);
         Ok(parts.into_iter().map(|part| part.loosened(tolerance)).collect())
     }

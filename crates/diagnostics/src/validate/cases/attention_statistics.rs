@@ -1,5 +1,5 @@
-//! Statistics of attention's softmax with the masks that only the kernel takes. Every query sees a key, since the
-//! check of a result takes finite numbers alone.
+//! Statistics of attention's softmax: the op, and the masks that only the kernel supports. Every query sees a
+//! key, because checked results must be finite.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Layer and RMS normalisation: the ops, also of each head, and the kernel's norm of a sum, which it stores.
+//! Layer and RMS normalisation: the ops, also per head, and the kernel that normalises and stores a sum.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};
 use hipvit::tensor::{DType, Tensor};
 
 const EPSILON: f32 = 1e-6;
-/// The longest row that a block keeps in registers; of a longer one it reads the stored sum again.
+/// Longest row that a block keeps in registers. The block rereads the stored sum of a longer row.
 const LONGEST_KEPT: usize = 8192;
 
 pub(super) fn cases(list: &mut List) {
@@ -22,7 +22,7 @@ pub(super) fn cases(list: &mut List) {
             for a in &AWKWARD {
                 form(list, a.batch * a.tokens, a.channels, 0.0, true);
             }
-            // The entry for wide rows, the waves of more than a block.
+            // Use the entry for wide rows, with the waves of more than one block.
             for channels in [1025, 1032, 2048] {
                 form(list, 9, channels, 0.0, true);
             }
@@ -33,7 +33,7 @@ pub(super) fn cases(list: &mut List) {
                 form(list, rows, channels, 0.0, false);
                 form(list, rows, channels, 0.0, true);
             }
-            // More rows than the entry for few takes: whole vec128s, and others.
+            // More rows than the entry for few rows takes, with and without whole vec128s.
             for channels in [24, 33] {
                 form(list, FEW_ROWS as usize + 3, channels, 0.0, false);
             }
@@ -68,13 +68,13 @@ fn form(list: &mut List, rows: usize, channels: usize, mean: f32, residual: bool
     list.push_kernel(form, operands);
 }
 
-/// `(x [R,D], residual [R,D]?, weight [D], bias [D])`: the norm of x `→ [R,D]`, or of x + residual and then that sum
-/// `→ [2,R,D]`.
+/// `(x [R,D], residual [R,D]?, weight [D], bias [D])`: the norm of x `→ [R,D]`, or the norm of x + residual
+/// followed by that sum `→ [2,R,D]`.
 #[derive(Debug)]
 struct Norm {
     epsilon: f32,
     residual: bool,
-    /// Whether the mean is far from zero.
+    /// True if the mean is far from zero.
     offset: bool,
 }
 
@@ -125,7 +125,7 @@ impl KernelForm for Norm {
         }
     }
 
-    /// The norms, then the sums, if they are stored.
+    /// Returns the norms, then the sums if they are stored.
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
         let [x, .., weight, bias] = operands else {
             return Err("takes three operands".into());

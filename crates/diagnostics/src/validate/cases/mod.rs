@@ -1,4 +1,5 @@
-//! What is validated: each op and kernel, in each form, at each size. Pure. One file per op, named after it.
+//! The cases of a validation: each op and kernel, in each form, at each size. There is one file per op, named
+//! after it.
 
 mod activation;
 mod add;
@@ -49,63 +50,63 @@ pub(super) struct Case {
     pub(super) config: Config,
     pub(super) work: Work,
     pub(super) operands: Vec<Operand>,
-    /// Whether activations lie in the arena, where the result may overwrite them, rather than beside it.
+    /// True if activations are in the arena, where the result may overwrite them, and not outside of it.
     pub(super) in_arena: bool,
-    /// The result that is checked.
+    /// Index of the result that is checked.
     pub(super) result: usize,
 }
 
-/// What is computed.
+/// Kind of computation.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Op(Op),
-    /// A kernel in a form that no [`Op`] asks for.
+    /// A kernel in a form that no [`Op`] needs.
     Kernel(Arc<dyn KernelForm>),
-    /// Of one image, in u8.
+    /// Resampling of one u8 image.
     Resize(Resize),
 }
 
-/// See [`Work::Kernel`]. Its `Display` is what the report calls it.
+/// A form of a kernel, see [`Work::Kernel`]. Reports use its `Display`.
 pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
-    /// The name that `--op` takes.
+    /// Returns the name for `--op`.
     fn op_name(&self) -> &'static str;
 
-    /// The result's extents, given the operands'.
+    /// Returns the shape of the result for the operands' shapes.
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
         operands[0].to_vec()
     }
 
-    /// The result's element type, with operands of type `dtype`.
+    /// Returns the dtype of the result for operands of `dtype`.
     fn result_dtype(&self, dtype: DType) -> DType {
         dtype
     }
 
-    /// The operand that the result overwrites.
+    /// Returns the operand that the result overwrites.
     fn in_place(&self) -> Option<usize> {
         None
     }
 
-    /// Floating-point operations.
+    /// Returns the number of floating-point operations.
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64;
 
-    /// The reference's values of these rows of the result.
+    /// Returns the reference values of these rows of the result.
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String>;
 
-    /// The kernel's arguments, by the constructors that lowering uses.
+    /// Returns the kernel's arguments, using the constructors of lowering.
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String>;
 }
 
-/// Where a kernel's operands and result lie on the device.
+/// Addresses of a kernel's operands and result on the device.
 #[derive(Debug)]
 pub(super) struct Addresses {
     pub(super) operands: Vec<u64>,
     pub(super) result: u64,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) element: usize,
 }
 
 impl Addresses {
-    /// Of the operand `index`; 0 if there is none.
+    /// Returns the address of the operand `index`; 0 if there is none.
     fn operand(&self, index: Option<usize>) -> u64 {
         index
             .and_then(|index| self.operands.get(index).copied())
@@ -114,7 +115,7 @@ impl Addresses {
 }
 
 impl Case {
-    /// The name that `--op` takes.
+    /// Returns the name for `--op`.
     pub(super) fn op_name(&self) -> &'static str {
         match &self.work {
             Work::Op(Op::Attention(_)) if self.result == 1 => STATISTICS,
@@ -124,7 +125,7 @@ impl Case {
         }
     }
 
-    /// The elements' type, where it is not any that the device computes in.
+    /// Returns the dtype of the elements if it is fixed. `None` if it is the device's compute dtype.
     pub(super) fn dtype(&self) -> Option<DType> {
         matches!(self.work, Work::Resize(_)).then_some(DType::U8)
     }
@@ -133,7 +134,7 @@ impl Case {
         self.operands.iter().map(|o| o.shape.as_slice()).collect()
     }
 
-    /// The result's extents.
+    /// Returns the shape of the result.
     pub(super) fn result(&self) -> Result<Vec<usize>> {
         match &self.work {
             Work::Op(op) => {
@@ -146,7 +147,7 @@ impl Case {
         }
     }
 
-    /// The result's element type, with operands of type `dtype`.
+    /// Returns the dtype of the result for operands of `dtype`.
     pub(super) fn result_dtype(&self, dtype: DType) -> DType {
         match &self.work {
             Work::Op(op) => op.result_dtype(self.result, dtype),
@@ -155,7 +156,7 @@ impl Case {
         }
     }
 
-    /// The operand that the result overwrites whatever a plan says.
+    /// Returns the operand that the result always overwrites, independent of a plan.
     pub(super) fn in_place(&self) -> Option<usize> {
         match &self.work {
             Work::Kernel(form) => form.in_place(),
@@ -163,7 +164,7 @@ impl Case {
         }
     }
 
-    /// Floating-point operations; those of masked scores are not done and not counted.
+    /// Returns the number of floating-point operations. Operations of masked scores are not executed and not counted.
     pub(super) fn flops(&self, result: &[usize]) -> u64 {
         match &self.work {
             Work::Op(op) => {
@@ -171,23 +172,23 @@ impl Case {
                 op.flops(&self.shapes(), &results)
             }
             Work::Kernel(form) => form.flops(&self.shapes(), result),
-            // Its sums are of integers.
+            // Resampling sums integers.
             Work::Resize(_) => 0,
         }
     }
 
-    /// Images of the batch.
+    /// Returns the number of images in the batch.
     pub(super) fn batch(&self) -> usize {
         self.image().map_or(1, |image| image.shape[0])
     }
 
-    /// The weight that is 2:4 sparse, if there is one.
+    /// Returns the 2:4 sparse weight, if there is one.
     pub(super) fn sparse_weight(&self) -> Option<&Operand> {
         let is_sparse = |o: &&Operand| matches!(o.role, Role::SparseWeight | Role::CompressedWeight);
         self.operands.iter().find(is_sparse)
     }
 
-    /// The operand that is the graph's input, if one is.
+    /// Returns the operand that is the input of the graph, if there is one.
     pub(super) fn image(&self) -> Option<&Operand> {
         self.operands.iter().find(|o| matches!(o.role, Role::Image(_)))
     }
@@ -211,7 +212,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// All cases of these sizes.
+/// Returns all cases of these sizes.
 pub(super) fn cases(config: Config) -> Vec<Case> {
     let mut list = List {
         config,
@@ -248,7 +249,7 @@ impl List {
         }
     }
 
-    /// Whether this is the smallest set, which has each form of each kernel.
+    /// Returns true for the smallest set, which has each form of each kernel.
     fn is_micro(&self) -> bool {
         self.config == Config::Micro
     }
@@ -268,10 +269,10 @@ impl List {
     }
 }
 
-/// The name that `--op` takes for the statistics of attention's softmax.
+/// Name for `--op` of the statistics of attention's softmax.
 const STATISTICS: &str = "attention_statistics";
 
-/// Floating-point operations of an op with one result.
+/// Returns the floating-point operations of an op with one result.
 fn flops(op: &Op, operands: &[&[usize]], result: &[usize]) -> u64 {
     op.flops(operands, &[result.to_vec()])
 }

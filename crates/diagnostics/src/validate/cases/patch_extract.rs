@@ -1,4 +1,4 @@
-//! What is expected of patches.
+//! Patch extraction in both layouts, normalised or not.
 
 use super::super::expected::Part;
 use hipvit::ops::{Op, PixelLayout};

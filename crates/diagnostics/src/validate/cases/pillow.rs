@@ -1,10 +1,10 @@
-//! Resampling of an RGB image of 8 bits as Pillow defines it.
+//! Resampling of an 8-bit RGB image as Pillow defines it.
 
 use hipvit::image::Filter;
 use hipvit::reference::Array;
 
-/// The image `[H,W,3]` at `width × height` pixels. The horizontal pass comes first, and rounds to bytes; Pillow's exception
-/// for images that lose many more rows than columns is not made here.
+/// Resizes the image `[H,W,3]` to `width × height` pixels. The horizontal pass comes first and rounds to
+/// bytes. Pillow's exception for images that lose many more rows than columns is not implemented here.
 ///
 /// # Errors
 ///
@@ -15,7 +15,7 @@ pub(crate) fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter)
     };
     let (columns, rows) = (taps(w, width, filter), taps(h, height, filter));
     let sum = |taps: &[(usize, i64)], pixel: &dyn Fn(usize) -> f64| {
-        // Fixed point, rounded half up; integers of this size are exact in f64.
+        // Fixed point, rounded half up. f64 represents integers of this size exactly.
         let sum: i64 = taps.iter().map(|&(at, weight)| weight * pixel(at) as i64).sum();
         ((sum + (1 << 21)) >> 22).clamp(0, 255) as f64
     };
@@ -32,12 +32,12 @@ pub(crate) fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter)
     Ok(result)
 }
 
-/// The input positions that each output position sees, with weights of 22 fractional bits.
+/// Returns the input positions of each output position, with weights of 22 fractional bits.
 fn taps(input: usize, output: usize, filter: Filter) -> Vec<Vec<(usize, i64)>> {
     const ONE: i64 = 1 << 22;
     let scale = input as f64 / output as f64;
     if filter == Filter::Nearest {
-        // The coordinate is accumulated, as Pillow's is.
+        // Accumulate the coordinate as Pillow does.
         let mut at = scale * 0.5;
         return (0..output)
             .map(|_| {
@@ -50,7 +50,7 @@ fn taps(input: usize, output: usize, filter: Filter) -> Vec<Vec<(usize, i64)>> {
     if input == output {
         return (0..output).map(|at| vec![(at, ONE)]).collect();
     }
-    // Reducing widens the filter, so that every input counts.
+    // Downsampling widens the filter, so that every input counts.
     let width = scale.max(1.0);
     let (support, function): (f64, fn(f64) -> f64) = match filter {
         Filter::Nearest | Filter::Box => (0.5, |x| if x > -0.5 && x <= 0.5 { 1.0 } else { 0.0 }),
@@ -77,7 +77,7 @@ fn taps(input: usize, output: usize, filter: Filter) -> Vec<Vec<(usize, i64)>> {
             let sum: f64 = exact.iter().sum();
             let fixed = |weight: &f64| {
                 let scaled = weight / sum * ONE as f64;
-                // Half away from zero.
+                // Round half away from zero.
                 (scaled + 0.5f64.copysign(scaled)) as i64
             };
             (first..end).zip(exact.iter().map(fixed)).collect()
@@ -94,7 +94,7 @@ fn keys(x: f64) -> f64 {
     }
 }
 
-/// With Pillow's constants, which are of single precision.
+/// Pillow's constants, which have single precision.
 fn hamming(x: f64) -> f64 {
     match x.abs() {
         1.0.. => 0.0,

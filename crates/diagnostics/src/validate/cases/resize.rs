@@ -1,4 +1,4 @@
-//! Resampling of images, exact: one pass along either axis, both, and nearest.
+//! Exact resampling of images: one pass along either axis, both passes, and nearest.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use hipvit::graph::cases::image;
 use hipvit::image::Filter;
 use hipvit::tensor::DType;
 
-/// Of one image: its sizes are width and height.
+/// Resampling of one image. Sizes are width and height.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::validate) struct Resize {
     pub(in crate::validate) input: [usize; 2],
@@ -16,7 +16,7 @@ pub(in crate::validate) struct Resize {
 }
 
 impl Resize {
-    /// `[H,W,3]`.
+    /// Returns the shape of the result, `[H,W,3]`.
     pub(super) fn result(&self) -> Vec<usize> {
         vec![self.output[1], self.output[0], 3]
     }

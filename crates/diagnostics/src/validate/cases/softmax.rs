@@ -36,7 +36,7 @@ pub(super) fn cases(list: &mut List) {
         }
         Scale::Model { sizes, .. } => {
             let shape = [sizes.batch, sizes.heads, sizes.tokens, sizes.tokens];
-            // Unfused attention of such sizes takes no batch at once.
+            // Unfused attention of these sizes does not take a whole batch.
             if shape.iter().product::<usize>() <= 1 << 26 {
                 softmax(list, shape, EVERY, true);
             }
@@ -44,7 +44,7 @@ pub(super) fn cases(list: &mut List) {
                 softmax(list, [1, 1, 2, 1], EVERY, false);
                 softmax(list, [2, 2, 19, 33], causal_padding, true);
                 softmax(list, [1, 2, 20, 70], window, false);
-                // Rows that take a block, and that no block keeps whole.
+                // Rows that need a block, and rows that no block keeps whole.
                 softmax(list, [1, 1, 1, 2500], EVERY, true);
                 softmax(list, [1, 1, 1, 8501], EVERY, true);
             }
@@ -115,8 +115,9 @@ impl KernelForm for Softmax {
             weights.extend(masked_softmax(scores, self.scale, visible));
         }
         let weights = Array::new([rows.len(), keys], weights).ok_or("has a row of another length")?;
-        // A score of up to 12 in magnitude becomes an exponent of up to 17 in base 2, whose rounding is that many
-        // times as large in the weight, twice with the maximum's; the sum has some 50, in parts of 32 and a tree.
+        // A score of magnitude 12 becomes an exponent of up to 17 in base 2. Its rounding error is multiplied
+        // by that in the weight, and doubled by the maximum's error. The sum adds some 50 roundings, in parts
+        // of 32 and a tree.
         Ok(vec![Part::new(&weights, rows, rounded(dtype, 96.0))])
     }
 

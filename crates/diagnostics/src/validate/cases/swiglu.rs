@@ -1,4 +1,4 @@
-//! The SwiGLU gate, and with the norm of its result: the ops, and the kernel with a bias.
+//! The SwiGLU gate, with and without the norm of its result: the ops, and the kernel with a bias.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl KernelForm for BiasedSwiGlu {
             &Op::Add(Add),
             &[&gather(&operands[0], rows)?, &gather(&operands[1], rows)?],
         )?;
-        // Those of an activation, the bias of the other half, and the product.
+        // The roundings of an activation, of the other half's bias, and of the product.
         Ok(vec![Part::new(
             &eval(&Op::SwiGlu(SwiGlu), &[&x])?,
             rows,

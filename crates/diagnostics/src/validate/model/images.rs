@@ -1,14 +1,14 @@
-//! The images of a validation that names none.
+//! Default images of a model's validation.
 
 use hipvit::digits;
 use hipvit::error::Result;
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::Model;
 
-/// How many random images.
+/// Number of random images.
 const IMAGES: u64 = 2;
 
-/// The embedded model's samples, or images of the model's size with structure at several scales.
+/// Returns the embedded model's samples, or images of the model's size with structure at several scales.
 pub(super) fn default(model: &Model, embedded: bool) -> Result<Vec<RgbImage>> {
     if embedded && model.info.image_size == [32, 32] {
         return digits::samples()
@@ -19,7 +19,8 @@ pub(super) fn default(model: &Model, embedded: bool) -> Result<Vec<RgbImage>> {
     (1..=IMAGES).map(|seed| structured(width, height, seed)).collect()
 }
 
-/// Waves of some directions and lengths, with noise on them: no two patches are alike, and no token is all noise.
+/// Creates an image of waves in several directions and lengths with noise. No two patches are equal, and no
+/// token is only noise.
 fn structured(width: usize, height: usize, seed: u64) -> Result<RgbImage> {
     // The minimal standard generator of Park and Miller.
     let mut state = seed * 48_271 % 2_147_483_647;

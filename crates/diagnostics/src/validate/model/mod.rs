@@ -1,13 +1,17 @@
-//! A whole model against a baseline, layer by layer, on the same pixels: `hipvit validate --model`.
+//! Compares a whole model with a baseline, layer by layer, on the same pixels: `hipvit validate --model`.
 //!
-//! What is compared are the tokens before the first block, after each block and after the final norm, the embedding and the logits. The
-//! tokens of a layer being outputs changes the plan (the last block then computes all tokens, nothing overwrites them), so the model is
-//! run once more as it is served: with its results alone, three times, so that on a GPU the last run replays a captured graph.
+//! The compared values are the tokens before the first block, after each block and after the final norm, the
+//! embedding and the logits.
 //!
-//! The tolerance of a layer is derived, not chosen: each side may be off the exact result by
-//! [`model_tolerance`] in its dtype for the nodes that the layer's value depends on, so the two may be apart by the
-//! sum. Both the largest error of an element, relative to the largest magnitude, and the norm of all errors, relative to that of the values,
-//! have to be within it. The first layer beyond it is named: what comes after it has the wrong operands.
+//! Layers as outputs change the plan: the last block then computes all tokens, and nothing overwrites them.
+//! So the model is also run as it is served, with its results only. It runs three times, so that on a GPU the
+//! last run replays a captured graph.
+//!
+//! The tolerance of a layer is derived, not chosen. Each side may differ from the exact result by
+//! [`model_tolerance`] in its dtype for the nodes that the layer depends on. So the two may differ by the
+//! sum. The tolerance bounds two errors: the largest error of an element relative to the largest magnitude,
+//! and the norm of all errors relative to that of the values. The report names the first layer beyond its
+//! tolerance, because all later layers have wrong operands.
 
 mod images;
 mod report;
@@ -33,16 +37,17 @@ use hipvit::reference::{Difference, Mismatch, check_close, model_tolerance};
 use hipvit::session::{Device, Place};
 use hipvit::tensor::DType;
 
-/// What a model is compared with.
+/// Baseline of a model's validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Baseline {
     /// The CPU, in f32.
     Cpu,
-    /// The same device and dtype without fusion, fused kernels, epilogues, reuse of memory and selection, launched one by one.
+    /// Same device and dtype with eager launches, without fusion, fused kernels, epilogues, reuse of memory
+    /// and selection.
     Unoptimized,
-    /// The same device and dtype with every step launched anew, where the model itself is replayed as a graph.
+    /// Same device and dtype with eager launches, while the model itself is replayed as a graph.
     Eager,
-    /// The first GPU of another provider, as `HIPVIT_PROVIDER` names it, in the same dtype.
+    /// First GPU of another provider in the same dtype. The value is that of `HIPVIT_PROVIDER`.
     Provider(String),
 }
 
@@ -54,7 +59,7 @@ impl FromStr for Baseline {
             "cpu" => Ok(Self::Cpu),
             "unoptimized" => Ok(Self::Unoptimized),
             "eager" => Ok(Self::Eager),
-            // As the provider's names and paths are told apart.
+            // The spelling distinguishes the names of providers from paths.
             provider
                 if provider.contains('/')
                     || provider.contains(".so")
@@ -89,24 +94,25 @@ impl Serialize for Baseline {
     }
 }
 
-/// Which model, where, and against what.
+/// Options of [`validate_model`].
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// The model's directory or its name on the hub; `None` is the embedded TinyViT32.
+    /// Directory or hub name of the model; `None` is the embedded TinyViT32.
     pub model: Option<PathBuf>,
-    /// The baseline's files, if not the model's own: another model of the same form, as one that was quantized.
+    /// Files of the baseline; by default the model's. They may be another model of the same architecture,
+    /// such as a quantised one.
     pub baseline_model: Option<PathBuf>,
-    /// The image size, if not the model's own.
+    /// Image size; by default the model's.
     pub image_size: Option<[usize; 2]>,
-    /// Where the model runs.
+    /// Device of the model.
     pub device: Device,
     /// Compute precision.
     pub dtype: DType,
-    /// What it is compared with; by default the CPU for a GPU, and the unoptimised plan for the CPU.
+    /// Baseline. The default is the CPU for a GPU, and the unoptimised plan for the CPU.
     pub against: Option<Baseline>,
-    /// The images; if there is none, the samples of the embedded model, or random structured images.
+    /// Images. If empty, the samples of the embedded model, or random structured images.
     pub images: Vec<RgbImage>,
-    /// How many threads compute on the CPU; by default one per core.
+    /// Number of CPU threads; by default one per core.
     pub threads: Option<usize>,
 }
 
@@ -138,12 +144,14 @@ impl ModelOptions {
     }
 }
 
-/// Runs the model and the baseline, and compares them layer by layer.
+/// Runs the model and the baseline, and compares them layer by layer. A layer beyond its tolerance is not an
+/// error; the [`LayerReport`] has it.
 ///
 /// # Errors
 ///
-/// A model cannot be loaded, a device cannot be opened or fails; [`Error::Argument`] for a baseline that the device does not have, or
-/// whose files are of another form. A layer beyond its tolerance is no error; it is in the [`LayerReport`].
+/// - The error of loading a model, or of a device.
+/// - [`Error::Argument`] for a baseline that the device does not have, or that has another architecture than
+///   the model.
 pub fn validate_model(options: &ModelOptions) -> Result<LayerReport> {
     let (place, no_gpu) = match options.device.open()? {
         Place::Cpu { no_gpu } => (None, no_gpu),
@@ -192,7 +200,7 @@ pub fn validate_model(options: &ModelOptions) -> Result<LayerReport> {
     let found = candidate.run(&model.graph, &pixels, images.len(), 1)?;
     let wanted = baseline.run(&baseline_model.graph, &pixels, images.len(), 1)?;
     let mut layers = compare(&found, &wanted, false)?;
-    // As it is served.
+    // Run the model as it is served.
     let found = candidate.run(&served.graph, &pixels, images.len(), 3)?;
     layers.extend(compare(&found, &wanted, true)?);
 
@@ -219,7 +227,7 @@ pub fn validate_model(options: &ModelOptions) -> Result<LayerReport> {
     })
 }
 
-/// That the models' layers can be compared.
+/// Fails unless the layers of both models can be compared.
 fn same_form(model: &Model, baseline: &Model) -> Result<()> {
     let form = |model: &Model| {
         let info = &model.info;
@@ -242,7 +250,7 @@ fn same_form(model: &Model, baseline: &Model) -> Result<()> {
     Ok(())
 }
 
-/// Each result of `found` beside that of the baseline.
+/// Compares each result of `found` with that of the baseline.
 fn compare(found: &Results, wanted: &Results, served: bool) -> Result<Vec<Layer>> {
     let mut layers = Vec::new();
     for result in found.in_order() {

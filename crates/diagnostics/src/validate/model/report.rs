@@ -1,4 +1,4 @@
-//! The result of a model's validation: the structure that is written as JSON, and the table.
+//! Report of a model's validation, as JSON and as a table.
 
 use std::fmt;
 
@@ -10,96 +10,97 @@ use crate::validate::digest::CodeDigest;
 use hipvit::graph::Optimizations;
 use hipvit::tensor::DType;
 
-/// The version of [`LayerReport`]'s JSON: another number after the slash where a field changes its meaning or goes.
+/// Version of [`LayerReport`]'s JSON. The number after the slash changes if a field changes its meaning or is
+/// removed.
 pub(super) const SCHEMA: &str = "hipvit.validate.model/1";
 
-/// A model beside its baseline.
+/// Comparison of a model with its baseline.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerReport {
     /// `hipvit.validate.model/1`.
     pub schema: &'static str,
-    /// hipvit's version.
+    /// Version of hipvit.
     pub version: &'static str,
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// The hash of its weights' names, extents and values.
+    /// Hash of the weights' names, shapes and values.
     pub weights_sha256: String,
-    /// How many images were run, in one batch.
+    /// Number of images, which are one batch.
     pub images: usize,
-    /// The hash of their pixels at the model's size.
+    /// Hash of the images' pixels at the model's size.
     pub pixels_sha256: String,
-    /// Where the model ran.
+    /// Device and configuration of the model.
     pub candidate: SideInfo,
-    /// What it was compared with.
+    /// Kind of baseline.
     pub against: Baseline,
-    /// Where that ran.
+    /// Device and configuration of the baseline.
     pub baseline: SideInfo,
-    /// The name of the baseline's files, if they are other ones.
+    /// Name of the baseline's files, if they differ from the model's.
     pub baseline_model: Option<String>,
-    /// The first layer beyond its tolerance.
+    /// Name of the first layer beyond its tolerance.
     pub first_beyond: Option<String>,
-    /// How many layers are beyond theirs.
+    /// Number of layers beyond their tolerance.
     pub failed: usize,
-    /// From the pixels to the logits, then the results as they are served.
+    /// Layers from the pixels to the logits, then the results as they are served.
     pub layers: Vec<Layer>,
-    /// The code that the model ran on a GPU: the crate's own kernels.
+    /// hipvit's kernels that the model ran on a GPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub code: Vec<CodeDigest>,
 }
 
-/// A device, and how the model ran there.
+/// A device, and the configuration of a model on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct SideInfo {
     /// `cpu` or `hip:N`.
     pub device: String,
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
     /// Compute precision.
     pub dtype: DType,
-    /// What was done for speed.
+    /// Enabled optimisations.
     pub optimizations: Optimizations,
-    /// How many runs replayed a captured graph.
+    /// Number of runs that replayed a captured graph.
     pub replayed_runs: u64,
-    /// Why none did.
+    /// Reason if no run replayed a graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// Why `auto` chose the CPU.
+    /// Reason if `auto` selected the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_gpu: Option<String>,
 }
 
-/// One layer.
+/// Comparison of one layer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Layer {
     /// `patch embedding`, `block 3`, `final tokens`, `embedding`, `logits`.
     pub name: String,
-    /// The extents.
+    /// Shape of the layer's value.
     pub shape: Vec<usize>,
-    /// The nodes of the model's graph that it depends on.
+    /// Number of the graph's nodes that the layer depends on.
     pub nodes: usize,
     /// The largest error of an element, relative to the largest magnitude of the baseline; null if it is not finite.
     pub elementwise_error: f64,
     /// The Euclidean norm of the error, relative to that of the baseline.
     pub normwise_error: f64,
-    /// The bound of either.
+    /// Bound of either error.
     pub tolerance: f64,
-    /// Where the largest error is.
+    /// Index of the element with the largest error.
     pub worst_index: usize,
-    /// What the model has there.
+    /// Value of the model at this index.
     pub got: f64,
-    /// What the baseline has there.
+    /// Value of the baseline at this index.
     pub want: f64,
-    /// Whether it is within the tolerance.
+    /// True if both errors are within the tolerance.
     pub within: bool,
 }
 
 impl LayerReport {
-    /// Whether every layer is within its tolerance.
+    /// Returns true if every layer is within its tolerance.
     pub fn is_clean(&self) -> bool {
         self.failed == 0 && !self.layers.is_empty()
     }
 
-    /// One line on the first layer beyond its tolerance.
+    /// Returns one line about the first layer beyond its tolerance.
     pub fn complaint(&self) -> Option<String> {
         let layer = self.layers.iter().find(|layer| !layer.within)?;
         Some(format!(
@@ -114,7 +115,8 @@ impl LayerReport {
         ))
     }
 
-    /// Both sides, a table of the layers, and the first beyond its tolerance, in lines of `width` characters at most.
+    /// Formats both sides, a table of the layers, and the first layer beyond its tolerance. Lines have at
+    /// most `width` characters.
     pub fn text(&self, width: Option<usize>) -> String {
         let line = |text: String| paragraph(&text, "  ", width);
         let side = |side: &SideInfo| {

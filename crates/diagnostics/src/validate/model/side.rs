@@ -1,4 +1,4 @@
-//! One side of a comparison: a device, and how a model runs there.
+//! One side of a comparison: a device, and the configuration of a model on it.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use hipvit::tensor::{DType, Input};
 use super::report::SideInfo;
 
 pub(super) struct Side {
-    /// `None` is the CPU.
+    /// GPU; `None` is the CPU.
     gpu: Option<Device>,
     dtype: DType,
     optimizations: Optimizations,
     threads: Option<usize>,
     replayed_runs: u64,
-    /// Why a graph was not replayed.
+    /// Reason if a graph was not replayed.
     fallback: Option<String>,
     loaded: Loaded,
 }
@@ -45,8 +45,8 @@ impl Side {
         }
     }
 
-    /// Runs `graph` on pixels of the model's size `runs` times; the results of the last. Of several runs the last ones replay a captured
-    /// graph, where the device can.
+    /// Runs `graph` `runs` times on pixels of the model's size. Returns the results of the last run. If there
+    /// are several, the last ones replay a captured graph where the device can.
     pub(super) fn run(
         &mut self,
         graph: &Graph,
@@ -57,7 +57,7 @@ impl Side {
         let session = Session::builder()
             .dtype(self.dtype)
             .optimizations(self.optimizations);
-        // The options are checked as a session's are.
+        // Check the options as for a session.
         let session = match &self.gpu {
             Some(gpu) => session.gpu(gpu.clone()),
             None => session.device(hipvit::session::Device::Cpu),
@@ -108,7 +108,7 @@ impl Side {
         })
     }
 
-    /// What it was.
+    /// Returns a description of this side.
     pub(super) fn info(&self, auto: bool, no_gpu: Option<String>) -> SideInfo {
         let (device, name) = match &self.gpu {
             None => ("cpu".to_owned(), cpu_name()),
@@ -131,22 +131,22 @@ impl Side {
         }
     }
 
-    /// The code that its runs loaded.
+    /// Returns the code objects that the runs loaded.
     pub(super) fn code(&self) -> Result<Vec<CodeDigest>> {
         Ok(self.loaded.list())
     }
 }
 
-/// The outputs of a run.
+/// Outputs of a run.
 pub(super) struct Results {
     pub(super) dtype: DType,
     layers: Vec<LayerValues>,
 }
 
-/// One output.
+/// Values of one output.
 pub(super) struct LayerValues {
     pub(super) kind: OutputKind,
-    /// The nodes that it depends on, its own among them.
+    /// Number of nodes that the output depends on, including its own.
     pub(super) nodes: usize,
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f32>,
@@ -157,7 +157,7 @@ impl Results {
         self.layers.iter().find(|layer| layer.kind == kind)
     }
 
-    /// From the pixels to the logits.
+    /// Returns the outputs from the pixels to the logits.
     pub(super) fn in_order(&self) -> Vec<&LayerValues> {
         let mut layers: Vec<&LayerValues> = self.layers.iter().collect();
         layers.sort_by_key(|layer| match layer.kind {
@@ -166,7 +166,7 @@ impl Results {
             OutputKind::Tokens => (2, 0),
             OutputKind::Embedding => (3, 0),
             OutputKind::Logits => (4, 0),
-            // What stages pass on; a whole model has none.
+            // The output of a pipeline stage; a whole model has none.
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
         });
@@ -193,7 +193,7 @@ impl LayerValues {
     }
 }
 
-/// How many nodes `value` depends on.
+/// Returns the number of nodes that `value` depends on.
 fn ancestors(graph: &Graph, value: ValueId) -> usize {
     let mut needed = vec![false; graph.values().len()];
     needed[value.index()] = true;

@@ -1,4 +1,4 @@
-//! A wrong weight is named at the layer that it is in, and right ones pass.
+//! A wrong weight is reported at its layer, and correct weights pass.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn at(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// TinyViT32 with the first value of a tensor changed.
+/// Returns TinyViT32 with the first value of a tensor changed.
 fn changed(tensor: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(at(TINY).join("config.json"), folder.path().join("config.json")).unwrap();
@@ -85,7 +85,7 @@ fn a_wrong_weight_is_named_at_its_layer() {
         assert!(!report.is_clean());
         let complaint = report.complaint().unwrap();
         assert!(complaint.contains(layer), "{complaint}");
-        // What comes before is within its tolerance.
+        // Earlier layers are within their tolerance.
         let first = report
             .layers
             .iter()

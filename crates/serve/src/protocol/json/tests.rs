@@ -23,14 +23,17 @@ fn data_is_flat_or_nested() {
 #[test]
 fn wrong_data_is_an_error_that_says_what() {
     for (data, expected) in [
-        (json!([[1, 2, 3], [4, 5]]), "lists of 3 and of 2 at depth 1"),
-        (json!([[1, 2], 3]), "lists beside elements"),
-        (json!([1, [2, 3]]), "elements beside lists"),
+        (
+            json!([[1, 2, 3], [4, 5]]),
+            "lists of the lengths 3 and 2 at depth 1",
+        ),
+        (json!([[1, 2], 3]), "both lists and elements"),
+        (json!([1, [2, 3]]), "both elements and lists"),
         (
             json!([[[1, 2, 3], [4, 5, 6]]]),
             "input `x`: shape [2, 3], but the data has shape [1, 2, 3]",
         ),
-        (json!([1, "a"]), "input `x`: has numbers and strings"),
+        (json!([1, "a"]), "input `x`: has both numbers and strings"),
         (json!(7), "`data` is"),
         (json!([{"a": 1}]), "numbers, booleans, strings, or lists"),
         (json!([null]), "numbers, booleans, strings, or lists"),
@@ -42,7 +45,7 @@ fn wrong_data_is_an_error_that_says_what() {
     let error = input(json!({"name": "x", "shape": [1], "datatype": "FP32"})).unwrap_err();
     assert_eq!(
         error.message(),
-        "input `x`: has neither `data` nor `binary_data_size`"
+        "input `x`: has neither `data` nor `binary_data_size`. Send one of them"
     );
     let error = read(json!({"outputs": []})).unwrap_err();
     assert!(
@@ -79,7 +82,7 @@ fn what_json_becomes_is_bounded_by_its_text() {
             "{counted:?} {bound}"
         );
     }
-    // What is skipped takes nothing, however deep.
+    // Skipped values take no memory at any depth.
     let nested = format!(
         r#"{{"parameters": {{"a": {}}}, "inputs": []}}"#,
         list(r#"{"": 0}"#, 10_000)

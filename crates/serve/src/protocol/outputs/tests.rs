@@ -28,7 +28,7 @@ fn model() -> (Outputs, Vec<ImageResult>) {
         explanation: None,
         texts: false,
     };
-    // Out of order, as batches may have them.
+    // Results out of order, as in batches.
     let images = [1, 0].map(|row| ImageResult::new(results.clone(), row));
     (model, images.to_vec())
 }
@@ -100,7 +100,7 @@ fn classes_are_written_as_tritons_classification_extension_has_them() {
         top[0].starts_with("0.9933") && top[0].ends_with(":0:cat"),
         "{top:?}"
     );
-    // More than there are is all.
+    // A number above the number of classes selects all.
     let all = [requested("top", serde_json::json!({"k": 99}))];
     assert_eq!(
         model.write(&model.select(&all, &none(), IMAGES).unwrap(), of(&images))[0].shape,
@@ -231,7 +231,7 @@ fn parameters_of_other_outputs_are_refused_by_name() {
         let expected = format!("output `{name}`: {expected}");
         assert!(error.message().starts_with(&expected), "{error}");
     }
-    // tritonclient's way to say that it wants no classification.
+    // tritonclient's way to request no classification.
     let zero = requested(
         "embedding",
         serde_json::json!({"classification": 0, "binary_data": true}),
@@ -291,7 +291,7 @@ fn outputs_of_texts_need_texts() {
     };
     assert!(check(&selected, 2).is_ok());
     assert!(check(&selected, 3).is_err());
-    // Each is small enough, and both together are not.
+    // Each output is small enough, but not both together.
     let second = [requested("logits", serde_json::json!({"classification": 10}))];
     let selected = model.select(&[all, second].concat(), &none(), both).unwrap();
     assert!(check(&selected, 2).is_err());

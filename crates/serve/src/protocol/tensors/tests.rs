@@ -94,7 +94,7 @@ fn an_error_names_the_tensor_and_what_is_wrong() {
         ),
         (
             tensor(IMAGE, "BYTES", &[1], Data::Numbers(vec![1.0])),
-            "input `image`: has numbers for encoded images",
+            "input `image`: has numbers instead of encoded images",
         ),
         (
             tensor(PIXELS, "UINT8", &[1, 2, 2, 4], raw(16)),
@@ -110,7 +110,7 @@ fn an_error_names_the_tensor_and_what_is_wrong() {
         ),
         (
             tensor(PIXELS, "UINT8", &[i64::MAX, 1, 1, 3], raw(3)),
-            "input `pixels`: has 9223372036854775807 images, and the queue (--queue) takes 256. Send at most 256 at once",
+            "input `pixels`: has 9223372036854775807 images; the queue (--queue) holds 256. Send at most 256 at once",
         ),
         (
             tensor(

@@ -1,4 +1,4 @@
-//! What one client of an engine costs another.
+//! Effect of one client of an engine on another.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ fn terms_of(host: u8) -> Terms {
 }
 
 impl Steered {
-    /// Submits an image that is to be decoded.
+    /// Submits an encoded image.
     fn decode(&self, bytes: &'static [u8], host: u8) -> Pending {
         let image = Content::Encoded(bytes::Bytes::from_static(bytes));
         self.engine
@@ -49,7 +49,7 @@ fn decoding_ends_when_the_client_leaves_or_its_deadline_passes() {
     assert_eq!(answer(late).unwrap_err().kind(), Kind::DeadlineExceeded);
 }
 
-/// There is one thread, which a client holds for as long as it likes.
+/// There is one thread, which a client holds as long as it likes.
 #[test]
 fn a_client_that_holds_the_decoders_does_not_hold_up_others() {
     let steered = Steered::new(1, 1, 16);
@@ -75,13 +75,13 @@ fn a_client_that_fills_the_backlog_leaves_a_place_to_others() {
         .map(|image| steered.submit_of(1, image as f32).unwrap())
         .collect();
     shed(steered.submit_of(1, 5.0));
-    // Of two clients each has half of the backlog, of three a third, whatever the first one holds.
+    // Two clients have half of the backlog each, three have a third, whatever the first one holds.
     let others: Vec<Pending> = [(2, 6.0), (2, 7.0), (3, 8.0)]
         .map(|(host, image)| steered.submit_of(host, image).unwrap())
         .into();
     shed(steered.submit_of(2, 9.0));
     shed(steered.submit_of(3, 9.0));
-    // The queue and one more backlog is the end for all of them.
+    // The queue and one more backlog is the limit for all of them.
     let last: Vec<Pending> = (4..9)
         .map(|host| steered.submit_of(host, f32::from(host) + 16.0).unwrap())
         .collect();
