@@ -36,7 +36,7 @@ use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode, HostThreads, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::World;
+use crate::hip::{self, World};
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::{self, Info, InputKind, LoadOptions, Model, TextTower};
@@ -196,7 +196,7 @@ impl Session {
     pub fn devices(&self) -> DeviceSet {
         let gpus = self.loaded.executor.info().devices.iter();
         // Without a GPU this is the CPU; the builder has refused two that are the same.
-        DeviceSet::gpus(gpus.map(|gpu| gpu.ordinal())).unwrap_or_else(|_| self.device().into())
+        DeviceSet::gpus(gpus.map(hip::Device::ordinal)).unwrap_or_else(|_| self.device().into())
     }
 
     /// The images that each replica of the model was given so far: their shares of the load.

@@ -2,23 +2,23 @@
 //!
 //! | part | has |
 //! | --- | --- |
-//! | [`Kernels`] | the code of the builtin kernels |
-//! | [`Constants`] | the weights, in one allocation |
-//! | [`Selection`], [`Libraries`] | the candidate for each call, and the libraries' handles on a stream |
-//! | [`HostMemory`] | pinned memory for inputs, and the stream that copies them |
-//! | [`Contexts`] | a stream, the activations' arena and captured graphs for each run in flight |
-//! | [`GraphReplays`] | whether and how often captured graphs are replayed |
+//! | `Kernels` | the code of the builtin kernels |
+//! | `Constants` | the weights, in one allocation |
+//! | `Selection`, `Libraries` | the candidate for each call, and the libraries' handles on a stream |
+//! | `HostMemory` | pinned memory for inputs, and the stream that copies them |
+//! | `Contexts` | a stream, the activations' arena and captured graphs for each run in flight |
+//! | `GraphReplays` | whether and how often captured graphs are replayed |
 //!
 //! A step becomes calls ([`lower`]). A linear layer, the patch embedding and attention are computed by the candidate that is
 //! [selected](super::select); all else is computed by builtin kernels.
 //!
-//! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`], whose
+//! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an `ExecutionContext`, whose
 //! stream computes and then copies the results to pinned memory. Another stream copies the inputs of all contexts. Events order
 //! such a copy after the context's previous run and before its next. Pageable input is [staged](staging) in pieces. Images that the
 //! device resizes are copied as decoded, by the context's own stream.
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
-//! the steps did ([`Replay`]), and some of them are checked ([`GraphMode`]).
+//! the steps did (`Replay`), and some of them are checked (`GraphMode`).
 
 mod call_clock;
 mod calls;

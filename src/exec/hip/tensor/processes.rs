@@ -308,7 +308,8 @@ impl TensorExecutor {
             .as_ref()
             .and_then(|connected| connected.over.as_ref());
         let Some(over) = over else {
-            let reason = "there is no other process to follow: call it at ranks other than 0 of a session of several processes";
+            let reason =
+                "there is nobody to follow: it is for ranks other than 0 of a session of several processes";
             return Err(Error::argument("session", reason));
         };
         let over = over.lock();
