@@ -66,6 +66,7 @@ struct AttentionArgs {
 /// `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element
 /// h · `head` + i · `query` + j.
 struct AttentionBiasArgs {
+    /// Arguments of the attention itself.
     AttentionArgs attention;
     /// T, the same for all images.
     DEVICE_POINTER(const void) bias;
@@ -73,6 +74,7 @@ struct AttentionBiasArgs {
     unsigned long long head;
     /// Elements between queries of `bias`.
     unsigned query;
+    /// Unused; the structure has no padding.
     unsigned reserved;
 };
 
@@ -88,6 +90,7 @@ struct AttentionStatisticsArgs {
 /// `attention_<D>_rope`: `attention_<D>` with queries and keys rotated as the kernel `rope` rotates them. If `rope.heads` is twice
 /// `attention.heads`, both are rotated, otherwise only the keys. The rotated ones are not written: `rope.x` is not accessed.
 struct AttentionRopeArgs {
+    /// Arguments of the attention itself.
     AttentionArgs attention;
     /// Has the images and the head size of `attention`, and as many tokens as it has keys.
     RopeArgs rope;

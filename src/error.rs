@@ -160,6 +160,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Io`] for the file or directory `path`.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_owned(),
@@ -167,6 +168,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Image`] for the image `name`.
     pub fn image(name: impl Into<String>, kind: ImageErrorKind, reason: impl std::fmt::Display) -> Self {
         Self::Image {
             name: name.into(),
@@ -175,6 +177,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Config`] for the configuration file or model directory `file`.
     pub fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
         Self::Config {
             file: file.as_ref().to_owned(),
@@ -189,6 +192,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Tensor`] for a tensor of the weight file `file`.
     pub fn tensor(file: impl AsRef<Path>, tensor: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Tensor {
             file: file.as_ref().to_owned(),
@@ -197,6 +201,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Graph`] for the node `node`.
     pub fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Graph {
             node: node.into(),
@@ -204,6 +209,7 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Argument`] for the argument `what`.
     pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Argument {
             what,

@@ -89,8 +89,10 @@ macro_rules! kernel_call {
         /// A kernel with its arguments, whose addresses are the device's.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum KernelCall {
-            $($($variant(bindings::$arguments),)*)*
-            $($more($more_arguments),)*
+            $($(#[doc = concat!("Kernel with [`", stringify!($arguments), "`](bindings::", stringify!($arguments), ").")]
+            $variant(bindings::$arguments),)*)*
+            $(#[doc = concat!("Kernel with [`", stringify!($more_arguments), "`].")]
+            $more($more_arguments),)*
         }
 
         $($(impl From<bindings::$arguments> for KernelCall {

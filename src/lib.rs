@@ -97,7 +97,7 @@
 //!
 //! ```
 //! use hipvit::image::{Limits, open};
-//! use hipvit::{Error, ImageErrorKind};
+//! use hipvit::image::{Error, ImageErrorKind};
 //!
 //! match open("assets/tinyvit32/config.json", Limits::default()) {
 //!     Err(Error::Image { kind: ImageErrorKind::Unsupported, .. }) => println!("not an image"),
@@ -109,33 +109,25 @@
 //! # Modules
 //!
 //! - [`session`]: a loaded model that runs; [`outputs`]: its results; [`labels`]: the names of its classes.
-//! - [`zero_shot`]: images classified by texts.
 //! - [`pipeline`]: from image files to results in bounded memory, with decoding, copies and computation overlapped.
-//! - [`image`]: decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
-//! - [`model`]: which models can be loaded, and facts about a loaded one.
-//! - [`timing`]: the time of each phase of a run.
-//! - `serve`, with the feature of that name: models over the network, by the Open Inference Protocol.
-//! - [`quantize`]: a model in 8 bits, or with two of each four weights pruned.
-//! - [`explain`]: attention maps, and which pixels a result comes from; the journey of one pixel.
+//! - [`zero_shot`]: images classified by texts.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
-//! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
-//! - [`dtype`]: conversion of element types to those of [`hip`] and back; [`error`]: the error type.
+//! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
+//! - [`model`]: the models that can be loaded, and facts about a loaded one.
+//! - [`graph`] (the crate hipvit-graph): graphs of ops, passes, plans; [`exec`]: what runs plans; [`cpu`] and [`kernels`]: the ops on the
+//!   CPU and on GPUs.
+//! - [`timing`], [`timeline`]: the time of each phase of a run; spans for profilers.
+//! - [`hip`] (the crate hip-safe): the safe HIP layer, over the GPU's libraries, which are opened at run time.
+//! - [`error`]: the error type.
+//!
+//! Crates on top of this one: hipvit-quantize (8 bits, 2:4), hipvit-explain (attention maps, attributions), hipvit-diagnostics (validation,
+//! benchmarks), hipvit-serve (HTTP and gRPC), hipvit-cli (the program `hipvit`).
 //!
 //! # Features
 //!
-//! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
-//! - `text`: texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`]; part of `cli`.
-//! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
-//! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
-//! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
-//! - `parquet`: `hipvit embed -o FILE.parquet`.
-//! - `serve`: `hipvit serve`, and the module `serve`.
-//!
-//! # Stability
-//!
-//! Semantic versioning covers what this documentation shows. Modules and items that are public but hidden from it (among
-//! them `exec`, `graph`, `kernels`, `ops`, `reference`, `tensor` and `validate`) are for this project's own program, tests
-//! and benchmarks; they may change in any release.
+//! - `text` (default): texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`].
+//! - `hub` (default): [`model::pull`], which downloads models from the Hugging Face hub.
+//! - `gif`, `tiff`, `webp` (default): decoders of these formats. PNG, JPEG and BMP always are there.
 
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
@@ -168,15 +160,12 @@ mod guide {
     struct Logit;
 }
 
-#[doc(hidden)]
 pub mod cpu;
 pub mod digits;
 pub mod dtype;
 pub mod error;
 pub mod evaluate;
-#[doc(hidden)]
 pub mod exec;
-#[doc(hidden)]
 pub mod graph {
     //! Graphs of typed ops, and what `hipvit inspect` shows of them.
 
@@ -186,9 +175,7 @@ pub mod graph {
 }
 #[cfg(test)]
 mod graph_tests;
-#[doc(hidden)]
 pub mod inspection;
-#[doc(hidden)]
 pub mod kernels;
 pub mod labels;
 pub mod model;
@@ -197,7 +184,6 @@ pub mod outputs;
 pub mod pipeline;
 mod safetensors_file;
 pub mod session;
-#[doc(hidden)]
 pub mod timeline;
 pub mod timing;
 #[cfg(feature = "text")]
@@ -207,7 +193,6 @@ pub use error::{Error, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
-#[doc(hidden)]
 pub use hipvit_graph::{float8, non_finite, op as ops, reference, tensor};
 pub use hipvit_image as image;
 pub use hipvit_image::ImageErrorKind;

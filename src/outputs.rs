@@ -12,12 +12,17 @@ use crate::non_finite::NonFinite;
 /// [`image`](Self::image) gives those of one image, the other methods those of all images as one array.
 #[derive(Clone, Debug)]
 pub struct Outputs {
+    /// Names of the classes.
     pub labels: Labels,
+    /// How logits become scores.
     pub scores: Scores,
+    /// Tokens before those of the patches.
     pub prefix_tokens: usize,
     /// Rows and columns of patches, where they are the same for all images.
     pub grid: Option<[usize; 2]>,
+    /// Embeddings, a row per image.
     pub embeddings: Array2<f32>,
+    /// Logits, a row per image, if the model has classes.
     pub logits: Option<Array2<f32>>,
     /// All tokens, those before the patches included.
     pub tokens: Option<Array3<f32>>,

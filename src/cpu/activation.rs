@@ -11,7 +11,7 @@ use super::{CpuOp, Operands};
 impl CpuOp for Activation {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
         in_blocks(operands.source(0)?, results[0], block_len(1), |_, block| {
-            apply(*self, block)
+            apply(*self, block);
         });
         Ok(())
     }

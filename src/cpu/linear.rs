@@ -134,8 +134,11 @@ impl PrepackedWeight {
 /// What follows the GEMM.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail<'a> {
+    /// Bias `[N]`.
     pub bias: Option<&'a [f32]>,
+    /// Activation, applied after the bias.
     pub activation: Option<Activation>,
+    /// Residual `[M,N]`, added last.
     pub residual: Option<Source<'a>>,
 }
 

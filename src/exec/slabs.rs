@@ -267,7 +267,7 @@ pub(super) struct PlacedImage<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub(crate) enum Place<'a> {
     Pageable(&'a [u8]),
     Slab { slab: usize, at: usize, bytes: usize },
 }

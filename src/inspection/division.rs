@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::graph::plan::Plan;
+use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, shard_stages, stages};
 use crate::ops::Op;
 use crate::tensor::DType;
@@ -60,7 +60,7 @@ impl Part {
             .steps()
             .iter()
             .filter(|step| matches!(plan.node(step).op, Op::AllReduce(_)));
-        let reduced = reduced.map(|step| step.output());
+        let reduced = reduced.map(Step::output);
         let passed = plan
             .outputs()
             .iter()

@@ -301,6 +301,7 @@ fn hexadecimal<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::
 }
 
 impl Cost {
+    /// Returns the cost of these operations and bytes, with their ratio.
     pub fn new(flops: u64, bytes_read: u64, bytes_written: u64) -> Self {
         let bytes = (bytes_read + bytes_written).max(1);
         Self {

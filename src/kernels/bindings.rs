@@ -420,6 +420,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionBiasArgs {
+    /// Arguments of the attention itself.
     pub attention: AttentionArgs,
     /// T, the same for all images.
     pub bias: u64,
@@ -427,6 +428,7 @@ pub struct AttentionBiasArgs {
     pub head: u64,
     /// Elements between queries of `bias`.
     pub query: u32,
+    /// Unused; the structure has no padding.
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -485,6 +487,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionRopeArgs {
+    /// Arguments of the attention itself.
     pub attention: AttentionArgs,
     /// Has the images and the head size of `attention`, and as many tokens as it has keys.
     pub rope: RopeArgs,

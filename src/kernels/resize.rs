@@ -68,10 +68,13 @@ impl ResizeKernels {
 /// A pass over an image on the device: u8 `[height, width, 3]` from `input` to `output`.
 #[derive(Clone, Copy, Debug)]
 pub struct ImagePass<'a> {
+    /// The pass.
     pub pass: &'a DevicePass,
     /// A copy of the pass's [tables](DevicePass::tables), at a multiple of 4 bytes.
     pub tables: Operand<'a>,
+    /// Pixels before the pass.
     pub input: Operand<'a>,
+    /// Pixels after the pass.
     pub output: Operand<'a>,
 }
 

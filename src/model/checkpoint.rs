@@ -44,15 +44,23 @@ pub enum Replacement {
     /// Values in f32. The shape stays.
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each row.
-    Int8 { values: Vec<i8>, scales: Vec<f32> },
+    Int8 {
+        /// Values, row by row.
+        values: Vec<i8>,
+        /// Scale of each row.
+        scales: Vec<f32>,
+    },
     /// Values in bf16. The shape stays, and the layer is computed in bf16.
     Bf16(Vec<bf16>),
     /// A matrix of 8-bit floating-point numbers (E4M3), with a scale for each row or one for all.
     ///
     /// `input` is the scale of the layer's input, if that is in FP8 too.
     Float8 {
+        /// Values in E4M3, row by row.
         values: Vec<u8>,
+        /// Scale of each row, or one for all.
         scales: Vec<f32>,
+        /// Scale of the layer's input.
         input: Option<Float8Scale>,
     },
 }

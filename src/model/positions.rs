@@ -61,7 +61,7 @@ pub(super) struct Resample {
 }
 
 /// Rounds values to the type in which a tensor is stored.
-pub fn rounded(mut values: Vec<f32>, dtype: DType) -> Vec<f32> {
+pub(crate) fn rounded(mut values: Vec<f32>, dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => values
             .iter_mut()

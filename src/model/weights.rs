@@ -182,7 +182,7 @@ impl Weights {
     /// # Errors
     ///
     /// Returns [`Error::Tensor`] for the tensor that is inconsistent.
-    pub fn unpack(&mut self) -> Result<()> {
+    pub(crate) fn unpack(&mut self) -> Result<()> {
         if self.scheme.as_ref().is_some_and(|scheme| scheme.packed) {
             self.sparsity = compressed_tensors::unpack(&mut self.tensors)?;
         }
@@ -233,7 +233,7 @@ impl Weights {
     /// # Errors
     ///
     /// Returns [`Error::Io`] if the file cannot be opened or mapped, and the errors of [`add`](Self::add).
-    pub fn map(&mut self, file: &Path) -> Result<()> {
+    pub(crate) fn map(&mut self, file: &Path) -> Result<()> {
         let (bytes, metadata) = mapped::map(file)?;
         self.add(file, &bytes)?;
         self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());

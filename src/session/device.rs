@@ -101,11 +101,14 @@ impl Device {
 }
 
 /// Where a [`Device`] turned out to be.
+#[derive(Debug)]
 pub enum Place {
+    /// The CPU.
     Cpu {
         /// Why [`Device::Auto`] did not select a GPU.
         no_gpu: Option<Error>,
     },
+    /// A GPU.
     Gpu(hip::Device),
 }
 

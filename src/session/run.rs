@@ -459,6 +459,14 @@ pub struct Submitted {
     pub(super) images: usize,
 }
 
+impl std::fmt::Debug for Submitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Submitted")
+            .field("images", &self.images)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Where the results of a run's batches go, which come in their order.
 pub(super) trait Collect {
     /// Whether results stay on the device.

@@ -3,8 +3,8 @@
 
 use std::fs;
 
+use hipvit::ImageErrorKind;
 use hipvit::image::{DecodeOptions, Limits, decode, open};
-use hipvit::{Error, ImageErrorKind};
 use serde::Deserialize;
 
 use crate::at;

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use hipvit::image::{DecodeOptions, Limits, decode, open};
 use hipvit::pipeline::Pipeline;
-use hipvit::{Error, ImageErrorKind, Session};
+use hipvit::{ImageErrorKind, Session};
 
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};

@@ -3,6 +3,8 @@
 //! forms of results), `arrays`, `record` (JSON lines), `results` (their stream), `partial` (interrupted runs), `ranks` (several
 //! processes) and `progress`.
 
+#![allow(unreachable_pub, reason = "its modules are written as those of a program")]
+
 mod advise;
 mod agreement;
 mod arrays;
@@ -382,6 +384,7 @@ impl ModelArgs {
 /// How a command ended, if no error stopped it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// All input was processed.
     Complete,
     /// Some input failed and was reported; the others were processed.
     SomeFailed,

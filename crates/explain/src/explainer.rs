@@ -15,7 +15,7 @@ use hipvit::labels::Labels;
 use hipvit::model::{self, Info, InputKind, LoadOptions, Model};
 use hipvit::outputs::{Prediction, Scores};
 use hipvit::session::Session;
-pub use hipvit::threads;
+use hipvit::threads;
 
 /// A model loaded to explain its results, on the host. See [`Session::explain`] for one image.
 pub struct Explainer {

@@ -131,7 +131,7 @@ pub(crate) fn one_rank(device: &Device) -> Check {
         "target: has 4 bytes where 12 are needed",
         "source: 6 bytes are not 1 equal parts of f32",
         "target: is read-only and would be written",
-        "operand: belongs to another stream",
+        "operand: belongs to a different stream",
         "rank: 1 of 1",
         "streams: two of them are of the same GPU",
     ];

@@ -141,7 +141,7 @@ pub(crate) fn typed(device: &Device) -> Check {
         "kernel `saxpy`: parameter 2: the kernel would access 1003 elements of a buffer of 1002",
         "operand: is read-only and would be written",
         "operand: begins at ",
-        "operand: belongs to another stream",
+        "operand: belongs to a different stream",
     ];
     for (result, text) in wrong.into_iter().zip(texts) {
         let error = result.err().map(|error| error.to_string()).unwrap_or_default();

@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 256;
 
 /// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
 #[derive(Debug)]
-pub struct HostConstants {
+pub(crate) struct HostConstants {
     pub(super) bytes: Vec<u8>,
     pub(super) offsets: HashMap<ValueId, usize>,
     /// Offset of each FP8 step, by the bits of the step.

@@ -120,7 +120,7 @@ impl ExecutionContext {
     }
 
     /// Submits the resizing of `images` into the input buffer.
-    pub fn resize(
+    pub(crate) fn resize(
         &mut self,
         resize: &DeviceResize,
         images: Images<'_>,

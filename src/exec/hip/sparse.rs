@@ -9,7 +9,7 @@ use super::lower::SparseForm;
 use crate::dtype::to_hip;
 use crate::error::Result;
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Sparse, SparseKernel, Store};
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, Node, ValueId};
 use crate::hip::{Device, SparseLt};
 use crate::kernels::{SparseOrder, pack_sparse, sparse_indices_at};
 use crate::ops::{Op, Rounding};
@@ -83,7 +83,7 @@ impl SparseWeights {
 fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
     let nodes = graph.nodes();
     let patches = nodes.iter().filter(|node| matches!(node.op, Op::PatchExtract(_)));
-    let patches: HashSet<ValueId> = patches.map(|node| node.output()).collect();
+    let patches: HashSet<ValueId> = patches.map(Node::output).collect();
     let mut used_otherwise = HashSet::new();
     for node in nodes {
         for (position, &id) in node.inputs.iter().enumerate() {

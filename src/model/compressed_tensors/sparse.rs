@@ -151,7 +151,7 @@ fn keep(four: &[u8], size: usize) -> Option<u8> {
 ///
 /// Returns [`Error::Tensor`] for a tensor that is missing or has another type or shape, or for a mask without two bits
 /// in each four.
-pub fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
+pub(crate) fn unpack(tensors: &mut BTreeMap<String, Stored>) -> Result<Sparsity> {
     let mut sparsity = Sparsity::default();
     // Any part identifies a layer, so that a part alone gives an error that names what is missing.
     let layer = |name: &String| {

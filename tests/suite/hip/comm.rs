@@ -201,7 +201,7 @@ fn wrong_operands_are_refused() {
         assert!(
             foreign
                 .to_string()
-                .starts_with("operand: belongs to another stream"),
+                .starts_with("operand: belongs to a different stream"),
             "{foreign}"
         );
         let same = Comm::all(&[streams[0].clone(), streams[0].clone()]).unwrap_err();

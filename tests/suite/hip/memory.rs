@@ -210,7 +210,10 @@ fn another_stream_takes_an_event() {
             kernel.launch(stream, LAUNCH, &arguments, &[buffer.writing()])
         };
         let error = run(&second, &mut buffer).unwrap_err().to_string();
-        assert!(error.starts_with("operand: belongs to another stream"), "{error}");
+        assert!(
+            error.starts_with("operand: belongs to a different stream"),
+            "{error}"
+        );
 
         let too_early = first.record().unwrap();
         for _ in 0..20 {

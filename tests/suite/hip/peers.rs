@@ -111,7 +111,7 @@ fn wrong_copies_are_refused_and_failed_ones_told() {
         let elsewhere = foreign.stream();
         let mut alien = elsewhere.zeroed::<f32>(N).unwrap();
         let error = alien.copy_from_peer(source.reading()).unwrap_err().to_string();
-        assert!(error.contains("of another runtime"), "{error}");
+        assert!(error.contains("belongs to a different runtime"), "{error}");
         from.device().can_access_peer(elsewhere.device()).unwrap_err();
 
         // Of a frozen source, so that no event of the copy takes the error from the stream.

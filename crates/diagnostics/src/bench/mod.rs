@@ -33,7 +33,7 @@ use self::power::Sustained;
 use self::runs::{Stop, device_runs, end_to_end_runs, step_runs};
 use crate::validate::host_memory;
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, GraphMode};
+use hipvit::exec::GraphMode;
 use hipvit::graph::Optimizations;
 use hipvit::session::{Device, Session};
 use hipvit::tensor::DType;

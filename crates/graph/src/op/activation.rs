@@ -115,7 +115,8 @@ impl Definition for Activation {
     }
 
     fn cases(cases: &mut Cases) {
-        let (every, shape_of): (bool, fn([usize; 3]) -> [usize; 3]) = match cases.scale() {
+        type ShapeOf = fn([usize; 3]) -> [usize; 3];
+        let (every, shape_of): (bool, ShapeOf) = match cases.scale() {
             Scale::Model { every_form, .. } => (every_form, |[batch, tokens, channels]| {
                 [batch, tokens, 4 * channels]
             }),

@@ -92,7 +92,7 @@ impl Definition for PatchConv {
     fn cases(cases: &mut Cases) {
         match cases.scale() {
             Scale::Model { sizes, .. } => {
-                add(cases, sizes.batch, sizes.tokens, [16, 16], 0, sizes.channels())
+                add(cases, sizes.batch, sizes.tokens, [16, 16], 0, sizes.channels());
             }
             Scale::Awkward => {
                 for a in &AWKWARD {

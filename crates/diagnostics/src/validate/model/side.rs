@@ -6,7 +6,7 @@ use crate::peaks::cpu_name;
 use crate::validate::digest::{CodeDigest, Loaded};
 use hipvit::error::Result;
 use hipvit::exec::select::SelectOptions;
-use hipvit::exec::{Executor, ExecutorOptions, GraphMode, Placement, RunOutput};
+use hipvit::exec::{ExecutorOptions, GraphMode, Placement, RunOutput};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, Optimizations, OutputKind, ValueId, optimize};
 use hipvit::hip::Device;
