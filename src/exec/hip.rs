@@ -55,7 +55,8 @@ mod tune;
 
 pub use self::call_clock::TimedCall;
 pub use self::clock::{Stage, StageObserver};
-pub(crate) use self::constants::{HostConstants, append, unpack};
+pub(crate) use self::constants::HostConstants;
+pub use self::constants::{append, unpack};
 pub use self::direct::{PeerAllReduce, PeerNorm, PeerSum};
 pub use self::executor::HipExecutor;
 pub use self::pipeline::PipelineExecutor;
