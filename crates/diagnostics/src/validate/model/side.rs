@@ -172,6 +172,7 @@ impl Results {
             // What stages pass on; a whole model has none.
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
+            OutputKind::Gradient(index) => (7, index),
             _ => (7, 0),
         });
         layers
@@ -188,6 +189,7 @@ impl LayerValues {
             OutputKind::Logits => "logits".to_owned(),
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
+            OutputKind::Gradient(index) => format!("gradient {index}"),
             other => format!("{other:?}"),
         };
         if served {
