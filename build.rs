@@ -11,6 +11,7 @@
 
 use std::env;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,8 +47,7 @@ fn run() -> Result<()> {
     let hip = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("hip");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = files(&hip, &["hip"])?;
-    let mut headers = files(&hip, &["h"])?; // the kernels' own
-    headers.extend(files(&hip.join("include"), &["hpp", "h"])?);
+    let headers = headers(&hip)?;
 
     let amd = list("HIPVIT_OFFLOAD_ARCHS")
         .map(|archs| amd_compiler().map(|compiler| (compiler, archs)))
@@ -74,7 +74,7 @@ fn run() -> Result<()> {
             );
         }
     }
-    compile(&jobs, &hip.join("include"))?;
+    compile(&jobs, &[&hip, &hip.join("include")])?;
     fs::write(out.join("device_code.rs"), table(&kernels, &headers, &jobs)?)?;
     Ok(())
 }
@@ -93,6 +93,32 @@ fn files(directory: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The headers that kernels include, with the names that they use: relative to `hip`, or to `hip/include`.
+fn headers(hip: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut headers: Vec<_> = files(hip, &["h"])?
+        .into_iter()
+        .map(|file| (name(&file), file))
+        .collect();
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(hip)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    for folder in folders {
+        let prefix = if folder.ends_with("include") {
+            String::new()
+        } else {
+            name(&folder) + "/"
+        };
+        let files = files(&folder, &["hpp", "h"])?.into_iter();
+        headers.extend(files.map(|file| (format!("{prefix}{}", name(&file)), file)));
+    }
+    Ok(headers)
 }
 
 /// The items of a variable, separated by commas, semicolons or blanks; `None` if there are none.
@@ -220,13 +246,16 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn run(&self, include: &Path) -> Result<()> {
+    fn run(&self, include: &[&Path]) -> Result<()> {
         // Without cc's arguments, which are the host's: CXXFLAGS.
         let output = Command::new(self.compiler.path())
             .envs(self.compiler.get_envs())
             .args(&self.options)
-            .arg("-I")
-            .arg(include)
+            .args(
+                include
+                    .iter()
+                    .flat_map(|folder| [OsStr::new("-I"), folder.as_os_str()]),
+            )
             .arg(self.source)
             .arg("-o")
             .arg(&self.object)
@@ -246,6 +275,13 @@ impl<'a> Job<'a> {
     }
 }
 
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
 fn stem(path: &Path) -> String {
     path.file_stem()
         .unwrap_or_default()
@@ -254,7 +290,7 @@ fn stem(path: &Path) -> String {
 }
 
 /// Runs the jobs, as many at once as cargo allows.
-fn compile(jobs: &[Job<'_>], include: &Path) -> Result<()> {
+fn compile(jobs: &[Job<'_>], include: &[&Path]) -> Result<()> {
     let threads = env::var("NUM_JOBS")
         .ok()
         .and_then(|n| n.parse().ok())
@@ -277,22 +313,15 @@ fn compile(jobs: &[Job<'_>], include: &Path) -> Result<()> {
 }
 
 /// The Rust source of the tables of sources, headers and code objects; `device_code.rs` includes and documents them.
-fn table(kernels: &[PathBuf], headers: &[PathBuf], jobs: &[Job<'_>]) -> Result<String> {
+fn table(kernels: &[PathBuf], headers: &[(String, PathBuf)], jobs: &[Job<'_>]) -> Result<String> {
     let mut rust = String::new();
-    for (name, files) in [("SOURCES", kernels), ("HEADERS", headers)] {
-        writeln!(rust, "pub(super) static {name}: &[(&str, &str)] = &[")?;
-        for file in files {
-            let key = match name {
-                "SOURCES" => stem(file),
-                _ => file
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned(),
-            };
+    let sources: Vec<_> = kernels.iter().map(|file| (stem(file), file.clone())).collect();
+    for (table, files) in [("SOURCES", sources.as_slice()), ("HEADERS", headers)] {
+        writeln!(rust, "pub(super) static {table}: &[(&str, &str)] = &[")?;
+        for (name, file) in files {
             writeln!(
                 rust,
-                "    ({key:?}, include_str!({:?})),",
+                "    ({name:?}, include_str!({:?})),",
                 file.display().to_string()
             )?;
         }

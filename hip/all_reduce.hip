@@ -1,22 +1,22 @@
-// all_reduce: out = sum of all ranks' x + bias + residual, directly over memory that 2 to 4 GPUs share. all_reduce_norm: the LayerNorm or
-// RMS norm of out's rows, too, which saves a launch and a pass over out.
+// all_reduce: out = sum of all ranks' x + bias + residual, directly over memory that 2 to 4 GPUs share. all_reduce_norm: also the LayerNorm
+// or RMS norm of out's rows, which saves a launch and a pass over out.
 //
-// One shot: each rank writes its part to every other rank, waits for theirs, and sums all in the order of the ranks, so that all
-// ranks get the same bits. Block b waits for block b of the other ranks alone. What a block gives and takes lies in a place of its
-// own, and in one of two in turn: a rank that is at sum e + 2 has seen the others' flags of e + 1, which they set after they had
-// done with e. The number of the sum is counted in device memory, by block, so that replays of a captured graph go on counting.
+// One shot: each rank writes its part to every other rank, waits for theirs, and sums all in the order of the ranks, so that all ranks
+// get the same bits. Block b waits only for block b of the other ranks. A block exchanges data in a buffer of its own, one of two in
+// turn: a rank that is at sum e + 2 has seen the others' flags of e + 1, which they set after they finished e. Each block counts sums in
+// device memory, so that replays of a captured graph continue the count.
 //
-// A rank that does not come within the time-out, or the host, ends the waiting: `control.missing` then says which rank is missing,
-// outputs are undefined, and every later launch on this memory gives up at once.
+// A time-out of a rank, or the host, ends the waiting. `control.missing` then names the missing rank, outputs are undefined, and every
+// later launch on this memory gives up at once.
 //
 // Shapes: x, residual (or null), out, norm_out T [rows, channels]; bias (or null), norm_weight, norm_bias (or null) T [channels]. All
 //   row-major; out and norm_out may alias x or residual, but not each other.
 // Alignment: any; vec128 access where channels and the addresses allow it.
-// Accumulator: f32. The norm is of out as it is stored: first the mean, then the squares of the centred values. A row's bits do not depend
-//   on where it lies in the matrix.
+// Accumulator: f32. The norm is computed from out as stored: first the mean, then the squares of the centred values. The bits of a row do
+//   not depend on its place in the matrix.
 // Geometry: at most `blocks` blocks, the same on all ranks, all resident at once. all_reduce: ALL_REDUCE_THREADS, a vec128 of a row per
-//   thread and round, at most `rounds`. all_reduce_norm: ALL_REDUCE_NORM_THREADS, in each round as many whole rows as fit, each of
-//   whole waves; so a row has at most as many vec128s as the block threads.
+//   thread and round, at most `rounds`. all_reduce_norm: ALL_REDUCE_NORM_THREADS, in each round as many whole rows as fit, each taken by
+//   whole waves; so a row has at most as many vec128s as the block has threads.
 #include "all_reduce.h"
 #include "system_scope.hpp"
 #include "vec128.hpp"
@@ -26,14 +26,14 @@ using namespace hipvit;
 
 // The flags at the start of a rank's shared memory.
 struct Header {
-    // Which of its sums a rank's block has come to, by the rank that wrote it here.
+    // The number of the sum that a rank's block has reached, by the rank that wrote it here.
     u32 flags[ALL_REDUCE_BLOCKS][ALL_REDUCE_RANKS];
-    // How many sums each block has taken part in: the rank's own.
+    // The number of sums that each block of this rank has taken part in.
     u32 epochs[ALL_REDUCE_BLOCKS];
-    // Not 0: the rank has given up. Its own.
+    // Not 0: this rank has given up.
     u32 failed;
 };
-static_assert(sizeof(Header) <= ALL_REDUCE_HEADER, "the flags have no space");
+static_assert(sizeof(Header) <= ALL_REDUCE_HEADER, "the flags do not fit");
 
 HIPVIT_DEVICE u32 raw(f32 x) { return bits_of(x); }
 HIPVIT_DEVICE u32 raw(f16 x) { return x.bits; }
@@ -44,7 +44,7 @@ template <> HIPVIT_DEVICE f32 of_raw<f32>(u32 bits) { return float_of(bits); }
 // Elements of T in a word.
 template <class T> constexpr u32 PER_WORD = 4 / sizeof(T);
 
-// As load_vec, without conversion. A union of both would take scratch memory.
+// Loads a vec128 like load_vec, without conversion. A union of words and elements would take scratch memory.
 template <class T> HIPVIT_DEVICE Vec128 load_raw(const T *from, u32 valid) {
     if (aligned(from, 16) && valid >= VEC<T>) return *reinterpret_cast<const Vec128 *>(from);
     Vec128 vec = {{0, 0, 0, 0}};
@@ -60,13 +60,13 @@ template <class T> HIPVIT_DEVICE void add_raw(const Vec128 &vec, float (&sum)[VE
         sum[i] += to_float(of_raw<T>(vec.word[i / PER_WORD<T>] >> (i % PER_WORD<T> * 16)));
 }
 
-// What a thread takes of the matrix in a round: nothing if `valid` is 0.
+// A thread's vec128 of the matrix in a round; none if `valid` is 0.
 struct Place {
     u64 row;
     u32 column, valid;
 };
 
-// The matrix's vec128s one after the other.
+// Takes the vec128s of the matrix one after the other.
 template <class T> struct InOrder {
     static constexpr u32 THREADS = ALL_REDUCE_THREADS;
     u32 channels, vecs, first, stride;
@@ -86,7 +86,7 @@ template <class T> struct InOrder {
     }
 };
 
-// Whole rows, each by whole waves.
+// Takes whole rows, each by whole waves.
 template <class T> struct InRows {
     static constexpr u32 THREADS = ALL_REDUCE_NORM_THREADS;
     u32 rows, waves, first_wave, of_block, row, stride, column, valid;
@@ -110,27 +110,27 @@ template <class T> struct InRows {
         const u32 index = row + round * stride;
         return {index, column, index < rows ? valid : 0};
     }
-    // The sum over the row's threads. All of the block call it, with other scratch than at the last call.
+    // The sum over the row's threads. All threads of the block call it, with other scratch memory than in the last call.
     HIPVIT_DEVICE float sum(float x, float *scratch) const {
         x = reduce_wave<Sum>(x);
         if (lane_index() == 0) scratch[wave_index()] = x;
         barrier();
         float total = 0.0f;
-        // Waves without a row have what is theirs alone.
+        // A wave without a row adds up values that nothing reads.
         for (u32 wave = first_wave; wave < first_wave + waves && wave < THREADS / WAVE; ++wave) total += scratch[wave];
         return total;
     }
 };
 
-// Where rank `sender` puts this thread's vec128 of round 0 in a rank's memory, for a sum of this parity; the next round's is
-// as many further on as a block has threads.
+// The address in a rank's memory of this thread's vec128 of round 0 from rank `sender`, for a sum of this parity. That of the next round
+// follows at a distance of as many vec128s as the block has threads.
 HIPVIT_DEVICE Vec128 *parts(const AllReduceArgs &a, void *memory, u32 parity, u32 sender) {
     const u32 place = (parity * a.blocks + block_index()) * a.ranks + sender;
     Vec128 *data = reinterpret_cast<Vec128 *>(static_cast<u8 *>(memory) + ALL_REDUCE_HEADER);
     return data + u64(place) * a.rounds * ALL_REDUCE_THREADS + thread_index();
 }
 
-// Waits until rank `peer` has come to sum `epoch`; whether it has.
+// Waits until rank `peer` has reached sum `epoch`. Returns false if it gives up.
 HIPVIT_DEVICE bool wait_for(const AllReduceArgs &a, u32 peer, u32 epoch) {
     Header *own = static_cast<Header *>(a.own);
     AllReduceControl *control = static_cast<AllReduceControl *>(a.control);
@@ -146,8 +146,8 @@ HIPVIT_DEVICE bool wait_for(const AllReduceArgs &a, u32 peer, u32 epoch) {
         if (!begun) begun = asked = now;
         const bool late = now - begun > a.timeout * TICKS_PER_MS;
         bool ended = late || load_flag(&own->failed);
-        // Seldom: when all blocks read host memory at once it takes 60 us (H100), for which the other rank then waits in turn, so that it
-        // came to this in every second sum of a run.
+        // Polls host memory rarely: it takes 60 us when all blocks read it at once (H100). The other rank then waits in turn, so that every
+        // second sum of a run was delayed.
         if (now - asked > TICKS_PER_MS) {
             asked = now;
             ended = ended || load_flag(&control->abort);
@@ -168,7 +168,7 @@ template <class T, class Places, bool NORM> HIPVIT_DEVICE void reduce(const AllR
     const Places places(a);
     const u32 rounds = places.rounds();
 
-    // What this rank adds is kept for the first round, which mostly is the only one.
+    // This rank's part of the first round, which mostly is the only one, stays in registers.
     Vec128 kept = {{0, 0, 0, 0}}, residual = {{0, 0, 0, 0}}, weight = {{0, 0, 0, 0}}, shift = {{0, 0, 0, 0}};
     for (u32 round = 0; round < rounds; ++round) {
         const Place place = places.at(round);

@@ -6,19 +6,17 @@
 
 namespace hipvit {
 
-// The head sizes that there are entries for, in ascending order: X(D) for each.
+// Calls X(D) for each head size that has entries, in ascending order.
 #define HIPVIT_ATTENTION_HEAD_DIMS(X) X(32) X(64) X(80) X(96) X(128)
 
-/// The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
-/// `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).
+/// Shift of the waves in the u32 global `<entry>_block` of the code object: queries + (waves << `ATTENTION_WAVES_SHIFT`). The waves and
+/// the queries of a block depend on the entry and the GPU.
 constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 
-/// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
+/// Maximum number of blocks of `attention_<D>_split` per multiprocessor. With more, `attention_<D>` is faster.
 constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
 
-/// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
-/// `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
-/// token n of image b begins at element
+/// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.
@@ -27,15 +25,15 @@ struct AttentionArgs {
     DEVICE_POINTER(const void) k;
     /// T, `keys` tokens per image.
     DEVICE_POINTER(const void) v;
-    /// T, or bytes, `queries` tokens per image. Aliases no input.
+    /// T, or bytes (see `float8_factor`), `queries` tokens per image. Aliases no input.
     DEVICE_POINTER(void) out;
-    /// Which keys a query attends to. The output of a query without visible keys is 0.
+    /// The keys that a query attends to. The output of a query without visible keys is 0.
     Visibility visible;
-    /// Elements between images of `q`; 0: one image's serve all.
+    /// Elements between images of `q`; 0: all images share one.
     unsigned long long q_image;
-    /// Elements between images of `k`; 0: one image's serve all.
+    /// Elements between images of `k`; 0: all images share one.
     unsigned long long k_image;
-    /// Elements between images of `v`; 0: one image's serve all.
+    /// Elements between images of `v`; 0: all images share one.
     unsigned long long v_image;
     /// Elements between images of `out`.
     unsigned long long out_image;
@@ -53,11 +51,11 @@ struct AttentionArgs {
     unsigned heads;
     /// Queries of a head.
     unsigned queries;
-    /// Keys, and values, of a head.
+    /// Keys of a head, and values.
     unsigned keys;
     /// Channels of a head, at most the entry's D.
     unsigned head_dim;
-    /// Multiplies Q·Kᵀ.
+    /// Factor of Q·Kᵀ.
     float scale;
     /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result, rounded to T, times this.
     float float8_factor;
@@ -78,20 +76,20 @@ struct AttentionBiasArgs {
     unsigned reserved;
 };
 
-/// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
+/// `attention_<D>_stats`: attention with or without a bias, and statistics of each softmax.
 struct AttentionStatisticsArgs {
-    /// Its `bias` may be null. Its `out` too, if only the statistics are wanted.
+    /// `bias` may be null: 0. `out` may be null: only the statistics are written.
     AttentionBiasArgs scores;
-    /// f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
-    /// the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.
+    /// f32 `[images, heads, queries, 3]`: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
+    /// the entropy −Σ p·ln p in nats. They are −∞, 0 and 0 for a query without visible keys.
     DEVICE_POINTER(float) statistics;
 };
 
-/// `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
-/// accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.
+/// `attention_<D>_rope`: `attention_<D>` with queries and keys rotated as the kernel `rope` rotates them. If `rope.heads` is twice
+/// `attention.heads`, both are rotated, otherwise only the keys. The rotated ones are not written: `rope.x` is not accessed.
 struct AttentionRopeArgs {
     AttentionArgs attention;
-    /// Of as many images, as many tokens as keys, and heads as large.
+    /// Has the images and the head size of `attention`, and as many tokens as it has keys.
     RopeArgs rope;
 };
 

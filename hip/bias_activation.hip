@@ -1,4 +1,4 @@
-// bias_activation: out = activation(x + bias) + residual, what follows a GEMM.
+// bias_activation: out = activation(x + bias) + residual, the epilogue of a GEMM.
 //
 // Shapes: x, residual (or null), out T [rows, channels]; bias T [channels] or null. All row-major; out may alias x or
 //   residual; or out is bytes, E4M3, and aliases no input.

@@ -6,9 +6,9 @@
 
 namespace hipvit {
 
-/// `grid_mask`: which tokens are an image's own.
+/// `grid_mask`: marks the tokens that are patches of an image's grid.
 struct GridMaskArgs {
-    /// u8 `[images, tokens]`, whatever T is: 1 for the image's own, 0 for the rest.
+    /// u8 `[images, tokens]` for every T: 1 for tokens of the image's grid, 0 for padding.
     DEVICE_POINTER(unsigned char) out;
     /// The images' grids.
     PatchGrids grids;

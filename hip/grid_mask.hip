@@ -1,4 +1,4 @@
-// grid_mask: which of an image's tokens are patches of its grid, as attention's key mask. NaFlex,
+// grid_mask: the key mask of attention that marks the tokens that are patches of an image's grid. NaFlex,
 // https://arxiv.org/abs/2502.14786.
 //
 // Shapes: grids as in include/patch_grid.h; out u8 [B, N].
@@ -9,7 +9,7 @@
 
 using namespace hipvit;
 
-// T is the plan's type, for the entry's name alone.
+// T is the type of the plan. It only names the entry.
 template <class T> HIPVIT_DEVICE void grid_mask(const GridMaskArgs &a) {
     const u64 index = u64(block_index()) * ELEMENTWISE_THREADS + thread_index();
     const u64 image = divide(index, a.tokens);

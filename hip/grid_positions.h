@@ -6,7 +6,7 @@
 
 namespace hipvit {
 
-/// `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
+/// `grid_positions`: adds the position table, resampled to each image's grid of patches, to the image's tokens.
 struct GridPositionsArgs {
     /// T `[images, tokens, channels]`.
     DEVICE_POINTER(const void) x;
@@ -20,7 +20,7 @@ struct GridPositionsArgs {
     unsigned images;
     /// Tokens of an image.
     unsigned tokens;
-    /// Rows of the table, and columns.
+    /// Rows of the table, and its columns.
     unsigned side;
     /// Channels of a token.
     unsigned channels;

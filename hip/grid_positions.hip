@@ -1,5 +1,5 @@
-// grid_positions: to each image's tokens a square position table, resampled to the image's own grid of patches as PyTorch's
-// interpolate does it with mode "bilinear", antialias and without align_corners. NaFlex, https://arxiv.org/abs/2502.14786.
+// grid_positions: adds a square position table to each image's tokens, resampled to the image's grid of patches like PyTorch's
+// interpolate with mode "bilinear", antialias and without align_corners. NaFlex, https://arxiv.org/abs/2502.14786.
 //
 // Shapes: x T [B, N, D]; table T [S, S, D]; grids as in include/patch_grid.h; out T [B, N, D], may be x. All row-major. Tokens
 //   beyond the grid's patches get the first patch's position.
@@ -12,7 +12,8 @@
 
 using namespace hipvit;
 
-// The cells of one axis that output `index` of `to` is made of: a triangle as wide as two cells of the coarser grid.
+// The cells of one axis, `from` of them, that output `index` of `to` is interpolated from: a triangle as wide as two cells of the coarser
+// grid.
 struct Taps {
     float centre, widening, sum;
     u32 begin, end;

@@ -10,18 +10,18 @@ constexpr unsigned INT8_GEMM_TILE = 128;
 /// Threads per block.
 constexpr unsigned INT8_GEMM_THREADS = 256;
 
-/// `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with
-/// the scale and the zero point of each row of x.
+/// `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual. x and the weight are signed
+/// bytes; each row of x has a scale and a zero point.
 struct Int8GemmArgs {
-    /// i8 `[rows, inner]`: `quantize_int8`'s.
+    /// i8 `[rows, inner]`, from `quantize_int8`.
     DEVICE_POINTER(const void) x;
     /// i8 `[channels, inner]`.
     DEVICE_POINTER(const void) weight;
-    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    /// f32 `[rows, 2]`, from `quantize_int8`: scale and zero − 128 of each row.
     DEVICE_POINTER(const void) ranges;
-    /// f32 `[channels]`: the scales of the weight's output channels.
+    /// f32 `[channels]`: the scale of each output channel of the weight.
     DEVICE_POINTER(const void) scales;
-    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    /// i32 `[channels]`: the sum of the weight's bytes of each output channel.
     DEVICE_POINTER(const void) column_sums;
     /// T `[channels]`. May be null: 0.
     DEVICE_POINTER(const void) bias;

@@ -1,13 +1,13 @@
-// int8_gemm: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with the
-// scale and the zero point of each row of x.
+// int8_gemm: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual. x and the weight are signed
+// bytes; each row of x has a scale and a zero point.
 //
 // Shapes: x i8 [rows, inner]; weight i8 [channels, inner]; ranges f32 [rows, 2], scale and zero − 128; scales f32, column_sums i32
 //   [channels]; bias T [channels] or null; residual (or null), out T [rows, channels]. All row-major; out may alias residual.
 // Alignment: any; vec128 access where inner, channels and the addresses allow it.
-// Accumulator: i32, exact; then f32, in dequantize's order, so that the results have the same bits.
-// Geometry: blocks of INT8_GEMM_THREADS, a tile of INT8_GEMM_TILE rows and channels per block, channels first. Waves have 64 channels
-//   each, and share the tile's rows.
-// Matrix cores: those of int8_mma.hpp; on other architectures there are no entries.
+// Accumulator: i32, exact; then f32, in the order of dequantize (quantize.hip), so that the results have the same bits.
+// Geometry: blocks of INT8_GEMM_THREADS, a tile of INT8_GEMM_TILE rows and channels per block, channels first. Each wave has 64 channels;
+//   the waves share the tile's rows.
+// Matrix cores: int8_mma.hpp; architectures without them have no entries.
 #include "int8_gemm.h"
 #include "activation.hpp"
 #include "async_copy.hpp"
@@ -63,17 +63,18 @@ template <class T> struct Int8Gemm {
         }
     }
 
-    // What the sums of a row or of a channel are multiplied by, and what is added.
+    // The scale and the offsets of a row or of a channel.
     struct Factors {
         float scale;
-        u32 zero; // of a channel its sum
+        u32 zero; // for a channel, the sum of its bytes
         float bias;
     };
-    // A thread's: those of the tile's rows, then those of its channels. They arrive while the tile is multiplied.
+    // The thread's factors: the first threads have those of the tile's rows, the others those of its channels. They arrive while the tile
+    // is multiplied.
     HIPVIT_DEVICE Factors factors() const {
         static_assert(THREADS == 2 * TILE, "a row or a channel for each thread");
         const u32 index = thread_index() % TILE, row = first_row + index, channel = first_channel + index;
-        // x + −0 is x, of zeros too.
+        // x + −0 is x, even for zeros.
         Factors factors = {0.0f, 0, -0.0f};
         if (thread_index() < TILE) {
             if (row < a.rows) {
@@ -101,7 +102,7 @@ template <class T> struct Int8Gemm {
         store(all, all + TILE + wave_channel());
     }
 
-    // Stages are filled in turn, each while those before it are multiplied.
+    // Fills the stages in turn, each while the previous ones are multiplied.
     HIPVIT_DEVICE void run_async() {
         const AsyncCopy<Rows, TILE, THREADS> copy(thread_index());
         const u8 *w = (const u8 *)a.weight + u64(first_channel + copy.row) * a.inner + copy.column;
@@ -124,14 +125,14 @@ template <class T> struct Int8Gemm {
 #pragma unroll 1
         for (u32 k = 0; k < a.inner; k += DEPTH) {
             wait_copies<STAGES - 2>();
-            barrier(); // and the stage that is filled next has been read
+            barrier(); // this stage is complete, and the one that is filled next has been read
             load();
             multiply(from);
             from = from + STAGE == end ? lds : from + STAGE;
         }
     }
 
-    // What is multiplied next is in registers meanwhile.
+    // The next tile is in registers while one is multiplied.
     HIPVIT_DEVICE void run_staged() {
         using Copy = Staged<u8, DEPTH, TILE, DEPTH / VEC<u8>, THREADS>;
         Copy w, x;
@@ -155,7 +156,7 @@ template <class T> struct Int8Gemm {
         }
     }
 
-    // The sums through LDS, 16 rows of the wave at a time, so that lanes store adjacent vec128s; a lane has always the same channels.
+    // Stores the sums through LDS, 16 rows of the wave at a time, so that lanes store adjacent vec128s. A lane always has the same channels.
     HIPVIT_DEVICE void store(const Factors *of_row, const Factors *of_channel) const {
         constexpr u32 VECS = CHANNELS / VEC<T>, STEP = WAVE / VECS; // of a row; rows of the wave's lanes
         int *const sums = reinterpret_cast<int *>(lds) + wave_index() * 16 * D_ROW;
@@ -176,7 +177,7 @@ template <class T> struct Int8Gemm {
             }
             const u32 row = wave_row() + j * 16; // of the tile
             u32 of = lane_index() / VECS;
-            // The next row's is loaded ahead.
+            // The residual of the next row is loaded ahead.
             float residual[VEC<T>] = {}, next[VEC<T>] = {};
             load_residual(first_row + row + of, channel, valid, next);
             wave_barrier();

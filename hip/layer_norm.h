@@ -7,15 +7,15 @@ namespace hipvit {
 
 /// Threads per block of `layer_norm_few` and `rms_norm_few`.
 constexpr unsigned FEW_ROWS_THREADS = 64;
-/// The most rows that `layer_norm_few` and `rms_norm_few` take: small blocks that load weight and bias early have the lower latency for few
-/// rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
+/// Maximum number of rows of `layer_norm_few` and `rms_norm_few`. Their small blocks load weight and bias early, which has the lower latency
+/// for few rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
 /// 2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.
 constexpr unsigned FEW_ROWS = 4096;
 
 /// Threads per block of `layer_norm_wide` and `rms_norm_wide`.
 constexpr unsigned WIDE_ROW_THREADS = 128;
-/// The most channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another; of longer rows
-/// a block does.
+/// Maximum number of channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another. A
+/// block takes a longer row.
 constexpr unsigned WIDE_ROW = 2048;
 
 /// `layer_norm`, `layer_norm_few`, `layer_norm_wide`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
@@ -27,9 +27,9 @@ struct LayerNormArgs {
     DEVICE_POINTER(const void) residual;
     /// T `[channels]`.
     DEVICE_POINTER(const void) weight;
-    /// T `[channels]`. Null for `rms_norm`, and for it alone.
+    /// T `[channels]`. Null for `rms_norm` only.
     DEVICE_POINTER(const void) bias;
-    /// T `[rows, channels]`: receives s. May be null; may alias `x` or `residual`.
+    /// T `[rows, channels]`, receives s. May be null; may alias `x` or `residual`.
     DEVICE_POINTER(void) sum;
     /// T, or bytes, `[rows, channels]`. May alias `x`; bytes alias no input.
     DEVICE_POINTER(void) out;

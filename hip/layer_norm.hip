@@ -1,15 +1,15 @@
 // layer_norm: s = x + residual; out = (s − mean(s)) / √(variance(s) + ε) · weight + bias over the channels, with the
-// biased variance; s can be stored too. rms_norm: out = s / √(mean(s²) + ε) · weight. Of heads, each is a row.
+// biased variance; s can be stored too. rms_norm: out = s / √(mean(s²) + ε) · weight. To norm heads, each head is a row.
 //
 // Shapes: x, residual (or null), sum (or null), out T [rows, channels]; weight, bias T [channels]. All row-major, with
 //   any number of channels. sum may alias x or residual, out may alias x; or out is bytes, E4M3, and
 //   aliases no input.
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
-// Geometry: blocks of ROW_THREADS, of FEW_ROWS_THREADS by the entries `_few`, for few rows, or of WIDE_ROW_THREADS by the
-//   entries `_wide`, for longer rows; a row per wave, or per block (whole_block) where it has more than WIDE_ROW channels. A
-//   thread keeps up to ROW_REGISTERS elements of its row in registers; by the entries `_wide`, as many as a wave needs for
-//   WIDE_ROW. All entries compute the same bits where a row is a wave's.
+// Geometry: blocks of ROW_THREADS; of FEW_ROWS_THREADS for few rows (entries `_few`); of WIDE_ROW_THREADS for long rows (entries
+//   `_wide`). A row per wave, or per block (whole_block) if it has more than WIDE_ROW channels. A thread keeps up to ROW_REGISTERS
+//   elements of its row in registers; in the entries `_wide`, as many as a wave needs for WIDE_ROW. All entries compute the same bits
+//   for a row that a wave takes.
 #include "layer_norm.h"
 #include "float8.hpp"
 #include "norm.hpp"

@@ -5,12 +5,12 @@
 
 namespace hipvit {
 
-/// `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, and the same with `_wide`: what `quantize_…` makes
-/// of the result of `layer_norm` or `rms_norm`, to the bit, without the result in between.
+/// `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, each also with `_wide`: a norm whose result is
+/// rounded to 8 bits. The bits are those of `layer_norm` or `rms_norm` followed by `quantize_float8_rows` or `quantize_int8`.
 struct NormQuantizeArgs {
-    /// Of the norm. `residual`, `sum` and `out` are null.
+    /// Arguments of the norm. `residual`, `sum` and `out` are null.
     LayerNormArgs norm;
-    /// Of the rounding of rows. `x` is null, for the norm's result, which was rounded to T; `whole_block` is unused.
+    /// Arguments of the rounding, of the norm's result rounded to T. `x` is null; `whole_block` is unused.
     QuantizeArgs quantize;
 };
 

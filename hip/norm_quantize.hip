@@ -1,20 +1,20 @@
 // layer_norm_float8_rows, rms_norm_float8_rows: E4M3 of the norm of each row, as layer_norm and then quantize_float8_rows write it.
-// layer_norm_int8, rms_norm_int8: 256 levels of it, as layer_norm and then quantize_int8 write them.
-// The bits are those of the two kernels: the norm is rounded to T before it is rounded to 8 bits, and the scales are of that.
+// layer_norm_int8, rms_norm_int8: 256 levels of the norm of each row, as layer_norm and then quantize_int8 write them.
+// The bits are those of the two kernels: the norm is rounded to T before its scales are found and it is rounded to 8 bits.
 //
-// Shapes: x T [rows, channels]; weight, bias T [channels]; out bytes [rows, channels]; ranges f32 [rows] or [rows, 2], as quantize's. All
-//   row-major, with any number of channels. out and ranges alias nothing.
+// Shapes: x T [rows, channels]; weight, bias T [channels]; out bytes [rows, channels]; ranges f32 [rows] or [rows, 2], as in quantize.hip.
+//   All row-major, with any number of channels. out and ranges alias nothing.
 // Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
-// Accumulator: f32, as layer_norm's.
-// Geometry: blocks of FEW_ROWS_THREADS, or of WIDE_ROW_THREADS by the entries `_wide`, as layer_norm's of the same rows. What a thread
-//   keeps of its row in registers becomes the norm's result there; the norms of the rest of a longer row are computed twice.
+// Accumulator: f32, as in layer_norm.hip.
+// Geometry: blocks of FEW_ROWS_THREADS, or of WIDE_ROW_THREADS (entries `_wide`), as layer_norm for the same rows. The part of a row that a
+//   thread keeps in registers is normed there; the norms of the rest of a longer row are computed twice.
 #include "norm_quantize.h"
 #include "norm.hpp"
 #include "row_quantize.hpp"
 
 using namespace hipvit;
 
-// As layer_norm rounds a result. clang would fuse a product with its conversion to f16, as an fma with 0, which makes −0 a 0.
+// Rounds like layer_norm. Without `opaque`, clang fuses a product with its conversion to f16 as an fma with 0, which turns −0 into 0.
 template <class T> HIPVIT_DEVICE T rounded_to(float result) { return from_float<T>(opaque(result)); }
 
 // Rounds the norms of row `index` to T, and then to 8 bits.
@@ -47,7 +47,7 @@ template <class T, class Quantizer, class Group> struct QuantizedNorms {
         row.for_each_beyond(include);
         quantizer.agree(a, group, index);
         row.for_each_kept([&](const Vec<T> &rounded, u32 at, u32) { store(rounded, at); });
-        // What is included again changes nothing any more.
+        // Including an element again changes nothing after `agree`.
         row.for_each_beyond([&](const Vec<T> &vec, u32 at, u32 s) { store(include(vec, at, s), at); });
     }
 

@@ -7,10 +7,10 @@ namespace hipvit {
 
 /// Vec128s of channels per block.
 constexpr unsigned POOL_VECS = 32;
-/// Slices of the tokens, which the threads of one vec128 share out.
+/// Slices of the tokens: the threads of one vec128 share them out.
 constexpr unsigned POOL_SLICES = 8;
 
-/// `mode` of [`PoolArgs`].
+/// Pooling mode, the `mode` of [`PoolArgs`].
 enum class PoolMode : unsigned {
     /// The token `first`.
     Token,
@@ -20,7 +20,7 @@ enum class PoolMode : unsigned {
     Max,
 };
 
-/// `pool`: an image's tokens to one vector.
+/// `pool`: reduces an image's tokens to one vector.
 struct PoolArgs {
     /// T `[images, tokens, channels]`.
     DEVICE_POINTER(const void) x;
@@ -34,7 +34,7 @@ struct PoolArgs {
     unsigned channels;
     /// One of [`PoolMode`].
     unsigned mode;
-    /// The token, or the first of the tokens, that are pooled; less than `tokens`.
+    /// The pooled token, or the first pooled token; less than `tokens`.
     unsigned first;
     /// Unused; the structure has no padding.
     unsigned reserved;

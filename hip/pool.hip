@@ -1,4 +1,4 @@
-// pool: an image's tokens to one vector: one of them, or the mean or maximum of those from `first` on.
+// pool: reduces an image's tokens to one vector: one of them, or the mean or maximum of those from `first` on.
 //
 // Shapes: x T [B, N, D], first < N; out T [B, D]. All row-major.
 // Alignment: any; vec128 access where D and the addresses allow it.

@@ -9,15 +9,15 @@
 namespace hipvit {
 
 /// `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
-/// `quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.
-/// `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.
+/// `quantize_float8_rows`: out = E4M3 of x / scale, with a scale for each row.
+/// `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), with a scale and a zero point for each row.
 struct QuantizeArgs {
     /// T `[rows, channels]`.
     DEVICE_POINTER(const void) x;
     /// Bytes `[rows, channels]`. Aliases no input.
     DEVICE_POINTER(void) out;
-    /// f32 `[rows, 2]`: scale and zero − 128 of each row; for `quantize_float8_rows` f32 `[rows]`: what the bytes of each row are
-    /// multiplied by. Null for `quantize_float8`, and for it alone.
+    /// `quantize_int8`: f32 `[rows, 2]`, scale and zero − 128 of each row. `quantize_float8_rows`: f32 `[rows]`, the scale of each row's
+    /// bytes. Null for `quantize_float8` only.
     DEVICE_POINTER(void) ranges;
     /// Rows of all matrices.
     unsigned rows;
@@ -25,24 +25,25 @@ struct QuantizeArgs {
     unsigned channels;
     /// One of [`QuantizeCode`].
     unsigned code;
-    /// Of `Float8` what multiplies x, of `Fixed` the scale.
+    /// The factor of x for `Float8`, the scale for `Fixed`.
     float factor;
-    /// Of `Fixed` the zero point, 0 to 255.
+    /// The zero point for `Fixed`, 0 to 255.
     unsigned zero;
-    /// Of all but `quantize_float8`, 0: a row per wave; 1: a row per block.
+    /// 0: a row per wave; 1: a row per block. `quantize_float8` ignores it.
     unsigned whole_block;
 };
 
 /// `dequantize`: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual.
 /// `dequantize_float8`: out = activation(sums · column_scale · scale + bias) + residual.
 struct DequantizeArgs {
-    /// i32 `[rows, channels]`: of the products of `quantize_int8`'s bytes with a weight's; or f32, of `quantize_float8_rows`'s.
+    /// `[rows, channels]`: sums of products with a weight's bytes. i32 for bytes of `quantize_int8`, f32 for those of
+    /// `quantize_float8_rows`.
     DEVICE_POINTER(const void) sums;
-    /// f32 `[rows, 2]`: `quantize_int8`'s; or `[rows]`: `quantize_float8_rows`'s.
+    /// f32 `[rows, 2]` from `quantize_int8`, or `[rows]` from `quantize_float8_rows`.
     DEVICE_POINTER(const void) ranges;
-    /// f32 `[channels]`: the scales of the weight's output channels.
+    /// f32 `[channels]`: the scale of each output channel of the weight.
     DEVICE_POINTER(const void) scales;
-    /// i32 `[channels]`: the sums of the weight's bytes of each output channel. Null for `dequantize_float8`, and for it alone.
+    /// i32 `[channels]`: the sum of the weight's bytes of each output channel. Null for `dequantize_float8` only.
     DEVICE_POINTER(const void) column_sums;
     /// T `[channels]`. May be null: 0.
     DEVICE_POINTER(const void) bias;

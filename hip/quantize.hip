@@ -1,19 +1,19 @@
 // quantize_float8: out = E4M3 of x · factor.
-// quantize_float8_rows: out = E4M3 of x · (1/scale), where a row's scale makes its largest magnitude 448, as src/ops/float8.rs rounds
-// to the bit.
-// quantize_int8: x rounded to 256 levels, x ≈ scale · (q − zero), with a scale and a zero point of each row, as src/ops/int8.rs
-// rounds to the bit; out = q − 128, since GEMMs multiply signed bytes.
-// dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, what follows such a GEMM.
-// dequantize_float8: the same of sums in f32, without zero points.
+// quantize_float8_rows: out = E4M3 of x · (1/scale), where a row's scale makes its largest magnitude 448. The bits are those of
+//   src/ops/float8.rs.
+// quantize_int8: rounds x to 256 levels, x ≈ scale · (q − zero), with a scale and a zero point for each row; out = q − 128, since GEMMs
+//   multiply signed bytes. The bits are those of src/ops/int8.rs.
+// dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, the epilogue of a GEMM of such bytes.
+// dequantize_float8: out = activation(sums · column_scale · scale + bias) + residual, with sums in f32.
 //
-// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128, or [rows], the scale of
+// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128, or [rows], the scale for
 //   FP8; sums i32 or f32 [rows, channels]; scales f32, column_sums i32 [channels]; bias T [channels] or null; residual (or null),
 //   out T [rows, channels]. All row-major, with any number of channels. dequantize's out may alias residual.
 // Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
 // Accumulator: f32. sums − zero · column_sums is exact in i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over
 //   at most 2^16 channels of x.
-// Geometry: quantize_int8 and quantize_float8_rows as softmax: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for
-//   long rows; a thread keeps up to ROW_REGISTERS elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
+// Geometry: quantize_int8 and quantize_float8_rows: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a
+//   thread keeps up to ROW_REGISTERS elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
 #include "quantize.h"
 #include "activation.hpp"
 #include "float8.hpp"
@@ -60,7 +60,7 @@ template <class T> HIPVIT_DEVICE void quantize_float8_rows(const QuantizeArgs &a
 }
 template <class T> HIPVIT_DEVICE void quantize_int8(const QuantizeArgs &a) { quantize_rows<T, Int8Quantizer>(a); }
 
-// VEC<T> words, of which the first `valid` exist; the others become 0.
+// Loads VEC<T> words, of which the first `valid` exist; the others become 0.
 template <class T> HIPVIT_DEVICE void load_words(const void *from, u64 at, u32 valid, u32 (&x)[VEC<T>]) {
     const u32 *const words = (const u32 *)from + at;
     if (aligned(words, VEC128_BYTES) && valid >= VEC<T>) {
@@ -76,7 +76,7 @@ template <class T> HIPVIT_DEVICE void load_words(const void *from, u64 at, u32 v
     }
 }
 
-// Of the vector of value, the bias, the activation and the residual.
+// Adds the bias to a vector of values, applies the activation, adds the residual, and stores the result.
 template <class T>
 HIPVIT_DEVICE void store_activated(const DequantizeArgs &a, const MatrixVec<T> &vec, float (&value)[VEC<T>]) {
     const u64 at = vec.row * a.channels + vec.column;

@@ -10,10 +10,10 @@ constexpr unsigned RESIZE_THREADS = 256;
 constexpr unsigned RESIZE_FRACTIONAL_BITS = 22;
 /// Bytes of a row that a thread of `resize_vertical` computes.
 constexpr unsigned RESIZE_VERTICAL_BYTES = 4;
-/// Maximum number of images of a launch: two KiB of arguments, where the drivers take four.
+/// Maximum number of images of a launch: 2 KiB of arguments, where the drivers take 4 KiB.
 constexpr unsigned RESIZE_IMAGES = 32;
 
-/// One image's part in `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
+/// Arguments of one image of `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
 struct ResizeImage {
     /// u8. Horizontal: `[rows, columns, 3]`. Vertical: `[rows, columns]`. Rows are `input_row` bytes apart.
     DEVICE_POINTER(const unsigned char) input;
@@ -23,7 +23,7 @@ struct ResizeImage {
     DEVICE_POINTER(const int) weights;
     /// u32 `[outputs]`: the first input position.
     DEVICE_POINTER(const unsigned) starts;
-    /// u32 `[outputs]`: how many positions, at most `taps`.
+    /// u32 `[outputs]`: number of input positions, at most `taps`.
     DEVICE_POINTER(const unsigned) counts;
     /// Bytes between input rows.
     unsigned long long input_row;
@@ -31,15 +31,15 @@ struct ResizeImage {
     unsigned taps;
     /// Output positions along the resampled axis.
     unsigned outputs;
-    /// Horizontal: rows. Vertical: rows of the input, for host-side bounds checks only.
+    /// Rows of the input. The vertical pass uses them for host-side bounds checks only.
     unsigned rows;
     /// Vertical: bytes of a row. Horizontal: pixels of an input row, for host-side bounds checks only.
     unsigned columns;
 };
 
-/// `resize_horizontal` and `resize_vertical`: the pass over several images, of any sizes.
+/// `resize_horizontal` and `resize_vertical`: one pass over several images, of any sizes.
 struct ResizeArgs {
-    /// The first `count` are there.
+    /// The first `count` exist.
     ResizeImage images[RESIZE_IMAGES];
     /// Blocks of each image.
     unsigned image_blocks;
@@ -47,7 +47,7 @@ struct ResizeArgs {
     unsigned count;
 };
 
-/// One image's part in `resize_nearest`: a lookup.
+/// Arguments of one image of `resize_nearest`, a lookup.
 struct ResizeNearestImage {
     /// u8 RGB, rows `input_row` bytes apart.
     DEVICE_POINTER(const unsigned char) input;
@@ -71,7 +71,7 @@ struct ResizeNearestImage {
 
 /// `resize_nearest`: the lookup for several images, of any sizes.
 struct ResizeNearestArgs {
-    /// The first `count` are there.
+    /// The first `count` exist.
     ResizeNearestImage images[RESIZE_IMAGES];
     /// Blocks of each image.
     unsigned image_blocks;

@@ -1,16 +1,15 @@
 // resize: one pass of Pillow's resampling of 8-bit RGB, bit for bit.
 //
-// Pillow resamples one axis, rounds to u8, then the other: two launches, with the tables of src/image/resize and in
-// the order that it decides; a crop needs only the tables of its window. The sum of weight · byte is in i32 with
-// RESIZE_FRACTIONAL_BITS and wraps; it starts at one half, is shifted right and clamped to u8.
+// Pillow resamples one axis, rounds to u8, then resamples the other: two launches, with the tables and in the order of the host's resize.
+// A crop needs only the tables of its window. The sum of weight · byte is in i32 with RESIZE_FRACTIONAL_BITS and wraps; it starts at one
+// half, is shifted right and clamped to u8.
 //
 // Shapes: resize_horizontal_u8: [rows, inputs, 3] → [rows, outputs, 3]. resize_vertical_u8: [inputs, row bytes] →
 //   [outputs, columns]. resize_nearest_u8: a lookup of row and column. All row-major, input rows input_row bytes apart.
 // Alignment: any; the vertical pass loads and stores 4 bytes at once where the addresses allow it.
 // Accumulator: i32.
-// Geometry: blocks of RESIZE_THREADS, image_blocks of them for each image, so that a batch takes few launches: on a GPU
-//   that computes other batches, each launch waits for its turn. A thread computes a pixel, in the vertical pass 4 bytes
-//   of a row.
+// Geometry: blocks of RESIZE_THREADS, image_blocks of them for each image, so that a batch takes few launches: each launch waits for its
+//   turn on a GPU that computes other batches. A thread computes a pixel, in the vertical pass 4 bytes of a row.
 #include "resize.h"
 #include "vec128.hpp"
 

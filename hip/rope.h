@@ -15,15 +15,15 @@ struct RopeArgs {
     unsigned images;
     /// Tokens of an image.
     unsigned tokens;
-    /// The first token that is rotated, less than `tokens`.
+    /// The first rotated token, less than `tokens`.
     unsigned first;
     /// Channels of a token.
     unsigned channels;
-    /// Heads that are rotated, those of queries and keys together.
+    /// Number of rotated heads, queries and keys together.
     unsigned heads;
     /// Channels of a head, even.
     unsigned head_dim;
-    /// Heads of the table: head h takes h mod `table_heads`.
+    /// Heads of the table: head h uses h mod `table_heads`.
     unsigned table_heads;
     /// 1: channel c is rotated with c + `head_dim` / 2; 0: 2c with 2c + 1.
     unsigned halves;

@@ -1,11 +1,11 @@
 // rope: rotates pairs of channels of queries and keys, in place: (a, b) becomes (a cos − b sin, b cos + a sin).
 //
 // Shapes: x T [images, tokens, channels]; table T [tokens − first, table_heads, head_dim], a head's cosines first. All
-//   row-major. Tokens before `first`, and channels beyond those of `heads` heads, are not touched.
+//   row-major. Tokens before `first` and channels beyond `heads` heads stay unchanged.
 // Alignment: any; vec128 access where head_dim and the addresses allow it.
 // Accumulator: f32.
-// Geometry: blocks of ELEMENTWISE_THREADS, as many pairs of a head per thread as a vec128 has elements. A thread has both
-//   elements of its pairs, so no other reads what it overwrites.
+// Geometry: blocks of ELEMENTWISE_THREADS, as many pairs of a head per thread as a vec128 has elements. A thread has both elements of its
+//   pairs, so that no other thread reads what it overwrites.
 #include "rope.h"
 #include "rotate.hpp"
 #include "vec128.hpp"
@@ -26,7 +26,7 @@ template <class T> HIPVIT_DEVICE void rope(const RopeArgs &a) {
     load_vec(table + half, vec.valid, aligned(table + half, 16), sine);
 
     T *x = (T *)a.x + (image * a.tokens + a.first + token) * a.channels + u64(head) * a.head_dim;
-    // Where the first and the second half of the thread's elements lie, and how many there are.
+    // The first and the second half of the thread's elements, and how many of each exist.
     T *low = x + (a.halves ? vec.column : 2 * vec.column);
     T *high = low + (a.halves ? half : VEC<T>);
     const u32 both = 2 * vec.valid;

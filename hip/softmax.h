@@ -6,13 +6,13 @@
 
 namespace hipvit {
 
-/// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.
+/// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
 struct SoftmaxArgs {
     /// T `[images, heads, queries, keys]`.
     DEVICE_POINTER(const void) x;
     /// T `[images, heads, queries, keys]`. May alias `x`.
     DEVICE_POINTER(void) out;
-    /// Which keys a query attends to.
+    /// The keys that a query attends to.
     Visibility visible;
     /// Images in the batch.
     unsigned images;
@@ -22,7 +22,7 @@ struct SoftmaxArgs {
     unsigned queries;
     /// Keys of a head.
     unsigned keys;
-    /// Multiplies the scores.
+    /// Factor of the scores.
     float scale;
     /// 0: a row per wave; 1: a row per block.
     unsigned whole_block;

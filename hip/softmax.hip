@@ -1,5 +1,5 @@
-// softmax: softmax(scale · x) over the visible keys, for unfused attention; invisible keys become 0, and so does a row
-// without visible keys.
+// softmax: softmax(scale · x) over the visible keys, for unfused attention. Invisible keys become 0, and so does a row without visible
+// keys.
 //
 // Shapes: x, out T [B, H, Nq, Nk], row-major, with any number of keys; out may alias x. Visible keys:
 //   include/visibility.h.

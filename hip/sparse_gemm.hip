@@ -1,12 +1,12 @@
-// sparse_gemm: out = activation(x · weightᵀ + bias) + residual, of a weight of which two of each four elements are 0.
+// sparse_gemm: out = activation(x · weightᵀ + bias) + residual. Two of each four elements of the weight are 0.
 //
-// Shapes: x T [rows, inner]; the weight as sparse_gemm.h says; bias T [channels] or null; residual (or null), out
+// Shapes: x T [rows, inner]; the weight as in sparse_gemm.h; bias T [channels] or null; residual (or null), out
 //   T [rows, channels]. All row-major; out may alias residual.
 // Alignment: any; vec128 access where inner, channels and the addresses allow it.
 // Accumulator: f32, through the epilogue.
-// Geometry: blocks of SPARSE_GEMM_THREADS, a tile of SPARSE_GEMM_TILE rows and channels per block, channels first. Waves have 64
-//   channels each, and share the tile's rows.
-// Matrix cores: those of sparse_mma.hpp; on other architectures there are no entries.
+// Geometry: blocks of SPARSE_GEMM_THREADS, a tile of SPARSE_GEMM_TILE rows and channels per block, channels first. Each wave has 64
+//   channels; the waves share the tile's rows.
+// Matrix cores: sparse_mma.hpp; architectures without them have no entries.
 #include "sparse_gemm.h"
 #include "activation.hpp"
 #include "sparse_mma.hpp"
@@ -50,7 +50,7 @@ template <class T> struct SparseGemm {
     static HIPVIT_DEVICE int wave_channel() { return wave_index() % 2 * CHANNELS; }
     static HIPVIT_DEVICE int wave_row() { return wave_index() / 2 * ROWS; }
 
-    // What is multiplied next, to registers; nothing beyond the last chunk.
+    // Loads a chunk to registers, to be multiplied next; nothing beyond the last chunk.
     HIPVIT_DEVICE void load(u32 chunk) {
         if (chunk >= chunks) return;
         const u32 k = chunk * DEPTH;
@@ -59,7 +59,7 @@ template <class T> struct SparseGemm {
         const u32 last = (a.channels - 1) / SPARSE_INDEX_CHANNELS;
 #pragma unroll
         for (int i = 0; i < I; ++i) {
-            // Channels beyond the last are 0, whatever their indices.
+            // Channels beyond the last one are 0 for any indices.
             const u32 of = (first_channel + wave_channel()) / SPARSE_INDEX_CHANNELS + i;
             const u64 block = u64(of < last ? of : last) * chunks + chunk;
             const u8 *const from = (const u8 *)a.indices + block * SPARSE_INDEX_BYTES;
@@ -105,7 +105,7 @@ template <class T> struct SparseGemm {
         store();
     }
 
-    // The result through LDS, 16 rows of the wave at a time, so that lanes store adjacent vec128s.
+    // Stores the result through LDS, 16 rows of the wave at a time, so that lanes store adjacent vec128s.
     HIPVIT_DEVICE void store() const {
         float *const lds = reinterpret_cast<float *>(lds_w) + wave_index() * 16 * D_ROW;
 #pragma unroll
@@ -160,7 +160,7 @@ template <class T> HIPVIT_DEVICE void sparse_gemm(const SparseGemmArgs &a) {
     SparseGemm<T>(a, memory, block_index() % tiles * SPARSE_GEMM_TILE, row).run();
 }
 
-// Of 16-bit types alone.
+// Entries for 16-bit types only.
 #define ENTRY_f32(name)
 #define ENTRY_f16(name) KERNEL(name, f16)
 #define ENTRY_bf16(name) KERNEL(name, bf16)

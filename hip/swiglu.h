@@ -25,7 +25,7 @@ struct SwiGluArgs {
 
 /// Threads per block of `swiglu_norm`.
 constexpr unsigned SWIGLU_NORM_THREADS = 128;
-/// The most channels of a row that a wave of `swiglu_norm` takes; of longer ones a block does.
+/// Maximum number of channels of a row that a wave of `swiglu_norm` takes. A block takes a longer row.
 constexpr unsigned SWIGLU_NORM_ROW = 2048;
 
 /// `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
@@ -41,7 +41,7 @@ struct SwiGluNormArgs {
     DEVICE_POINTER(void) out;
     /// Rows of `x` and `out`.
     unsigned rows;
-    /// Columns of `out`, and of the gates and of the values.
+    /// Columns of `out`, of the gates and of the values.
     unsigned channels;
     /// Added to the variance.
     float epsilon;
@@ -49,7 +49,7 @@ struct SwiGluNormArgs {
     float float8_factor;
     /// 0: a row per wave; 1: a row per block.
     unsigned whole_block;
-    /// How many of the columns are normed; the result's others are 0.
+    /// Number of normed columns; the other columns of the result are 0.
     unsigned normed;
 };
 

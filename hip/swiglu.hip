@@ -1,14 +1,14 @@
 // swiglu: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
-// swiglu_norm: g = silu(gate) · value, of x without a bias; out = (g − mean(g)) / √(variance(g) + ε) · weight + bias over the
-// first `normed` channels, with the biased variance; beyond them the result is 0. g is never rounded to T, nor stored.
+// swiglu_norm: g = silu(gate) · value for x without a bias; out = (g − mean(g)) / √(variance(g) + ε) · weight + bias over the
+// first `normed` channels, with the biased variance; beyond them the result is 0. g is neither rounded to T nor stored.
 //
 // Shapes: x T [rows, 2, channels], gates first; swiglu's bias T [2, channels] or null; weight and swiglu_norm's bias T [channels];
 //   out T [rows, channels], or bytes: E4M3. All row-major.
 // Alignment: any; vec128 access where channels and the addresses allow it.
-// Accumulator: f32. Of the norm first the mean, then the squares of the centred values.
+// Accumulator: f32. The norm sums the mean first, then the squares of the centred values.
 // Geometry: swiglu: blocks of ELEMENTWISE_THREADS, a vec128 of a row of the output per thread. swiglu_norm: blocks
-//   of SWIGLU_NORM_THREADS; a row per wave, or per block (whole_block) for rows longer than SWIGLU_NORM_ROW. A thread keeps a
-//   wave's share of such a row in registers, where rows are not whole vec128s ROW_REGISTERS elements, and computes others again.
+//   of SWIGLU_NORM_THREADS; a row per wave, or per block (whole_block) for rows longer than SWIGLU_NORM_ROW. A thread keeps a wave's share
+//   of a row of SWIGLU_NORM_ROW channels in registers, or ROW_REGISTERS elements if rows are not whole vec128s, and computes the rest again.
 #include "swiglu.h"
 #include "activation.hpp"
 #include "float8.hpp"
@@ -39,7 +39,7 @@ template <class T> HIPVIT_DEVICE void swiglu(const SwiGluArgs &a) {
     store_vec_as<T>(a.out, vec.row * a.channels + vec.column, vec.valid, a.float8_factor, value);
 }
 
-// Any row.
+// Norms any row.
 template <class T, class Group>
 HIPVIT_DEVICE void swiglu_norm_any(const SwiGluNormArgs &a, const Group &group, u32 index) {
     const T *gates = (const T *)a.x + u64(index) * 2 * a.channels, *values = gates + a.channels;
@@ -81,7 +81,7 @@ HIPVIT_DEVICE void swiglu_norm_any(const SwiGluNormArgs &a, const Group &group, 
 
 template <class T> using GatedRow = PackedRow<T, SWIGLU_NORM_ROW / WAVE>;
 
-// A row of whole vec128s at aligned addresses that the group's registers hold.
+// Norms a row of whole vec128s at aligned addresses that fits the group's registers.
 template <class T, class Group>
 HIPVIT_DEVICE void swiglu_norm_vectors(const SwiGluNormArgs &a, const Group &group, u32 index) {
     const u32 vecs = a.channels / VEC<T>;
@@ -89,7 +89,7 @@ HIPVIT_DEVICE void swiglu_norm_vectors(const SwiGluNormArgs &a, const Group &gro
     const GatedRow<T> gates(x, vecs, group), values(x + vecs, vecs, group);
 
     float gate[gates.KEPT][VEC<T>], total = 0.0f;
-    // Gives the elements that fill a row up a value that does not count.
+    // Sets the elements beyond the normed ones to a value that does not change the sums.
     auto fill_up = [&](u32 at, u32 s, float value) {
         if ((at + 1) * VEC<T> <= a.normed) return;
 #pragma unroll

@@ -5,7 +5,7 @@
 
 namespace hipvit {
 
-/// `tokens`: prefix tokens before an image's own, to which a position table is added.
+/// `tokens`: puts prefix tokens before an image's tokens, to which it adds a position table.
 struct TokensArgs {
     /// T `[images, tokens, channels]`.
     DEVICE_POINTER(const void) x;
@@ -19,7 +19,7 @@ struct TokensArgs {
     unsigned images;
     /// Tokens of an image of `x`.
     unsigned tokens;
-    /// Tokens put before them.
+    /// Number of prefix tokens.
     unsigned prefixes;
     /// Channels of a token.
     unsigned channels;

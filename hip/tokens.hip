@@ -1,6 +1,6 @@
-// tokens: class and register tokens before an image's own, to which the position table is added.
+// tokens: puts class and register tokens before an image's tokens, to which it adds the position table.
 //
-// Shapes: x T [B, N, D]; prefix T [P, D]; position T [N, D] or null; out T [B, P + N, D]: the prefix as it is, then
+// Shapes: x T [B, N, D]; prefix T [P, D]; position T [N, D] or null; out T [B, P + N, D]: the unchanged prefix, then
 //   x + position. All row-major.
 // Alignment: any; vec128 access where D and the addresses allow it.
 // Accumulator: f32.

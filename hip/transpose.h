@@ -4,15 +4,14 @@
 
 namespace hipvit {
 
-/// The most rows of `x` in a block's tile.
+/// Maximum number of rows of `x` in a block's tile.
 constexpr unsigned TRANSPOSE_ROWS = 224;
 /// Bytes of each of these rows in the tile.
 constexpr unsigned TRANSPOSE_LINE = 128;
 /// Threads per block.
 constexpr unsigned TRANSPOSE_THREADS = 256;
 
-/// `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied. What out has beyond the rows of
-/// x is 0 before that.
+/// `transpose`: out = gamma · xᵀ + y, or gamma · xᵀ · y, for each image. Columns of out beyond the rows of x take 0 instead of gamma · xᵀ.
 struct TransposeArgs {
     /// T `[images, rows, columns]`.
     DEVICE_POINTER(const void) x;
@@ -20,7 +19,7 @@ struct TransposeArgs {
     DEVICE_POINTER(const void) gamma;
     /// T `[images, kept, width]`. May be null.
     DEVICE_POINTER(const void) y;
-    /// T `[images, kept, width]`. May alias `y`, and no other.
+    /// T `[images, kept, width]`. May alias `y` only.
     DEVICE_POINTER(void) out;
     /// Images in the batch.
     unsigned images;
@@ -28,11 +27,11 @@ struct TransposeArgs {
     unsigned rows;
     /// Columns of an image of `x`.
     unsigned columns;
-    /// How many of the columns are transposed, from the first on.
+    /// Number of transposed columns, from the first on.
     unsigned kept;
     /// Columns of an image of `out`, at least `rows`.
     unsigned width;
-    /// 1: multiplied by `y`; 0: `y` is added.
+    /// 1: multiplies by `y`; 0: adds `y`.
     unsigned multiply;
 };
 

@@ -4,9 +4,9 @@
 //   [images, kept, width], kept ≤ columns, width ≥ rows. All row-major; out may alias y.
 // Alignment: any; vec128 access where the extents and the addresses allow it.
 // Accumulator: f32.
-// Geometry: blocks of TRANSPOSE_THREADS, a tile each: up to TRANSPOSE_ROWS rows of x by TRANSPOSE_LINE bytes of them, so that lines
-//   of the result are written whole where an image has no more rows. It goes through LDS as it is stored, 32 words a row: a
-//   thread reads or writes 16 bytes along the rows of x and of the result, and has all its loads in flight at once.
+// Geometry: blocks of TRANSPOSE_THREADS, a tile each: TRANSPOSE_LINE bytes of up to TRANSPOSE_ROWS rows of x, so that whole lines of the
+//   result are written if an image has no more rows. The tile goes through LDS unconverted, 32 words a row: a thread reads or writes 16
+//   bytes along the rows of x and of the result, and has all its loads in flight at once.
 #include "transpose.h"
 #include "vec128.hpp"
 
@@ -15,13 +15,13 @@ using namespace hipvit;
 // Words of a row of the tile.
 constexpr u32 WORDS = TRANSPOSE_LINE / 4;
 
-// Where a word of the tile lies, so that banks differ between the threads of a wave: those that write have four rows and every
-// fourth word, those that read every VEC<T>th row of a column.
+// The place of a word of the tile in LDS. Banks differ between the threads of a wave: threads that write have four rows and every fourth
+// word, threads that read have every VEC<T>th row of a column.
 template <class T> HIPVIT_DEVICE u32 place_of(u32 row, u32 word) {
     return row * WORDS + ((word ^ (row / VEC<T>) ^ (row % 4)) % WORDS);
 }
 
-// The first `valid` elements at `from`; the others are 0. `vector`: all or none of them are valid, and `from` is aligned to 16 bytes.
+// Loads the first `valid` elements at `from`; the others become 0. `vector`: all or none are valid, and `from` is aligned to 16 bytes.
 template <class T> HIPVIT_DEVICE Vec<T> load_stored(const T *from, u32 valid, bool vector) {
     Vec<T> vec{};
     if (vector) {
@@ -34,8 +34,8 @@ template <class T> HIPVIT_DEVICE Vec<T> load_stored(const T *from, u32 valid, bo
     return vec;
 }
 
-// Calls each(vector) with whether a vec128 starts at all of `address` and of the rows of `columns` elements behind it: outside of its
-// loop, so that no branch comes between its loads.
+// Calls each(vector), where `vector` says whether `address` and the following rows of `columns` elements all start with a vec128. The test
+// is outside the loop of `each`, so that no branch comes between its loads.
 template <class T, class Each> HIPVIT_DEVICE void by_alignment(const void *address, u32 columns, const Each &each) {
     if (columns % VEC<T> == 0 && aligned(address, VEC128_BYTES)) {
         each(true);
@@ -44,12 +44,13 @@ template <class T, class Each> HIPVIT_DEVICE void by_alignment(const void *addre
     }
 }
 
-// Columns of a tile, and vec128s of a row of it; and how many vec128s a thread has, of the tile as it is read and as it is written.
+// Columns of a tile, vec128s of a row of it, and vec128s of the tile per thread, both when it is read and when it is written.
 template <class T> constexpr u32 COLUMNS = TRANSPOSE_LINE / sizeof(T);
 template <class T> constexpr u32 VECS = COLUMNS<T> / VEC<T>;
 template <class T> constexpr u32 SHARE = TRANSPOSE_ROWS * VECS<T> / TRANSPOSE_THREADS;
 
-// Calls visit(s, column, row), both of the tile, for the thread's vec128s of the result, `lines` of which are in a row of its tile.
+// Calls visit(s, column, row) for the thread's vec128s of the result, with the tile's column and row. A row of the result's tile has
+// `lines` vec128s.
 template <class T, class Visit> HIPVIT_DEVICE void for_each_of_result(u32 lines, const Visit &visit) {
 #pragma unroll
     for (u32 s = 0; s < SHARE<T>; ++s) {
@@ -74,7 +75,7 @@ template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
 #pragma unroll
         for (u32 s = 0; s < SHARE<T>; ++s) {
             const u32 index = thread_index() + s * TRANSPOSE_THREADS, r = index / VECS<T>, at = index % VECS<T> * VEC<T>;
-            // Columns that are not kept are read with the others: so whole vectors are, up to the end of a padded row.
+            // Also reads columns that are not kept, so that whole vectors are read up to the end of a padded row.
             const bool exists = r < height && row + r < a.rows && column + at < a.columns;
             vec[s] = load_stored(x + u64(row + r) * a.columns + at, exists ? a.columns - column - at : 0, vector);
         }
@@ -86,7 +87,7 @@ template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
         for (u32 word = 0; word < 4; ++word) tile[place_of<T>(r, index % VECS<T> * 4 + word)] = vec[s].whole.word[word];
     }
 
-    // From here on the thread's vec128s are those of the result; y has the same.
+    // From here on the thread's vec128s are those of the result, and of y.
     const u64 first = u64(image) * a.kept * a.width + row;
     auto valid = [&](u32 line, u32 at) {
         const bool exists = line < COLUMNS<T> && column + line < a.kept && row + at < a.width;

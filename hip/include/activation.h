@@ -3,7 +3,7 @@
 
 namespace hipvit {
 
-/// `activation` of the kernels' arguments.
+/// Activation function, the `activation` of the kernels' arguments.
 enum class ActivationCode : unsigned {
     /// The identity.
     None,

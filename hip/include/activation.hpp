@@ -1,4 +1,4 @@
-// The activation functions, in f32. Each is relatively accurate in its left tail too, where the textbook forms cancel;
+// The activation functions, in f32. Each is relatively accurate in its left tail too, where the textbook forms cancel.
 // src/ops/activation.rs has the same formulas.
 #pragma once
 #include "activation.h"
@@ -11,7 +11,7 @@ HIPVIT_DEVICE float gated(float x, float z) {
     return quotient(x, 1.0f + exponential(-z));
 }
 
-// The same for a result that is rounded to T: of 16 bits the instructions' own accuracy is enough, within 2⁻¹⁷ for |z| < 88.
+// x · σ(z) for a result that is rounded to T. For 16 bits the accuracy of the hardware's instructions is enough: 2⁻¹⁷ for |z| < 88.
 template <class T> HIPVIT_DEVICE float gated_as(float x, float z) {
     if constexpr (sizeof(T) == 2) {
         return x * fast_reciprocal(1.0f + fast_exp2(-1.44269504f * z));
@@ -32,7 +32,7 @@ HIPVIT_DEVICE float gelu_erf(float x) {
     ratio = multiply_add(ratio, u, 0.11983287f);
     ratio = multiply_add(ratio, u, 0.13986187f);
     ratio = multiply_add(ratio, u, 0.1396214f);
-    // Beyond |x| = 20 the tail is 0, and x² must not overflow.
+    // The tail is 0 beyond |x| = 20, and x² must not overflow.
     const float bounded = smaller(t, 20.0f);
     const float tail = ratio * u * exponential(-0.5f * bounded * bounded);
     return x != x ? x : larger(x, 0.0f) - bounded * tail;

@@ -1,5 +1,5 @@
-// Copies from global memory to LDS that take no registers and that a thread waits for later: cp.async on sm_80 and later.
-// Elsewhere ASYNC_COPIES is false, and copy_async copies at once.
+// Asynchronous copies from global memory to LDS, which bypass the registers: cp.async on sm_80 and later. On other architectures
+// ASYNC_COPIES is false, and copy_async copies at once.
 // See also staged_copy.hpp.
 #pragma once
 #include "float8.hpp"
@@ -12,7 +12,7 @@ constexpr bool ASYNC_COPIES = true;
 constexpr bool ASYNC_COPIES = false;
 #endif
 
-// Copies 16 bytes, or writes as many zeros if `exists` is false; `from` is not read then. Both are aligned to 16 bytes.
+// Copies 16 bytes, or writes zeros without reading `from` if `exists` is false. Both addresses are aligned to 16 bytes.
 HIPVIT_DEVICE void copy_async(void *to, const void *from, bool exists) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from),
@@ -30,14 +30,14 @@ HIPVIT_DEVICE void end_copies() {
 #endif
 }
 
-// Waits until at most the last PENDING batches of this thread are under way. Other threads see the copies after a barrier.
+// Waits until at most the last PENDING batches of this thread are in flight. Other threads see the copies after a barrier.
 template <int PENDING> HIPVIT_DEVICE void wait_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
 
-// The layout of rows of D elements in LDS without bank conflicts: an XOR swizzle of each row's vec128s where D is a power of
+// The layout of rows of D elements in LDS that avoids bank conflicts: an XOR swizzle of each row's vec128s where D is a power of
 // two, otherwise rows that are 16 bytes longer than their contents.
 template <class T, int D> struct LdsRows {
     using Element = T;
@@ -53,9 +53,9 @@ template <class T, int D> struct LdsRows {
     static HIPVIT_DEVICE u32 shifted(u32 at, u32 column) { return SWIZZLED ? at ^ column : at + column; }
 };
 
-// Copies COUNT rows between global memory and LDS, in passes: a thread copies a vec128 of the same column of some rows.
-// `to` or `from` in global memory is the thread's element (row, column), of `rows` rows of `d` elements that exist.
-// `vector`: they are aligned to 16 bytes; otherwise the copy is not asynchronous.
+// Copies COUNT rows between global memory and LDS in passes: a thread copies the vec128 at the same column of several rows. The global
+// address is that of the thread's element (row, column). `rows` rows of `d` elements exist.
+// `vector`: the global addresses are aligned to 16 bytes; otherwise the copy is synchronous.
 template <class Rows, int COUNT, int THREADS> struct AsyncCopy {
     using T = typename Rows::Element;
     static constexpr int ROWS = THREADS / Rows::VECS; // of a pass
@@ -107,7 +107,7 @@ template <class Rows, int COUNT, int THREADS> struct AsyncCopy {
             }
         }
     }
-    // As E4M3 of the elements times `factor`. `vector`: the bytes of a vec128 are aligned.
+    // Writes E4M3 of the elements times `factor`. `vector`: the bytes of a vec128 are aligned to their number.
     HIPVIT_DEVICE void from_lds_as_float8(u8 *to, const T *from, u32 stride, u32 rows, u32 d, bool vector, float factor) const {
         if (idle() || column >= d) return;
 #pragma unroll

@@ -10,15 +10,15 @@
 #endif
 #define HIPVIT_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define HIPVIT_LDS __attribute__((shared))
-// A kernel with at most `threads` threads per block.
+// Declares a kernel with at most `threads` threads per block.
 #define HIPVIT_KERNEL(threads)                                                                                         \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void
-// One that is compiled for at least `blocks` blocks on a multiprocessor, if that is not 0. It bounds the registers; on AMD
-// it has no effect.
+// Declares a kernel that is compiled for at least `blocks` blocks per multiprocessor, which bounds the registers; 0: no bound. It
+// has no effect on AMD.
 #define HIPVIT_KERNEL_BLOCKS(threads, blocks) HIPVIT_KERNEL(threads)
-// On AMD: compiled for at least `waves` waves on a SIMD, which bounds the registers.
+// On AMD: the kernel is compiled for at least `waves` waves per SIMD, which bounds the registers; 0: no bound.
 #define HIPVIT_WAVES(waves) __attribute__((amdgpu_waves_per_eu(waves)))
-// A u32 that the host can read from the loaded module by its name, and no kernel has to use; the value is what follows.
+// A u32 that the host reads from the loaded module by its name. No kernel has to use it. The value follows the name.
 #define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
     extern "C" {                                                                                                       \
     __attribute__((constant)) __attribute__((used)) hipvit::u32 name = __VA_ARGS__;                                    \
@@ -36,8 +36,8 @@
     }
 #endif
 
-// ENTRY(name, T) for every dtype T that the kernels compute in; with HIPVIT_DTYPE, f32, f16 or bf16, for that one
-// alone, which saves time where kernels are compiled at run time.
+// Expands ENTRY(name, T) for every dtype T that the kernels compute in. With HIPVIT_DTYPE (f32, f16 or bf16) only for that one, which
+// saves time where kernels are compiled at run time.
 #ifdef HIPVIT_DTYPE
 #define HIPVIT_FOR_DTYPES(ENTRY, name) HIPVIT_EXPAND(ENTRY, name, HIPVIT_DTYPE)
 #define HIPVIT_EXPAND(ENTRY, name, T) ENTRY(name, T)
@@ -78,7 +78,7 @@ HIPVIT_DEVICE u32 block_index() {
 #endif
 }
 
-// Waits for all threads of the block, and makes what they wrote to LDS and global memory visible to each other.
+// Waits for all threads of the block, and makes their writes to LDS and global memory visible to each other.
 HIPVIT_DEVICE void barrier() {
 #if HIPVIT_AMD
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -152,7 +152,7 @@ HIPVIT_DEVICE float fast_exp2(float x) {
 #endif
 }
 
-// log₂ x by the hardware's instruction: accurate to some ULP of the larger of it and 1; of 0 it is −∞.
+// log₂ x by the hardware's instruction: accurate to some ULP of max(|log₂ x|, 1); log₂ 0 is −∞.
 HIPVIT_DEVICE float fast_log2(float x) {
 #if HIPVIT_AMD
     return __builtin_amdgcn_logf(x);
@@ -174,7 +174,7 @@ HIPVIT_DEVICE float fast_reciprocal(float x) {
 #endif
 }
 
-// larger and smaller are IEEE 754's maximumNumber and minimumNumber: of a number and a NaN, the number.
+// larger and smaller are IEEE 754's maximumNumber and minimumNumber: they return the number if the other operand is NaN.
 #if HIPVIT_AMD
 HIPVIT_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 HIPVIT_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
@@ -182,7 +182,7 @@ HIPVIT_DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 HIPVIT_DEVICE float smaller(float a, float b) { return __builtin_fminf(a, b); }
 HIPVIT_DEVICE float square_root(float x) { return __builtin_sqrtf(x); }
 HIPVIT_DEVICE float nearest(float x) { return __builtin_rintf(x); } // ties to even
-// Rounded by itself, where the compiler may fuse other products with a sum.
+// A product that is rounded: the compiler does not fuse it with a sum.
 HIPVIT_DEVICE float product(float a, float b) {
 #pragma clang fp contract(off)
     return a * b;
@@ -197,7 +197,7 @@ HIPVIT_DEVICE float nearest(float x) { return rintf(x); }
 HIPVIT_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 #endif
 
-// x / y within 2 ULP. NVRTC's correct division branches for each element, so that their latencies do not overlap.
+// x / y within 2 ULP. NVRTC's correctly rounded division branches for each element, so that latencies do not overlap.
 HIPVIT_DEVICE float quotient(float x, float y) {
 #if HIPVIT_AMD
     return x / y;
@@ -208,24 +208,24 @@ HIPVIT_DEVICE float quotient(float x, float y) {
 #endif
 }
 
-// The compiler moves no instruction across. Without it, clang hoists all loads of an unrolled loop, and spills.
+// The compiler moves no instruction across it. Without it, clang hoists all loads of an unrolled loop, and spills.
 HIPVIT_DEVICE void schedule_fence() {
 #if HIPVIT_AMD
     __builtin_amdgcn_sched_barrier(0);
 #endif
 }
 
-// Whether code that loads in one of two ways is compiled once for each way. NVRTC would otherwise branch at every load,
-// instead of issuing the loads back to back (H200, CUDA 13: 6–17 % of attention's time where it copies through registers).
-// clang needs no help, and two copies cost it registers.
+// Whether code that loads in one of two ways is compiled once for each way. Otherwise NVRTC branches at every load instead of
+// issuing the loads back to back (H200, CUDA 13: 6–17 % of attention's time where it copies through registers). clang does not
+// need it, and spends registers on two copies.
 #if HIPVIT_AMD
 constexpr bool SPECIALIZE_LOADS = false;
 #else
 constexpr bool SPECIALIZE_LOADS = true;
 #endif
 
-// Hides the value's origin from the compiler. Without it, clang and NVRTC hoist what a loop computes from it, which takes
-// registers, or spills.
+// Hides the origin of the value from the compiler. Without it, clang and NVRTC hoist what a loop computes from the value, which
+// takes registers, or spills.
 HIPVIT_DEVICE u32 opaque(u32 x) {
 #if HIPVIT_AMD_DEVICE
     asm("" : "+v"(x));
@@ -239,7 +239,7 @@ HIPVIT_DEVICE float opaque(float x) { return float_of(opaque(bits_of(x))); }
 // e^x, accurate to some ULP: x · log2(e) in two parts, so that its rounding error is not magnified.
 HIPVIT_DEVICE float exponential(float x) {
     constexpr float LOG2E = 1.44269502e+0f, REST = 1.92596299e-8f;
-    x = smaller(larger(x, -200.0f), 200.0f) + (x - x); // keeps NaN; no infinite intermediate
+    x = smaller(larger(x, -200.0f), 200.0f) + (x - x); // keeps NaN, and no intermediate is infinite
     float high = x * LOG2E;
     float low = multiply_add(x, REST, multiply_add(x, LOG2E, -high));
     // The low part is far below 1: 2^low = 1 + low·ln 2.

@@ -1,6 +1,6 @@
-// Rounding to 8-bit floating point, E4M3: to nearest, ties to even, saturated at ±448. The same bits on every GPU, those of
-// OCP's encoding. gfx942 reads them as FNUZ, in which they are half the value, so that who multiplies them doubles the scale; there
-// −0 becomes 0, and NaN 0x80, as −0 is NaN in that encoding. src/float8.rs converts on the host.
+// Rounding to 8-bit floating point, E4M3: to nearest, ties to even, saturated at ±448. The bits are those of OCP's encoding on every
+// GPU. gfx942 reads them as FNUZ, in which they have half the value: its kernels double the scale of a product. On gfx942 −0 becomes 0,
+// and NaN becomes 0x80, since 0x80 is NaN in FNUZ. src/float8.rs converts on the host.
 //
 //   v_cvt_pk_fp8_f32                 gfx942, of x/2; gfx950, gfx12
 //   cvt.rn.satfinite.e4m3x2.f32      sm_89 and later
@@ -11,7 +11,7 @@
 namespace hipvit {
 
 constexpr float FLOAT8_LARGEST = 448.0f;
-// What numbers of OCP's encoding are in the GPU's: who multiplies their bits multiplies the result by it.
+// Value of OCP's encoding relative to the GPU's: a product of the bits is multiplied by it.
 #if defined(__gfx942__)
 constexpr float FLOAT8_UNIT = 2.0f;
 #else
@@ -20,13 +20,13 @@ constexpr float FLOAT8_UNIT = 1.0f;
 
 #if defined(__gfx942__) || defined(__gfx950__) || defined(__GFX12__)
 
-// NaN is not larger, and stays. Halving is exact where it matters.
+// NaN fails the comparison and stays NaN. Halving is exact where it matters.
 HIPVIT_DEVICE float saturate_float8(float x) {
     const float y = absolute(x) > FLOAT8_LARGEST ? __builtin_copysignf(FLOAT8_LARGEST, x) : x;
     return y / FLOAT8_UNIT;
 }
 
-// Four numbers as a word, the first in the lowest byte.
+// Packs four numbers into a word, the first in the lowest byte.
 HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
     const int low = __builtin_amdgcn_cvt_pk_fp8_f32(saturate_float8(a), saturate_float8(b), 0, false);
     return u32(__builtin_amdgcn_cvt_pk_fp8_f32(saturate_float8(c), saturate_float8(d), low, true));
@@ -46,9 +46,9 @@ HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
 HIPVIT_DEVICE u32 to_float8(float x) {
     const u32 sign = bits_of(x) >> 24 & 0x80;
     const float t = smaller(absolute(x), FLOAT8_LARGEST);
-    // 20 bits of the mantissa go; where rounding carries, the sum carries into the exponent, whose bias is lower by 120.
+    // Drops 20 bits of the mantissa. A carry of rounding goes into the exponent, whose bias is lower by 120.
     const u32 bits = bits_of(t), normal = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
-    // Below the smallest normal number, 2^-6, the unit is 2^-9, the last bit of a sum with 2^14.
+    // Below the smallest normal number, 2^-6, the unit is 2^-9: the last bit of a sum with 2^14.
     const u32 subnormal = bits_of(t + 16384.0f) - bits_of(16384.0f);
     return sign | (x != x ? 0x7f : t < 0.015625f ? subnormal : normal);
 }
@@ -58,7 +58,7 @@ HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
 
 #endif
 
-// N bytes, 4 or 8: as a vec128 of elements becomes.
+// N bytes, 4 or 8: what the elements of a vec128 become.
 template <u32 N> struct alignas(N) ByteVec {
     u32 word[N / 4];
 };
@@ -84,8 +84,8 @@ HIPVIT_DEVICE void store_float8(u8 *to, u32 valid, bool vector, float factor, co
     store_bytes(to, valid, vector, bytes);
 }
 
-// Stores the first `valid` of VEC<T> numbers as the elements of `out` from `at` on: as T if `float8_factor` is 0, otherwise as E4M3
-// of the numbers times it.
+// Stores the first `valid` of VEC<T> numbers as the elements of `out` from `at` on: as T if `float8_factor` is 0, otherwise as E4M3 of
+// the numbers times `float8_factor`.
 template <class T>
 HIPVIT_DEVICE void store_vec_as(void *out, u64 at, u32 valid, float float8_factor, const float (&x)[VEC<T>]) {
     if (float8_factor != 0.0f) {
@@ -97,7 +97,7 @@ HIPVIT_DEVICE void store_vec_as(void *out, u64 at, u32 valid, float float8_facto
     }
 }
 
-// A whole vector of which it is known that it may be stored at once.
+// Stores a whole vector, whose address is aligned, as store_vec_as does.
 template <class T> HIPVIT_DEVICE void store_vec128_as(void *out, u64 at, float float8_factor, const float (&x)[VEC<T>]) {
     if (float8_factor != 0.0f) {
         store_float8((u8 *)out + at, VEC<T>, true, float8_factor, x);

@@ -1,7 +1,7 @@
 // Matrix cores on signed bytes. A wave computes D[i][j] += Σk W[i][k] · X[j][k] for 16 values each of i and j and 32 of k, accumulating in
 // i32.
 //
-//   Int8Mma::W, X            fragments from rows in LDS with the layout Rows, at w_at or x_at of it: 16 rows of 32 bytes
+//   Int8Mma::W, X            fragments of 16 rows of 32 bytes from LDS with the layout Rows, from w_at<Rows>() or x_at<Rows>() on
 //   Acc                      VALUES elements of D per lane, with the i and j that of_lane(e) returns
 //
 //   MFMA 16×16×32            gfx942, gfx950
@@ -29,7 +29,7 @@ struct Int8Mma {
     static constexpr int WORDS = 8, PART = 0;
     static HIPVIT_DEVICE Element of_lane(int e) { return {2 * e + lane_index() / 16, lane_index() % 16}; }
 #else
-    // Each group of 16 lanes has as many adjacent bytes of 32; which k an instruction takes does not matter to the sum.
+    // Each group of 16 lanes has an equal part of the 32 bytes, adjacent ones. The order of k does not matter to the sum.
     static constexpr int WORDS = 8 * 16 / WAVE, PART = 4 * WORDS;
     static HIPVIT_DEVICE Element of_lane(int e) { return {lane_index() / 16 * VALUES + e, lane_index() % 16}; }
 #endif
@@ -84,7 +84,7 @@ struct Int8Mma {
 
 #else
 
-// W is the instruction's A (16×32), X its B (32×8), twice: for j in 0–7 and in 8–15. A pair of bytes is loaded as an f16 is.
+// W is the instruction's A (16×32), X its B (32×8), twice: for j in 0–7 and in 8–15. A pair of bytes is loaded like an f16.
 struct Int8Mma {
     static constexpr int VALUES = 8;
     struct Acc {

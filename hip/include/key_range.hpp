@@ -1,4 +1,4 @@
-// The keys that are visible to a query by position, for attention and softmax; the key mask is applied on top.
+// Keys that are visible to a query by position, for attention and softmax. The key mask is applied on top.
 #pragma once
 #include "device.hpp"
 #include "visibility.h"

@@ -1,17 +1,17 @@
-// One tile abstraction over matrix cores. A wave computes D[i][j] += Σk X[i][k] · Y[j][k] for 16 values each of i, j
-// and k, accumulating in f32. Every arch distributes X, Y and D over the lanes in its own way; the interface is this:
+// Matrix cores behind one tile. A wave computes D[i][j] += Σk X[i][k] · Y[j][k] for 16 values each of i, j and k, accumulating in f32.
+// Every architecture distributes X, Y and D over the lanes in its own way, behind this interface:
 //
 //   Mma<T>::X, Y           fragments of T, from LDS: load_x, load_y where k is contiguous, load_x_rows where i is
 //   Mma<T>::Acc            VALUES elements of D per lane, with the i and j that of_lane(e) returns
 //   Mma<T>::as_y(acc)      D as the Y of a GEMM that sums over i: Y[j][k = i], rounded to T
-//   COLUMNS, column(e)     how many different j a lane has, and which of them is that of element e
+//   COLUMNS, column(e)     number of different j of a lane, and which of them element e has
 //   reduce_column<Op>(x)   the reduction over the lanes that share a j
 //   ROWS_LOAD              whether load_x_rows is as fast as load_x; if not, transpose when storing to LDS
 //   ALIGNED                load_x needs rows that start at multiples of this many elements
-//   gather_x, gather_y     all N fragments of rows of 16 · N elements in global memory; of_row(i) is where row i begins, aligned
-//                          to 16 bytes. The order along k is not LDS's, but the same for X and Y. Not for FMA.
+//   gather_x, gather_y     all N fragments of rows of 16 · N elements in global memory; of_row(i) is the address of row i, aligned to
+//                          16 bytes. The order along k differs from LDS's, but is the same for X and Y. FMA does not have them.
 //
-// So softmax(Q·Kᵀ)·V moves no data across lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
+// softmax(Q·Kᵀ)·V therefore moves no data across lanes: first D = K·Qᵀ (i is a key, j a query), then Vᵀ·Pᵀ (i is a channel).
 //
 //   MFMA 16×16×16           gfx908, gfx90a, gfx942, gfx950: f16, bf16; 16×16×4 for f32
 //   WMMA 16×16×16           gfx11, gfx12: f16, bf16
@@ -27,7 +27,7 @@ struct Element {
     int i, j;
 };
 
-// Two floats as a word of two 16-bit elements.
+// Packs two floats into a word of two 16-bit elements.
 template <class T> HIPVIT_DEVICE u32 pair(float low, float high) {
     return u32(from_float<T>(low).bits) | u32(from_float<T>(high).bits) << 16;
 }
@@ -44,8 +44,8 @@ template <> HIPVIT_DEVICE u32 pair<bf16>(float low, float high) {
 }
 #endif
 
-// Each lane of a group of 16 has one j; the groups have contiguous parts of the i. This is the layout of MFMA and of
-// gfx12's WMMA, for D, X and Y (k instead of i), and that of FMA.
+// Each lane of a group of 16 has one j, and each group has a contiguous part of the i. MFMA and gfx12's WMMA have this layout for D,
+// and for X and Y with k instead of i; FMA has it too.
 struct GroupedLayout {
     static constexpr int VALUES = 256 / WAVE;
     static constexpr int COLUMNS = 1;
@@ -59,7 +59,7 @@ struct GroupedLayout {
     template <class Op> static HIPVIT_DEVICE float reduce_column(float x) { return reduce_lanes<Op>(x, 16, WAVE / 2); }
 };
 
-// FMA. X stays in LDS and is read when it is multiplied; Y is distributed as D is.
+// FMA. X stays in LDS and is read when it is multiplied; Y is distributed like D.
 template <class T> struct FmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = true;
     static constexpr int ALIGNED = 1;
@@ -146,7 +146,7 @@ template <class T> struct MfmaTile : GroupedLayout {
     static HIPVIT_DEVICE void multiply(Acc &acc, const X &x, const Y &y) {
         f32x4 d = __builtin_bit_cast(f32x4, acc);
         if constexpr (sizeof(T) == 4) {
-            // Each instruction takes one k of every group of lanes; the order of summation does not matter.
+            // Each instruction takes one k from every group of lanes. The order of summation does not matter.
 #pragma unroll
             for (int e = 0; e < VALUES; ++e)
                 d = __builtin_amdgcn_mfma_f32_16x16x4f32(float_of(x.word[e]), float_of(y.word[e]), d, 0, 0, 0);
@@ -165,7 +165,7 @@ template <class T> struct MfmaTile : GroupedLayout {
     }
     static HIPVIT_DEVICE f32x4 instruction(bf16, const X &x, const Y &y, f32x4 d) {
 #ifdef __gfx908__
-        // Two of each lane's four k at a time.
+        // Multiplies two of each lane's four k at a time.
         using s16x2 = short __attribute__((ext_vector_type(2)));
 #pragma unroll
         for (int w = 0; w < 2; ++w)
@@ -241,8 +241,7 @@ template <> struct Mma<bf16> : WmmaTile<bf16> {};
 
 using f32x8 = float __attribute__((ext_vector_type(8)));
 
-// X and Y: a lane holds all k of its row, and lanes 16–31 the same as lanes 0–15. D: lanes 0–15 have the even i, lanes
-// 16–31 the odd.
+// X and Y: a lane holds all k of its row, and lanes 16–31 repeat lanes 0–15. D: lanes 0–15 have the even i, lanes 16–31 the odd.
 template <class T> struct WmmaTile {
     static constexpr bool ROWS_LOAD = false;
     static constexpr int ALIGNED = 8, VALUES = 8, COLUMNS = 1;
@@ -285,7 +284,7 @@ template <class T> struct WmmaTile {
         }
         return x;
     }
-    // A lane has every second i of its j, and the lane 16 beyond it the others.
+    // A lane has every second i of its j; the lane whose index differs by 16 has the others.
     static HIPVIT_DEVICE Y as_y(const Acc &acc) {
         const bool odd = lane_index() >= 16;
         Y y;
@@ -349,8 +348,7 @@ template <class T> struct SyncTile {
         const int lane = lane_index();
         return load(from + lane % 16 * stride + lane / 16 * 8);
     }
-    // Each lane takes 8 (of 32) or 4 (of 16) adjacent elements of two rows; the instruction's own order are pairs that are 8
-    // apart.
+    // Each lane takes 8 of 32, or 4 of 16, adjacent elements of two rows. The instruction's own order is pairs that are 8 apart.
     template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
         const int lane = lane_index();
         const T *const low = of_row(lane / 4), *const high = of_row(lane / 4 + 8);
@@ -372,8 +370,8 @@ template <class T> struct SyncTile {
 #pragma unroll
         for (int c = 0; c < N; ++c) y[c] = {{y[c].word[0], y[c].word[2], y[c].word[1], y[c].word[3]}};
     }
-    // load and load_transposed are load_x and load_x_rows from the element that the lane addresses: x_element or
-    // x_rows_element in rows with the layout Rows. load at x_rows_element is load_y.
+    // load and load_transposed are load_x and load_x_rows from the element that the lane addresses: x_element or x_rows_element in
+    // rows with the layout Rows. load from x_rows_element is load_y.
     template <class Rows> static HIPVIT_DEVICE u32 x_element() {
         const int lane = lane_index();
         return Rows::at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
@@ -431,7 +429,7 @@ template <> struct Mma<bf16> : SyncTile<bf16> {};
 
 #endif
 
-// Whether matrix cores do not multiply T.
+// True if matrix cores do not multiply T.
 template <class T> constexpr bool PLAIN = __is_base_of(FmaTile<T>, Mma<T>);
 
 } // namespace hipvit

@@ -1,12 +1,12 @@
-// Layer and RMS normalisation of a row by a group of threads, for the kernels that differ in what they do with the result. The
-// arguments are those of layer_norm; `result` takes what is normalised in f32, not yet rounded to T.
+// Layer and RMS normalisation of a row by a group of threads, for kernels that differ in what they do with the result. `Args` has the
+// fields of LayerNormArgs. `result` receives the normalised elements in f32, before they are rounded to T.
 #pragma once
 #include "row.hpp"
 
 namespace hipvit {
 
-// Any row, of x or x + residual. Calls result.any(row, load, normalize): load(column, valid, vec), by Row's finish, gives what
-// normalize(column, valid, vec) makes the result of. The sum, if there is one, is stored by load: once, then.
+// Normalises any row of x or x + residual. Calls result.any(row, load, normalize): load(column, valid, vec) is for Row::finish, and
+// normalize(column, valid, vec) turns what it loads into the result. load also stores the sum, if there is one: call it once.
 template <class T, bool RMS, class Args, class Group, class Result>
 HIPVIT_DEVICE void normalize_any(const Args &a, const Group &group, u32 index, const Result &result) {
     const u64 start = u64(index) * a.channels;
@@ -22,13 +22,13 @@ HIPVIT_DEVICE void normalize_any(const Args &a, const Group &group, u32 index, c
             for (u32 i = 0; i < VEC<T>; ++i) vec[i] += add[i];
         }
     };
-    // The sum may alias an operand, which is not read after this.
+    // The sum may alias an operand: the operand is not read again.
     auto load_and_store_sum = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
         load(column, valid, vec);
         if (a.sum) store_vec(sum + column, valid, aligned(sum, 16), vec);
     };
 
-    // No registers are kept: this must not need more than the path for whole vec128s.
+    // Keeps no elements in registers: this path must not need more of them than normalize_vectors.
     Row<T, 0> row(a.channels, group);
     float mean = 0.0f;
     if constexpr (!RMS) {
@@ -55,14 +55,14 @@ HIPVIT_DEVICE void normalize_any(const Args &a, const Group &group, u32 index, c
     });
 }
 
-// A row of whole vec128s at aligned addresses, without residual and sum: what models have. Many waves fit on a
-// multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers
-// and hides their latency. Calls result.vectors(row, normalize): normalize(vec, at, s, to) is of what the row's for_each gives.
+// Normalises a row of whole vec128s at aligned addresses, without residual and sum: the usual case. It lets many waves fit on a
+// multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers and
+// hides their latency. Calls result.vectors(row, normalize): normalize(vec, at, s, to) takes the arguments of the row's for_each.
 template <class T, bool RMS, bool EARLY, u32 REGISTERS, class Args, class Group, class Result>
 HIPVIT_DEVICE void normalize_vectors(const Args &a, const Group &group, u32 index, const Result &result) {
     const u32 vecs = a.channels / VEC<T>;
     PackedRow<T, REGISTERS> row((const Vec<T> *)a.x + u64(index) * vecs, vecs, group);
-    // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
+    // Restricted: loads may move above earlier stores of the result, which aliases x element by element at most.
     const Vec<T> *__restrict__ weight = (const Vec<T> *)a.weight, *__restrict__ bias = (const Vec<T> *)a.bias;
 
     constexpr u32 LOADED = EARLY ? row.KEPT : 0;

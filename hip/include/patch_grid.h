@@ -1,4 +1,4 @@
-// How many rows and columns of patches each image of a batch has.
+// The grid of each image of a batch: its rows and columns of patches.
 #pragma once
 #include "device_pointer.h"
 
@@ -7,14 +7,14 @@ namespace hipvit {
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 constexpr unsigned PATCH_GRID_BYTES = 4;
 
-/// The grid of image b begins at byte `first` + b · `image` of `pixels`. One that is empty, or of more patches than the image
-/// has tokens, is cut to fit.
+/// Grids of patches. The grid of image b begins at byte `first` + b · `image` of `pixels`. An empty grid becomes one patch; a grid of
+/// more patches than the image has tokens is cut to fit.
 struct PatchGrids {
     /// u8.
     DEVICE_POINTER(const unsigned char) pixels;
     /// Bytes from one image to the next.
     unsigned long long image;
-    /// Where the first image's grid begins.
+    /// Byte offset of the first image's grid.
     unsigned long long first;
 };
 

@@ -8,7 +8,7 @@ namespace hipvit {
 struct PatchGrid {
     u32 rows, columns;
 
-    // Of at least one patch, and at most `tokens`.
+    // Reads a grid, and clamps it to at least one patch and at most `tokens`.
     HIPVIT_DEVICE PatchGrid(const PatchGrids &grids, u64 image, u32 tokens) {
         const u8 *at = grids.pixels + grids.first + image * grids.image;
         rows = clamped(at[0] | u32(at[1]) << 8, tokens);

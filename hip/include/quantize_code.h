@@ -1,15 +1,15 @@
-// How quantize and norm_quantize round to 8 bits.
+// Rounding to 8 bits by quantize and norm_quantize.
 #pragma once
 
 namespace hipvit {
 
-/// What x becomes.
+/// Rounding of x to 8 bits.
 enum class QuantizeCode : unsigned {
     /// E4M3 of x · `factor`.
     Float8,
     /// E4M3 of x / (each row's largest magnitude / 448).
     Float8Rows,
-    /// 256 levels over each row's range and 0.
+    /// 256 levels over each row's range, extended to 0.
     Range,
     /// 256 levels over ± each row's largest magnitude.
     Magnitude,

@@ -5,8 +5,8 @@ namespace hipvit {
 
 /// Threads per block of the row kernels.
 constexpr unsigned ROW_THREADS = 256;
-/// Elements of a row that a thread keeps in registers where the kernel does not say otherwise; longer rows are loaded again in each pass
-/// over them.
+/// Elements of a row that a thread keeps in registers, unless the kernel says otherwise. The rest of a longer row is loaded again in each
+/// pass over it.
 constexpr unsigned ROW_REGISTERS = 32;
 
 } // namespace hipvit

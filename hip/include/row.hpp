@@ -16,9 +16,9 @@ template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
     HIPVIT_DEVICE Row(u32 length, const Group &group)
         : length(length), rank(group.rank()), size(group.size()) {}
 
-    // Calls load(column, valid, float (&)[VEC]) for every vec128, and each(column, element) for its elements.
+    // Calls load(column, valid, float (&)[VEC]) for every vec128 of the thread, and each(column, element) for its elements.
     template <class Load, class Each> HIPVIT_DEVICE void fill(const Load &load, const Each &each) {
-        // All loads before the first use: their latencies overlap.
+        // All loads come before the first use, so that their latencies overlap.
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) {
             const u32 column = (rank + s * size) * VEC<T>;
@@ -35,7 +35,7 @@ template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
         overflow(load, each);
     }
 
-    // Like again; each may change the element, and store(column, valid, vec) gets the result.
+    // Like again, but each may change the element, and store(column, valid, vec) receives the result.
     template <class Load, class Each, class Store>
     HIPVIT_DEVICE void finish(const Load &load, const Each &each, const Store &store) {
 #pragma unroll
@@ -80,8 +80,8 @@ template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
     }
 };
 
-// What a thread has of a row of whole vec128s: the first KEPT of its vec128s in registers, as they are stored. All are loaded
-// before any is used.
+// A thread's part of a row of whole vec128s: the first KEPT of its vec128s are in registers, as stored. All are loaded before any is
+// used.
 template <class T, u32 REGISTERS> struct PackedRow {
     static constexpr u32 KEPT = REGISTERS / VEC<T>;
     const Vec<T> *row;
@@ -105,7 +105,7 @@ template <class T, u32 REGISTERS> struct PackedRow {
             if (at < vecs) each(kept[s], at, s);
         }
     }
-    // For those beyond the registers, which are loaded again; s is KEPT.
+    // Calls each(vec, index, KEPT) for the thread's other vec128s, which are loaded again.
     template <class Each> HIPVIT_DEVICE void for_each_beyond(const Each &each) const {
         for (u32 at = rank + KEPT * size; at < vecs; at += size) {
             Vec<T> vec;
@@ -113,7 +113,7 @@ template <class T, u32 REGISTERS> struct PackedRow {
             each(vec, at, KEPT);
         }
     }
-    // For all of them.
+    // Calls each for all of the thread's vec128s.
     template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
         for_each_kept(each);
         for_each_beyond(each);

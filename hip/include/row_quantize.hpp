@@ -1,6 +1,7 @@
-// Rounding of rows to 8 bits by what each row holds, to the bit as src/ops/float8.rs and src/ops/int8.rs round. A quantizer is told
-// every element of its thread's part of the row; then the group agrees on the scale, which one of its threads stores, and the
-// quantizer rounds and stores the same elements.
+// Rounding of rows to 8 bits with a scale for each row, bit for bit as src/ops/float8.rs and src/ops/int8.rs round.
+//
+// A quantizer includes every element of its thread's part of the row. Then the group agrees on the scale, one of its threads stores
+// it, and the quantizer rounds and stores the same elements.
 #pragma once
 #include "float8.hpp"
 #include "quantize_code.h"
@@ -8,10 +9,10 @@
 
 namespace hipvit {
 
-// Below the smallest normal number a scale has no inverse.
+// Smallest normal number. A smaller scale has no inverse.
 constexpr float SMALLEST_SCALE = 1.17549435e-38f;
 
-// E4M3 of x · (1/scale), where a row's scale makes its largest magnitude 448.
+// Rounds to E4M3 of x · (1/scale), where a row's scale makes its largest magnitude 448.
 struct Float8Quantizer {
     float largest = 0.0f, factor;
     bool is_rounded;
@@ -19,11 +20,11 @@ struct Float8Quantizer {
     // NaN becomes infinity, as larger would leave it out.
     HIPVIT_DEVICE void include(float v) { largest = larger(largest, v != v ? infinity() : absolute(v)); }
 
-    // Of row `index` of the matrix; the arguments are those of quantize.
+    // Finds the scale of row `index` of the matrix. Args has the fields of QuantizeArgs.
     template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
         largest = group.template reduce<Max>(largest);
         const float scale = largest / FLOAT8_LARGEST;
-        // Without an inverse the row becomes zeros. Of an infinite scale the results are NaN.
+        // A row whose scale has no inverse becomes zeros. An infinite scale makes the results NaN.
         const bool is_finite = largest < infinity();
         is_rounded = is_finite && scale >= SMALLEST_SCALE;
         factor = is_rounded ? 1.0f / scale : 0.0f;
@@ -39,10 +40,10 @@ struct Float8Quantizer {
     }
 };
 
-// q − 128 of 256 levels, x ≈ scale · (q − zero), since GEMMs multiply signed bytes.
+// Rounds to 256 levels, x ≈ scale · (q − zero), and stores q − 128, since GEMMs multiply signed bytes.
 struct Int8Quantizer {
     QuantizeCode code;
-    // Of the row and 0.
+    // The row's range, extended to 0: from −below to high.
     float high = 0.0f, below = 0.0f;
     float scale, inverse;
     int zero;
@@ -54,7 +55,7 @@ struct Int8Quantizer {
         below = larger(below, -v);
     }
 
-    // Of row `index` of the matrix; the arguments are those of quantize.
+    // Finds the levels of row `index` of the matrix. Args has the fields of QuantizeArgs.
     template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
         code = QuantizeCode(a.code);
         high = group.template reduce<Max>(high), below = group.template reduce<Max>(below);
@@ -64,7 +65,7 @@ struct Int8Quantizer {
                                                   : high / 255.0f + below / 255.0f;
         is_zero = !is_finite || scale < SMALLEST_SCALE;
         inverse = 1.0f / scale;
-        // Of numbers that are no number the results are NaN; rows of zeros have the scale 0.
+        // A row with NaN or infinity gives NaN. A row of zeros has the scale 0.
         if (is_zero) scale = is_finite ? 0.0f : float_of(0x7fc00000);
         zero = code == QuantizeCode::Fixed       ? int(a.zero)
                : code == QuantizeCode::Magnitude ? 128
@@ -90,7 +91,7 @@ struct Int8Quantizer {
 
   private:
     HIPVIT_DEVICE u32 level(float v) const {
-        // Levels of each row's range are multiplied; others, which files may have, are divided, so that ties are the same.
+        // The levels of a row's range are multiplied. Others, which may come from a file, are divided: ties round as in src/ops/int8.rs.
         const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
         const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
         return u32(is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f));

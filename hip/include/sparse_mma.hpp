@@ -1,10 +1,10 @@
 // Matrix cores that skip the zeros of 2:4 sparse operands. A wave computes D[i][j] += Σk W[i][k] · X[j][k] for 16 values each of i and j
-// and 32 of k, accumulating in f32; of W two of each four along k are there, and indices say which (sparse_gemm.h).
+// and 32 of k, accumulating in f32. W holds two of each four elements along k; indices give their places (sparse_gemm.h).
 //
-//   SparseMma<T>::W, X     fragments of T from LDS: of W 16 rows of 16 elements, of X 16 rows of 32; rows are aligned to 16 bytes
+//   SparseMma<T>::W, X     fragments of T from LDS: W has 16 rows of 16 elements, X has 16 rows of 32; rows are aligned to 16 bytes
 //   Acc                    VALUES elements of D per lane, with the i and j that of_lane(e) returns
 //   Index                  a lane's indices of 16 rows of W for 64 k
-//   multiply<STEP>         for the first 32 of those k, or the second
+//   multiply<STEP>         multiplies the first (STEP 0) or the second (STEP 1) 32 of those k
 //
 //   SMFMAC 16×16×32            gfx942, gfx950
 //   mma.sp m16n8k32, ×2        sm_80 and later
@@ -54,7 +54,7 @@ template <class T> struct SparseMma {
 
 #else
 
-// The qualifier, since PTX ISA 8.5, promises that the two places of each four are in order.
+// The qualifier (PTX ISA 8.5 and later) promises that the two places of each four are in ascending order.
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
 #define HIPVIT_MMA_SP "mma.sp::ordered_metadata"
 #else
@@ -87,7 +87,7 @@ template <class T> struct SparseMma {
     }
 
   private:
-    // STEP selects the lanes of each four that have the indices.
+    // STEP selects which lanes of each four provide the indices.
     template <int STEP> static HIPVIT_DEVICE void instruction(f16, float *d, const W &a, const Vec128 &b, u32 index) {
         asm(HIPVIT_MMA_SP ".sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 "
                           "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, %13;"

@@ -1,11 +1,11 @@
-// Copies of rows to LDS through registers; the layout in LDS is the caller's. See also async_copy.hpp.
+// Copies of rows to LDS through registers. The caller chooses the layout in LDS. See also async_copy.hpp.
 #pragma once
 #include "vec128.hpp"
 
 namespace hipvit {
 
-// COUNT rows, from row `first`, that the block copies to LDS through registers; what is beyond `rows` or `d` is 0. A
-// thread copies VECS vec128s, of which `write(row, column, vec)` stores one; ADJACENT threads copy adjacent ones of a row.
+// Copies COUNT rows from row `first` on to LDS, called by all threads of the block. Elements beyond `rows` or `d` become 0. A thread
+// copies VECS vec128s; write(row, column, vec) stores one. ADJACENT threads copy adjacent vec128s of a row.
 template <class T, int D, int COUNT, int ADJACENT, int THREADS> struct Staged {
     static constexpr int ALL = COUNT * D / VEC<T>, VECS = (ALL + THREADS - 1) / THREADS;
     Vec<T> vec[VECS];
@@ -57,7 +57,7 @@ template <class T, int D, int COUNT, int ADJACENT, int THREADS> struct Staged {
             if (at.exists) write(at.row, at.column, vec[p]);
         }
     }
-    // Loads and stores at once, in few registers.
+    // Loads and stores each vec128 in turn, which takes few registers.
     template <class Write>
     static HIPVIT_DEVICE void copy_all(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
 #pragma unroll 2

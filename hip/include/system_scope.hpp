@@ -1,22 +1,22 @@
-// Synchronisation between GPUs through memory that they share: flags at system scope, and a clock to bound the waiting by.
+// Synchronisation between GPUs through shared memory: flags at system scope, and a clock for time-outs.
 //
-// A block that gives data to another GPU's block:  writes; publish(); barrier(); one thread: store_flag(…).
-// The block that takes them:  one thread: load_flag(…) until it is there; barrier(); observe(); reads.
-// On AMD GPUs flags and data lie in uncached or fine-grained memory.
+// The sending block:    writes; publish(); barrier(); one thread calls store_flag(…).
+// The receiving block:  one thread polls load_flag(…) until the flag is set; barrier(); observe(); reads.
+// On AMD GPUs flags and data are in uncached or fine-grained memory.
 #pragma once
 #include "device.hpp"
 
 namespace hipvit {
 
-// Makes what this wave wrote visible to other GPUs before what the block does after the next barrier. On NVIDIA the release
-// of store_flag covers the whole block's writes, as they were ordered before it by the barrier.
+// Makes this wave's writes visible to other GPUs before what the block does after the next barrier. On NVIDIA the release of store_flag
+// covers the writes of the whole block, since the barrier orders them before it.
 HIPVIT_DEVICE void publish() {
 #if HIPVIT_AMD
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
 #endif
 }
 
-// After a barrier that followed load_flag: what was published before the flag is visible.
+// Called after a barrier that followed load_flag: makes what was published before the flag visible.
 HIPVIT_DEVICE void observe() {
 #if HIPVIT_AMD
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
@@ -31,7 +31,7 @@ HIPVIT_DEVICE void store_flag(u32 *flag, u32 value) {
 #endif
 }
 
-// On AMD without the acquire, which invalidates caches: observe does that once, after the last attempt.
+// Without an acquire on AMD, as it invalidates caches: observe does so once, after the last poll.
 HIPVIT_DEVICE u32 load_flag(const u32 *flag) {
 #if HIPVIT_AMD
     return __hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
@@ -42,7 +42,7 @@ HIPVIT_DEVICE u32 load_flag(const u32 *flag) {
 #endif
 }
 
-// Between two looks at a flag: leaves the compute unit to other waves.
+// Leaves the compute unit to other waves between two polls of a flag.
 HIPVIT_DEVICE void spin_pause() {
 #if HIPVIT_AMD
     __builtin_amdgcn_s_sleep(1);

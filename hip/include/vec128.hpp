@@ -15,14 +15,14 @@ struct alignas(8) Vec64 {
 // Elements of T in a vec128.
 template <class T> constexpr u32 VEC = VEC128_BYTES / sizeof(T);
 
-// A vec128 as it is stored.
+// A vec128 as stored, and as elements.
 template <class T> union Vec {
     Vec128 whole;
     T element[VEC<T>];
 
     HIPVIT_DEVICE float operator[](u32 i) const { return to_float(element[i]); }
 };
-// A bf16 is the upper half of an f32: NVRTC would shift the upper one of a word down and up again.
+// A bf16 is the upper half of an f32. Without this specialisation NVRTC shifts the upper element of a word down and up again.
 template <> HIPVIT_DEVICE float Vec<bf16>::operator[](u32 i) const {
     const u32 word = whole.word[i / 2];
     return float_of(i % 2 ? word & 0xffff0000 : word << 16);
@@ -30,8 +30,7 @@ template <> HIPVIT_DEVICE float Vec<bf16>::operator[](u32 i) const {
 
 HIPVIT_DEVICE bool aligned(const void *address, u64 bytes) { return (u64)address % bytes == 0; }
 
-// Loads VEC<T> elements, of which the first `valid` exist; the others become 0. `vector`: `from` is aligned to 16
-// bytes.
+// Loads VEC<T> elements, of which the first `valid` exist; the others become 0. `vector`: `from` is aligned to 16 bytes.
 template <class T> HIPVIT_DEVICE void load_vec(const T *from, u32 valid, bool vector, float (&x)[VEC<T>]) {
     Vec<T> vec;
     if (vector && valid >= VEC<T>) {
@@ -58,13 +57,13 @@ template <class T> HIPVIT_DEVICE void store_vec(T *to, u32 valid, bool vector, c
     }
 }
 
-// Division of 64 bits is a long routine, and few dividends need it.
+// 64-bit division is a long routine that few dividends need.
 HIPVIT_DEVICE u64 divide(u64 a, u32 b) {
     return a >> 32 ? a / b : u64(u32(a) / b);
 }
 
-// The position of a vec128 in a row-major matrix of `columns` columns, whose rows start with a new one; a row's last
-// one may be partial.
+// The position of a vec128 in a row-major matrix of `columns` columns. Each row starts a new vec128; the last one of a row may be
+// partial.
 template <class T> struct MatrixVec {
     u64 row;
     u32 column, valid;

@@ -15,7 +15,7 @@ constexpr int WAVE = 32;
 HIPVIT_DEVICE int lane_index() { return int(thread_index() % WAVE); }
 HIPVIT_DEVICE int wave_index() { return int(thread_index() / WAVE); }
 
-// Makes what the wave's lanes wrote to LDS visible to each other.
+// Makes the writes of the wave's lanes to LDS visible to each other.
 HIPVIT_DEVICE void wave_barrier() {
 #if HIPVIT_AMD
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
@@ -26,7 +26,7 @@ HIPVIT_DEVICE void wave_barrier() {
 #endif
 }
 
-// The value of lane `from`. All lanes of the wave must call.
+// Returns the value of lane `from`. All lanes of the wave must call it.
 HIPVIT_DEVICE u32 read_lane(u32 x, int from) {
 #if HIPVIT_AMD
     return u32(__builtin_amdgcn_ds_bpermute(from << 2, int(x)));
@@ -36,7 +36,7 @@ HIPVIT_DEVICE u32 read_lane(u32 x, int from) {
 }
 HIPVIT_DEVICE float read_lane(float x, int from) { return float_of(read_lane(bits_of(x), from)); }
 
-// Whether it is true in any lane. All lanes of the wave must call.
+// Returns true if `x` is true in any lane. All lanes of the wave must call it.
 HIPVIT_DEVICE bool any_lane(bool x) {
 #if !HIPVIT_AMD
     return __any_sync(0xffffffffu, x);
@@ -56,7 +56,7 @@ struct Max {
     static HIPVIT_DEVICE float combine(float a, float b) { return larger(a, b); }
 };
 
-// Reduces over the lanes that differ in the bits first, 2 · first, …, last; every lane gets the result.
+// Reduces over the lanes whose indices differ in the bits first, 2 · first, …, last. Every lane gets the result.
 template <class Op> HIPVIT_DEVICE float reduce_lanes(float x, int first, int last) {
     for (int bit = first; bit <= last; bit *= 2) x = Op::combine(x, read_lane(x, lane_index() ^ bit));
     return x;
@@ -64,8 +64,7 @@ template <class Op> HIPVIT_DEVICE float reduce_lanes(float x, int first, int las
 
 template <class Op> HIPVIT_DEVICE float reduce_wave(float x) { return reduce_lanes<Op>(x, 1, WAVE / 2); }
 
-// The threads that share a row: a wave, or the whole block of `THREADS`, all of which must call then. Every thread of
-// the group gets the result of a reduction.
+// The threads that share a row: a wave, or the whole block of THREADS. All threads of the group must call a reduction, and get its result.
 template <int THREADS> struct RowGroup {
     bool whole_block;
     float *scratch; // LDS, THREADS / WAVE elements

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::dlpack;
+use crate::dtype::long_name;
 use crate::error::convert;
-use crate::model::long_name;
 
 /// What a model computes for a number of images, in their order, on the model's GPU and in its dtype.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl GpuTensor {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = (stream, max_version);
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            let message = format!("{} is exported where it lies, and not copied", self.__repr__());
+            let message = format!("{} is exported in place, and not copied", self.__repr__());
             return Err(PyBufferError::new_err(message));
         }
         let tensor: DlpackTensor = self.0.to_dlpack().map_err(|error| convert(py, &error, None))?;

@@ -7,9 +7,11 @@
 mod arguments;
 mod command_line;
 mod dlpack;
+mod dtype;
 mod error;
 mod gpu_outputs;
 mod images;
+mod loaded_model;
 mod model;
 mod outputs;
 mod process;

@@ -1,145 +1,44 @@
 //! `hipvit.Model`: a session of the library.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::ops::Deref;
+use std::sync::Arc;
 
-use hipvit::hip::{Device, Stream};
+use hipvit::hip::Device;
 use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::ndarray::Array2;
 use hipvit::pipeline::Source;
-use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, RunInput, RunOptions, Session};
+use hipvit::{Error, RunInput, RunOptions, Session};
 use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule, PyTuple};
 use rayon::prelude::*;
 
-use crate::dlpack;
-use crate::error::{Kind, argument, convert, module, raise};
+use crate::dtype::long_name;
+use crate::error::{argument, convert, module};
 use crate::gpu_outputs::GpuOutputs;
-use crate::images::{self, Input};
-use crate::outputs::{Outputs, Rows};
-use crate::process;
-use crate::progress::Progress;
+use crate::images;
+use crate::loaded_model::{LoadedModel, OnError, parse_on_error};
+use crate::outputs::Outputs;
 use crate::zero_shot::{self, ZeroShot};
 
 /// A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
-pub struct Model {
-    /// `None` after `close`.
-    session: Mutex<Option<Session>>,
-    name: String,
-    /// `images` or `pixel_values`.
-    values: bool,
-    /// What reads tensors that lie on the model's GPU.
-    reader: OnceLock<Stream>,
-    options: Py<PyDict>,
-}
-
-/// What a call returns of an image that cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnError {
-    Raise,
-    Skip,
-}
+pub struct Model(Arc<LoadedModel>);
 
 impl Model {
     pub fn new(session: Session, input: &str, options: Py<PyDict>) -> Self {
-        Self {
-            name: session.name().to_owned(),
-            session: Mutex::new(Some(session)),
-            values: input == "pixel_values",
-            reader: OnceLock::new(),
-            options,
-        }
+        Self(Arc::new(LoadedModel::new(session, input, options)))
     }
+}
 
-    /// A clone, so that the model can be closed while it runs.
-    pub fn session(&self, py: Python<'_>) -> PyResult<Session> {
-        process::check(py)?;
-        let closed = || raise(py, Kind::Closed, &format!("the model {} was closed", self.name));
-        self.open().ok_or_else(closed)
-    }
+impl Deref for Model {
+    type Target = LoadedModel;
 
-    fn open(&self) -> Option<Session> {
-        // Nothing can panic while it is locked.
-        self.session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Runs an array that needs no preprocessing.
-    fn run_array<R: Send>(
-        &self,
-        images: &Bound<'_, PyAny>,
-        run: impl FnOnce(&Session, RunInput<'_>) -> hipvit::Result<R> + Send,
-    ) -> PyResult<R> {
-        let py = images.py();
-        let session = self.session(py)?;
-        if let Some(gpu) = session.input_gpu()
-            && let Some(tensor) = dlpack::on_gpu(images, gpu, || self.reader(py, gpu))?
-        {
-            images::check_tensor(py, &tensor, self.values, session.info().image_size)?;
-            let (memory, dtype) = (&tensor.memory, tensor.dtype);
-            let input = RunInput::Device { memory, dtype };
-            let outputs = py.detach(|| run(&session, input));
-            // Nothing reads the tensor any more.
-            return outputs.map_err(|error| convert(py, &error, None));
-        }
-        let array = images::input(images, self.values, session.info().image_size)?;
-        let not_row_major = |error| argument(py, format!("images: {error}"));
-        let outputs = match &array {
-            Input::Pixels(pixels) => {
-                let pixels = pixels.as_slice().map_err(not_row_major)?;
-                py.detach(|| run(&session, RunInput::Pixels(pixels)))
-            }
-            Input::Values(values) => {
-                let values = values.as_slice().map_err(not_row_major)?;
-                py.detach(|| run(&session, RunInput::Values(values)))
-            }
-        };
-        outputs.map_err(|error| convert(py, &error, None))
-    }
-
-    fn reader(&self, py: Python<'_>, gpu: &Device) -> PyResult<Stream> {
-        if let Some(stream) = self.reader.get() {
-            return Ok(stream.clone());
-        }
-        let made = gpu.stream().map_err(|error| convert(py, &error.into(), None))?;
-        Ok(self.reader.get_or_init(|| made).clone())
-    }
-
-    pub fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
-        self.rows_with(images, resize, on_error, None)
-    }
-
-    /// Runs images and calls `progress(done, total)` after each.
-    fn rows_with(
-        &self,
-        images: &Bound<'_, PyAny>,
-        resize: bool,
-        on_error: OnError,
-        progress: Option<Py<PyAny>>,
-    ) -> PyResult<Rows> {
-        let py = images.py();
-        let session = self.session(py)?;
-        let mut progress = Progress::new(progress);
-        let run = if self.values || !resize {
-            let outputs = self.run_array(images, |session, input| {
-                session.run_with(input, RunOptions::new())
-            })?;
-            let count = outputs.len() as u64;
-            // The array is one run, which cannot be stopped.
-            let _ = progress.report(count, count);
-            Ok(rows(&session, &outputs))
-        } else {
-            let sources = images::collect(images)?;
-            py.detach(|| run(&session, sources, on_error, &mut progress))
-        };
-        progress.finish()?;
-        run.map_err(|(error, index)| convert(py, &error, index))
+    fn deref(&self) -> &LoadedModel {
+        &self.0
     }
 }
 
@@ -147,60 +46,6 @@ fn normalize_rows(embeddings: &mut Array2<f32>) {
     for row in embeddings.rows_mut() {
         hipvit::outputs::normalize(row);
     }
-}
-
-fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
-    Rows::of(outputs, session.labels().clone(), session.scores())
-}
-
-/// Runs images, those that are decoded already without the threads of a pipeline. An error comes with the position of its
-/// image.
-fn run(
-    session: &Session,
-    sources: Vec<Source>,
-    on_error: OnError,
-    progress: &mut Progress,
-) -> Result<Rows, (Error, Option<usize>)> {
-    let whole_run = |error| (error, None);
-    let count = sources.len();
-    let decoded = |source: &Source| matches!(source, Source::Decoded(..));
-    let few = count == 1 || sources.iter().all(decoded);
-    if few && on_error == OnError::Raise {
-        let images = sources
-            .into_iter()
-            .enumerate()
-            .map(|(index, source)| match source {
-                Source::Decoded(_, image) => Ok(image),
-                source => source
-                    .decode(DecodeOptions::default())
-                    .map_err(|error| (error, Some(index))),
-            });
-        let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
-        let outputs = session.run(&images).map_err(whole_run)?;
-        let _ = progress.report(count as u64, count as u64);
-        return Ok(rows(session, &outputs));
-    }
-    let empty = session.run([] as [RgbImage; 0]).map_err(whole_run)?;
-    let mut rows = Rows::missing(&empty, count, session.labels().clone(), session.scores());
-    for (done, item) in Pipeline::new(session)
-        .run(sources)
-        .map_err(whole_run)?
-        .enumerate()
-    {
-        match item {
-            Ok(item) => rows.set(item.index(), item.outputs()),
-            Err(error) => match (error.index(), on_error) {
-                (Some(index), OnError::Skip) => {
-                    rows.errors.insert(index, error.into());
-                }
-                (index, _) => return Err((error.into(), index)),
-            },
-        }
-        if progress.report(done as u64 + 1, count as u64).is_break() {
-            break;
-        }
-    }
-    Ok(rows)
 }
 
 /// Decodes images and runs them; results stay on the GPU. An error comes with the position of its image.
@@ -212,17 +57,6 @@ fn run_on_gpu(session: &Session, sources: Vec<Source>) -> Result<hipvit::GpuOutp
     let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
     let outputs = session.run_on_gpu(&images, RunOptions::new());
     outputs.map_err(|error| (error, None))
-}
-
-pub fn parse_on_error(py: Python<'_>, on_error: &str) -> PyResult<OnError> {
-    match on_error {
-        "raise" => Ok(OnError::Raise),
-        "skip" => Ok(OnError::Skip),
-        other => Err(argument(
-            py,
-            format!("on_error: {other} is not one of raise, skip"),
-        )),
-    }
 }
 
 #[pymethods]
@@ -309,11 +143,11 @@ impl Model {
     /// Labels to classify images by, of a model with a text tower.
     #[pyo3(signature = (labels, templates = None))]
     fn zero_shot(
-        slf: &Bound<'_, Self>,
+        &self,
         labels: &Bound<'_, PyAny>,
         templates: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<ZeroShot> {
-        ZeroShot::new(slf, labels, templates)
+        ZeroShot::new(&self.0, labels, templates)
     }
 
     /// Embeddings of texts, `[texts, D]`, in the space of the images', of a model with a text tower.
@@ -376,7 +210,7 @@ impl Model {
 
     /// Frees the model's memory; it cannot be called any more.
     fn close(&self, py: Python<'_>) {
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let session = self.take();
         py.detach(|| drop(session));
     }
 
@@ -512,14 +346,6 @@ impl Model {
         facts.set_item("parameters", info.parameters)?;
         facts.set_item("preprocessing", session.preprocess().to_string())?;
         Ok(facts)
-    }
-}
-
-pub fn long_name(dtype: hipvit::DType) -> &'static str {
-    match dtype {
-        hipvit::DType::F16 => "float16",
-        hipvit::DType::BF16 => "bfloat16",
-        _ => "float32",
     }
 }
 

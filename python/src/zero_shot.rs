@@ -1,5 +1,7 @@
 //! `hipvit.ZeroShot`: images classified by texts.
 
+use std::sync::Arc;
+
 use hipvit::{ZeroShot as LibraryZeroShot, ZeroShotOptions};
 use numpy::{PyArray2, ToPyArray};
 use pyo3::exceptions::PyTypeError;
@@ -7,14 +9,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::error::{argument, convert};
-use crate::model::{Model, OnError, parse_on_error};
+use crate::loaded_model::{LoadedModel, OnError, parse_on_error};
 use crate::outputs::{Outputs, Rows};
 
 /// Labels whose texts are embedded, for classifying images without a trained classifier.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct ZeroShot {
-    model: Py<Model>,
+    model: Arc<LoadedModel>,
     labels: LibraryZeroShot,
 }
 
@@ -31,12 +33,12 @@ pub fn texts(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
 
 impl ZeroShot {
     pub fn new(
-        model: &Bound<'_, Model>,
+        model: &Arc<LoadedModel>,
         labels: &Bound<'_, PyAny>,
         templates: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let py = model.py();
-        let session = model.get().session(py)?;
+        let py = labels.py();
+        let session = model.session(py)?;
         let labels = texts(labels, "labels")?;
         let options = match templates {
             Some(templates) => ZeroShotOptions::new().templates(texts(templates, "templates")?),
@@ -44,13 +46,13 @@ impl ZeroShot {
         };
         let labels = py.detach(|| session.zero_shot_with(&labels, &options));
         Ok(Self {
-            model: model.clone().unbind(),
+            model: model.clone(),
             labels: labels.map_err(|error| convert(py, &error, None))?,
         })
     }
 
     fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
-        let rows = self.model.get().rows(images, resize, on_error)?;
+        let rows = self.model.rows(images, resize, on_error)?;
         Ok(rows.classified(&self.labels))
     }
 }

@@ -5,8 +5,8 @@
 //!     srun -n 8 target/release/examples/collectives --max 256M
 //!     HIPVIT_PROVIDER=emu:gfx942x2 cargo run -p hip-safe --example collectives -- --max 64K    # emulated GPUs
 //!
-//! `algbw` is the size over the time; `busbw` is that times what an ideal algorithm sends per link, so that it can be compared with
-//! the link's bandwidth for any number of ranks.
+//! `algbw` is the size over the time. `busbw` is `algbw` times the amount that an ideal algorithm sends per link. It compares
+//! with the link's bandwidth for any number of ranks.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use hip_safe::{
     World,
 };
 
-/// What a run measures.
+/// Measurement that a run makes.
 struct Arguments {
     /// Bytes of the smallest and the largest message.
     min: usize,
@@ -70,7 +70,7 @@ impl Collective {
         }
     }
 
-    /// What element `index` of rank `rank`'s target has to be; sources have [`source`].
+    /// Expected value of element `index` of rank `rank`'s target; sources have [`source`].
     fn expected(self, index: usize, rank: usize, ranks: usize, part: usize) -> f32 {
         let sum = |index| (0..ranks).map(|rank| source(index, rank)).sum();
         match self {
@@ -106,9 +106,9 @@ impl Buffers {
 
 /// The communicators of this process.
 struct Comms {
-    /// Of its ranks.
+    /// Communicators of its ranks.
     ranks: Vec<Comm>,
-    /// Of its rank, if each process has one and they are on several hosts.
+    /// Communicators of its rank, if each process has one and they are on several hosts.
     nodes: Option<NodeComm>,
 }
 

@@ -1,37 +1,34 @@
 //! Hardware counters of each launch of a kernel, by rocprofiler-sdk.
 //!
-//! The library takes a tool before the HIP runtime is initialised. From then on it tells the tool of every kernel that is loaded
-//! and asks it, before each launch, what to count; the counts come later, on a thread of the library. It runs one kernel at a
-//! time, so launches do not disturb each other's counts.
+//! The library takes a tool before the HIP runtime is initialised. It then reports every kernel that is loaded to the tool, and
+//! asks it before each launch what to count. The counts come later, on a thread of the library. It runs one kernel at a time, so
+//! launches do not disturb each other's counts.
 
 mod callbacks;
+mod tool;
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ptr;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use hipvit_sys::Table;
 use hipvit_sys::rocprofiler::{
     rocprofiler_agent_id_t, rocprofiler_context_id_t, rocprofiler_counter_config_id_t,
     rocprofiler_counter_id_t, rocprofiler_counter_info_v0_t, rocprofiler_counter_info_version_id_t,
     rocprofiler_status_t,
 };
-use hipvit_sys::{Rocprofiler, Table};
 use parking_lot::{Condvar, Mutex};
 
 use self::callbacks::{collect, configure};
+use self::tool::{Pass, State, TOOL, Tool, check, failed, text};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
-use crate::status;
 
-const LIBRARY: &str = "rocprofiler-sdk";
+/// Time limit for counts to arrive after the work has ended.
+const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long counts may take after the work has been waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a counter that an agent does not have makes of a configuration with it, beside exceeding the hardware's limit.
+/// Statuses that mean that an agent lacks a counter, in addition to exceeding the hardware's limit.
 const UNSUPPORTED: [rocprofiler_status_t; 5] = [
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_COUNTER_NOT_FOUND,
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_METRIC_NOT_VALID_FOR_AGENT,
@@ -39,43 +36,6 @@ const UNSUPPORTED: [rocprofiler_status_t; 5] = [
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_GENERATION_FAILED,
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_NOT_FOUND,
 ];
-
-/// This process's part in rocprofiler-sdk, which accepts one. It stays, as the library's threads may call back until the end.
-static TOOL: OnceLock<Tool> = OnceLock::new();
-
-struct Tool {
-    sdk: Rocprofiler,
-    state: Mutex<State>,
-    recorded: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// What came of setting up; `None`: the library has not asked for it.
-    context: Option<Result<rocprofiler_context_id_t>>,
-    /// The kernels' names by their number.
-    names: BTreeMap<u64, String>,
-    passes: u64,
-    pass: Option<Pass>,
-}
-
-/// A run of the work.
-#[derive(Default)]
-struct Pass {
-    /// From 1, so that it is never that of a launch which was not to be counted.
-    number: u64,
-    /// What to count on which agent.
-    config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
-    launches: Vec<Launch>,
-    /// The counts of each launch, by the launch's and the counter's number.
-    records: BTreeMap<u64, BTreeMap<u64, f64>>,
-}
-
-struct Launch {
-    number: u64,
-    agent: u64,
-    kernel: u64,
-}
 
 /// Counters that are counted in one pass.
 struct Group {
@@ -97,11 +57,11 @@ pub struct HardwareCounters {
     context: rocprofiler_context_id_t,
 }
 
-/// What was counted.
+/// Result of counting.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Counted {
-    /// How many times the work ran to be counted: a GPU counts only so many counters at a time.
+    /// Number of times that the work ran: a GPU has only a few counters at a time.
     pub passes: usize,
     /// The names of the counters, of those asked for, that the GPU has.
     pub counters: Vec<String>,
@@ -115,9 +75,9 @@ pub struct Counted {
 pub struct KernelCounts {
     /// The kernel's name in its code object.
     pub kernel: String,
-    /// How many times the work launches it.
+    /// Number of times that the work launches the kernel.
     pub launches: u64,
-    /// By the counter's name, summed over launches and over the counter's instances.
+    /// Values by counter name, summed over launches and over the counter's instances.
     pub values: BTreeMap<String, f64>,
 }
 
@@ -128,8 +88,8 @@ impl HardwareCounters {
     ///
     /// # Errors
     ///
-    /// There is no provider or no rocprofiler-sdk, it is of another version, a device is open, or the process has a profiler's
-    /// tool already.
+    /// [`Error::Provider`] if there is no provider, no supported version of rocprofiler-sdk, an open device, or another
+    /// profiler's tool in the process.
     pub fn open() -> Result<Option<Self>> {
         let runtime = Runtime::open()?;
         let sdk = match runtime.provider().rocprofiler() {
@@ -176,14 +136,14 @@ impl HardwareCounters {
         Ok(Some(Self { tool, context }))
     }
 
-    /// Runs `work` once for each set of counters that the GPU counts at a time, after a run that shows what it launches, and
-    /// sums their values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Those of the
-    /// `wanted` counters that the GPU does not have are left out.
+    /// Runs `work` once to see its launches, and then once for each set of counters that the GPU counts at a time. Sums the
+    /// values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Counters in `wanted` that
+    /// the GPU lacks are left out.
     ///
     /// # Errors
     ///
-    /// What `work` fails with; it launched nothing, other kernels than before, or on several GPUs; the GPU has none of the
-    /// counters; rocprofiler-sdk refuses, or counts are missing.
+    /// The error of `work`. [`Error::Provider`] if `work` launched nothing, other kernels than before, or kernels on several
+    /// GPUs. [`Error::Provider`] if the GPU has none of the counters, rocprofiler-sdk fails or counts are missing.
     pub fn measure<E: From<Error>>(
         &mut self,
         wanted: &[&str],
@@ -244,7 +204,7 @@ impl HardwareCounters {
         });
         drop(state);
         let done = work();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + COUNTS_TIMEOUT;
         let mut state = self.tool.state.lock();
         let missing = |state: &State| {
             let pass = state.pass.as_ref().filter(|pass| pass.config.is_some());
@@ -261,7 +221,7 @@ impl HardwareCounters {
         done?;
         if missing > 0 {
             let launches = pass.launches.len();
-            let waited = PATIENCE.as_secs();
+            let waited = COUNTS_TIMEOUT.as_secs();
             return Err(failed(format!(
                 "the counts of {missing} of {launches} launches did not come within {waited} s"
             ))
@@ -270,7 +230,7 @@ impl HardwareCounters {
         Ok(pass)
     }
 
-    /// Those of the counters that the agent has.
+    /// Returns the counters in `wanted` that the agent has.
     fn supported(&self, agent: rocprofiler_agent_id_t, wanted: &[&str]) -> Result<Vec<Counter>> {
         let sdk = &self.tool.sdk;
         let mut ids: Vec<rocprofiler_counter_id_t> = Vec::new();
@@ -340,7 +300,7 @@ impl HardwareCounters {
     ) -> Result<Option<rocprofiler_counter_config_id_t>> {
         let mut ids: Vec<_> = counters.iter().map(|counter| counter.id).collect();
         let mut config = rocprofiler_counter_config_id_t { handle: 0 };
-        // SAFETY: as many numbers are read as there are, and one is written.
+        // SAFETY: the given number of counters is read, and one number is written.
         let returned = unsafe {
             self.tool
                 .sdk
@@ -391,50 +351,4 @@ impl fmt::Debug for HardwareCounters {
             .field("path", &self.tool.sdk.path())
             .finish()
     }
-}
-
-impl Pass {
-    /// The one that all launches were on.
-    fn agent(&self) -> Result<rocprofiler_agent_id_t> {
-        let Some(first) = self.launches.first() else {
-            return Err(failed(
-                "saw no launch of a kernel: the HIP runtime was initialised before, or does not know of profilers",
-            ));
-        };
-        if self.launches.iter().any(|launch| launch.agent != first.agent) {
-            return Err(failed(
-                "saw launches on several GPUs; counters are counted on one",
-            ));
-        }
-        Ok(rocprofiler_agent_id_t { handle: first.agent })
-    }
-}
-
-impl State {
-    /// The kernel's name, or its number if the library has not told it.
-    fn name(&self, kernel: u64) -> String {
-        let known = self.names.get(&kernel).cloned();
-        known.unwrap_or_else(|| format!("kernel {kernel}"))
-    }
-}
-
-fn failed(reason: impl fmt::Display) -> Error {
-    Error::Provider {
-        reason: format!("{LIBRARY} {reason}"),
-        tried: String::new(),
-    }
-}
-
-fn check(call: &'static str, returned: Result<rocprofiler_status_t, hipvit_sys::Error>) -> Result<()> {
-    status::check(LIBRARY, call, returned)
-}
-
-/// A C string's text; `None` of null.
-///
-/// # Safety
-/// The pointer is null or a C string's.
-unsafe fn text(chars: *const c_char) -> Option<String> {
-    // SAFETY: a C string's, says the caller.
-    let text = (!chars.is_null()).then(|| unsafe { CStr::from_ptr(chars) })?;
-    Some(text.to_string_lossy().into_owned())
 }

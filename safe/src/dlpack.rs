@@ -64,8 +64,8 @@ impl DlpackTensor {
     ///
     /// # Safety
     ///
-    /// The pointer is null, or to a `DLManagedTensor` that nobody else uses or gives back, and whose library can be called from this thread
-    /// and from the one that drops the result.
+    /// The pointer is null or to a `DLManagedTensor` that no other owner uses or gives back. Its library can be called from this
+    /// thread and from the one that drops the result.
     #[must_use]
     pub unsafe fn from_raw(managed: *mut c_void) -> Option<Self> {
         NonNull::new(managed.cast()).map(Self)
@@ -88,7 +88,7 @@ impl DlpackTensor {
         self.extents(self.tensor().shape).unwrap_or_default()
     }
 
-    /// What its elements are, if this crate has that type.
+    /// Element type, if this crate has that type.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         let Tensor {
@@ -105,7 +105,7 @@ impl DlpackTensor {
         }
     }
 
-    /// Whether its elements lie one after the other, the last extent's first.
+    /// True if the elements are contiguous in row-major order.
     #[must_use]
     pub fn is_row_major(&self) -> bool {
         let Some(strides) = self.extents(self.tensor().strides) else {
@@ -113,7 +113,7 @@ impl DlpackTensor {
         };
         let mut expected = 1;
         for (&extent, &stride) in self.shape().iter().zip(strides).rev() {
-            // Of one element it does not matter how far the next would be.
+            // The stride of an extent of one element is irrelevant.
             if extent != 1 && stride != expected {
                 return self.shape().contains(&0);
             }
@@ -122,7 +122,7 @@ impl DlpackTensor {
         true
     }
 
-    /// Its memory, for work on `stream`.
+    /// Returns the tensor's memory, for work on `stream`.
     ///
     /// # Errors
     ///
@@ -130,11 +130,11 @@ impl DlpackTensor {
     ///
     /// # Safety
     ///
-    /// The tensor is on the stream's device; its library has made `stream` wait for the work that writes it, and has no other such work;
-    /// this stays until `stream` has done all that is submitted to it while the result lives.
+    /// The tensor is on the stream's device. Its library has made `stream` wait for the work that writes the tensor, and has no
+    /// other such work. The tensor lives until `stream` has done all work that is submitted while the result lives.
     pub unsafe fn memory(&self, stream: &Stream) -> Result<ForeignMemory> {
         let wrong = |reason: &str| Error::argument("tensor", reason);
-        let dtype = self.dtype().ok_or_else(|| wrong("has another type"))?;
+        let dtype = self.dtype().ok_or_else(|| wrong("has a different type"))?;
         if !self.is_row_major() {
             return Err(wrong("is not row-major"));
         }
@@ -147,7 +147,7 @@ impl DlpackTensor {
         Ok(unsafe { ForeignMemory::new(stream, address, bytes) })
     }
 
-    /// As many numbers as there are dimensions; `None` without any.
+    /// Returns a number for each dimension, or `None` without dimensions.
     fn extents(&self, numbers: *const i64) -> Option<&[i64]> {
         let count = usize::try_from(self.tensor().ndim).ok()?;
         if numbers.is_null() {
@@ -182,7 +182,7 @@ pub struct DlpackView<'a> {
     pub strides: &'a [usize],
 }
 
-/// What a tensor that was given away keeps.
+/// Owner of an exported tensor's memory and extents.
 struct Exported {
     managed: Managed,
     shape: Vec<i64>,
@@ -191,8 +191,9 @@ struct Exported {
 }
 
 impl DlpackTensor {
-    /// `memory` as a tensor for another library, which may write to it. The memory is freed with its last owner; before a tensor gives it
-    /// up, it waits for the whole device, since nobody says which work of the other library still reads it.
+    /// Exports `memory` as a tensor for another library, which may write to it. The memory is freed with its last owner. A tensor
+    /// waits for the whole device before it frees the memory, since nothing reports which work of the other library still reads
+    /// it.
     ///
     /// # Errors
     ///
@@ -263,7 +264,7 @@ impl DlpackTensor {
         }
     }
 
-    /// The `DLManagedTensor`, which whoever takes it gives back by its deleter, once.
+    /// Returns the `DLManagedTensor`, which its receiver gives back once, by its deleter.
     #[must_use]
     pub fn into_raw(self) -> *mut c_void {
         let raw = self.0.as_ptr().cast();
@@ -336,7 +337,7 @@ mod tests {
             context: std::ptr::null_mut(),
             deleter: Some(give_back),
         });
-        // SAFETY: the tensor is no one else's.
+        // SAFETY: the tensor has no other owner.
         unsafe { DlpackTensor::from_raw(Box::into_raw(managed).cast()) }.unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and where. The text of every variant is one line.
+/// Errors of this crate. The text of every variant is one line.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum Error {
@@ -39,9 +39,9 @@ pub enum Error {
     Parameter {
         /// The kernel's name in the code.
         kernel: String,
-        /// Which parameter, counted from 0; `None` if it is about their number.
+        /// Index of the parameter, from 0; `None` if their number is wrong.
         parameter: Option<usize>,
-        /// What does not match.
+        /// Reason for the mismatch.
         reason: String,
     },
     /// A library of the GPU's provider cannot be opened, or lacks a function.
@@ -57,19 +57,19 @@ pub enum Error {
     NoDevice {
         /// The number that was asked for, from 0.
         ordinal: usize,
-        /// What was found instead, and in which library.
+        /// The unexpected finding, and the library in which it was found.
         reason: String,
     },
     /// A call into one of the GPU's libraries failed.
     #[error("{device}: {call} failed: {status}{}", Advice(advice))]
     Device {
-        /// Which GPU.
+        /// The GPU.
         device: String,
         /// The library's function.
         call: &'static str,
-        /// What it returned, by name.
+        /// Name of the status that the call returned.
         status: String,
-        /// What can be done about it; may be empty.
+        /// Advice on the remedy; may be empty.
         advice: String,
     },
     /// A communicator of several GPUs has failed: a rank is missing or lost, or has called something else.
@@ -81,9 +81,9 @@ pub enum Error {
         device: String,
         /// This rank.
         rank: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: usize,
-        /// What was found, by RCCL or the watchdog.
+        /// Reason that RCCL or the watchdog found.
         reason: String,
     },
     /// The processes of a run did not find each other, or one of them is lost.
@@ -91,11 +91,11 @@ pub enum Error {
     Rendezvous {
         /// This process's rank.
         rank: usize,
-        /// How many processes there are.
+        /// Number of processes.
         ranks: usize,
-        /// Where they meet.
+        /// Address of the rendezvous.
         address: String,
-        /// What went wrong, and with which rank.
+        /// Reason, and the rank that it concerns.
         reason: String,
     },
     /// The GPU's memory does not suffice, even with every cached block given back.
@@ -103,13 +103,13 @@ pub enum Error {
         "{device}: out of memory: {bytes} bytes were asked for, {held} are held by this process, {live} of them in use; take a smaller batch or a narrower dtype"
     )]
     OutOfMemory {
-        /// Which GPU.
+        /// The GPU.
         device: String,
         /// The size of the allocation.
         bytes: usize,
-        /// What the pool holds.
+        /// Bytes that the pool holds.
         held: usize,
-        /// What of it is in use.
+        /// Bytes of the pool that are in use.
         live: usize,
     },
     /// A code object cannot run on the GPU.
@@ -117,11 +117,11 @@ pub enum Error {
         "{device}: no code for {arch}: {reason}; build it with HIPVIT_OFFLOAD_ARCHS={arch}, or let hipRTC compile it at run time"
     )]
     NoCode {
-        /// Which GPU.
+        /// The GPU.
         device: String,
-        /// Its architecture.
+        /// Architecture of the GPU.
         arch: String,
-        /// What the code object has, or what is wrong with it.
+        /// Architectures of the code object, or the fault in it.
         reason: String,
     },
     /// hipRTC rejected a program.
@@ -143,7 +143,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Which parameter it is about.
+/// The parameter that an error concerns.
 struct Position<'a>(&'a Option<usize>);
 
 impl fmt::Display for Position<'_> {
@@ -164,7 +164,7 @@ impl fmt::Display for Tried<'_> {
     }
 }
 
-/// What to do, after what went wrong.
+/// Advice that follows the reason.
 struct Advice<'a>(&'a str);
 
 impl fmt::Display for Advice<'_> {

@@ -12,7 +12,7 @@ use hipvit_sys::hip::{
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{call, is};
-use crate::stream::StreamFailure;
+use crate::stream_failure::StreamFailure;
 
 /// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
 /// [`Stream::mark`](crate::Stream::mark) or [`Stream::mark_blocking`](crate::Stream::mark_blocking), without. Cheap to clone.
@@ -21,12 +21,12 @@ pub struct Event {
     inner: Arc<Inner>,
 }
 
-/// What an event is for.
+/// Purpose of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Time,
     Order,
-    /// Order, and whoever waits for it sleeps.
+    /// Order; a thread that waits for it sleeps.
     BlockingWait,
 }
 
@@ -47,7 +47,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Event {
-    /// At the present end of the queue `raw` of the stream `stream`, of which `after` submissions were counted before.
+    /// Records an event at the present end of the queue `raw` of the stream `stream`. `after` submissions were counted before.
     ///
     /// # Safety
     ///
@@ -97,7 +97,7 @@ impl Event {
         self.inner.failure.check()
     }
 
-    /// Whether the device has passed this point.
+    /// Returns true if the device has passed this point.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Event {
         Ok(done)
     }
 
-    /// As [`Event::is_done`], for a thread that is not the user's: a parked error stays parked.
+    /// Returns true if the device has passed this point, for an internal thread: a parked error stays parked.
     pub(crate) fn poll(&self) -> Result<bool> {
         let device = &self.inner.device;
         let hip = device.select()?;
@@ -152,7 +152,7 @@ impl Event {
         self.inner.raw
     }
 
-    /// Whether it comes after the submission of this number to the stream of that one.
+    /// True if the event comes after this submission of this stream.
     pub(crate) fn is_after(&self, stream: u64, submission: u64) -> bool {
         self.inner.stream == stream && self.inner.after >= submission
     }

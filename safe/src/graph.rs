@@ -15,7 +15,7 @@ use crate::stream::{Resource, Stream};
 
 /// Work that a [`Graph`] captures.
 pub trait Work {
-    /// What submitting it fails with: this crate's error, or one that it becomes.
+    /// Error of submitting the work: this crate's error, or a type that it converts to.
     type Error: From<Error> + fmt::Display;
 
     /// Submits the work: launches, library calls and copies on the device, on `stream` alone, without waiting. Run
@@ -26,11 +26,11 @@ pub trait Work {
     /// What a submission fails with.
     fn enqueue(&mut self, stream: &Stream) -> Result<(), Self::Error>;
 
-    /// What the work writes and others look at, to compare a replay with.
+    /// Operands that the work writes and others read. A replay is compared by them.
     fn outputs(&mut self) -> Vec<Operand<'_>>;
 
-    /// What else the work writes before it reads it. It is overwritten before the replay that is compared, so that a
-    /// replay which leaves a piece of the work out does not find there what the eager run left behind.
+    /// Other operands that the work writes before it reads them. They are overwritten before the replay that is compared. A
+    /// replay that omits some work then cannot find the results of the eager run there.
     fn intermediates(&mut self) -> Vec<Operand<'_>> {
         Vec::new()
     }
@@ -49,9 +49,9 @@ pub struct Graph<W> {
 
 /// A captured graph that did what its work does.
 ///
-/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept, they and
-/// its [intermediates](Work::intermediates) are overwritten, the replay is run, and the outputs have to be the same byte
-/// for byte.
+/// The replay of some ROCm releases computes a different result. So the work is run once and its outputs are kept. Then they and
+/// its [intermediates](Work::intermediates) are overwritten, the replay is run, and the outputs have to be the same byte for
+/// byte.
 ///
 /// The replay keeps the memory that the captured work used, whatever happens to its buffers.
 pub struct Replay {
@@ -94,7 +94,7 @@ impl<W: Work> Graph<W> {
 }
 
 impl<W> Graph<W> {
-    /// Why the work runs eagerly, if it does.
+    /// Reason for which the work runs eagerly, if it does.
     #[must_use]
     pub fn fallback(&self) -> Option<&str> {
         self.replay.as_ref().err().map(String::as_str)
@@ -150,13 +150,13 @@ impl Replay {
         Self::agreed(stream, work, &mut |done| done)
     }
 
-    /// As [`Replay::new`], for work with collectives, which all ranks have to submit equally often: each rank calls it, and
-    /// `agree` tells whether all ranks say what this one does. It is called after the capture, and after the comparison; it
-    /// waits for the other ranks, and is `true` if all gave `true`.
+    /// Captures work with collectives, which all ranks have to submit equally often. Each rank calls it. `agree` returns true if
+    /// all ranks pass true; it waits for the other ranks. It is called after the capture, and after the comparison. See
+    /// [`Replay::new`].
     ///
     /// # Errors
     ///
-    /// As for [`Replay::new`].
+    /// The work's error if it fails when it runs eagerly.
     pub fn agreed<W: Work>(
         stream: &Stream,
         work: &mut W,

@@ -1,8 +1,8 @@
 //! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and ROCm SMI: what cudarc is on CUDA.
 //!
-//! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C
-//! interface ([providers](#providers)); a missing one is an error value that names it. hipvit uses this crate as
-//! `hipvit::hip`; it knows nothing of models.
+//! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C interface
+//! ([providers](#providers)). A missing library is an error value that names it. hipvit uses this crate as `hipvit::hip`; it
+//! knows nothing of models.
 //!
 //! # Quick start
 //!
@@ -62,9 +62,9 @@
 //!
 //! # Streams and events
 //!
-//! Work is submitted to a [`Stream`] and runs later, in order. Streams are independent of each other and of HIP's default
-//! stream. An [`Event`] is a point in a stream: another stream can [wait](Stream::wait) for it, and so can the host;
-//! [`Stream::record`] also takes the time, [`Stream::mark`] does not.
+//! Work is submitted to a [`Stream`] and runs later, in order. Streams are independent of each other and of HIP's default stream.
+//! An [`Event`] is a point in a stream. Another stream can [wait](Stream::wait) for it, and so can the host. [`Stream::record`]
+//! also takes the time, [`Stream::mark`] does not.
 //!
 //! ```no_run
 //! # fn main() -> hip_safe::Result<()> {
@@ -81,27 +81,25 @@
 //!
 //! # Memory
 //!
-//! A [`DeviceBuffer`] belongs to the stream that allocated it. That stream orders all work on it, and its memory goes back
-//! to the pool in the stream's order, so that it may be dropped while work on it is under way. Three ways lead to another
-//! stream:
+//! A [`DeviceBuffer`] belongs to the stream that allocated it. That stream orders all work on it. Its memory goes back to the
+//! pool in the stream's order, so that it may be dropped while work on it is under way. Three ways lead to another stream:
 //!
 //! - [`DeviceBuffer::move_to`] makes another stream its owner, and takes an event that was recorded after its last use;
 //! - [`DeviceBuffer::freeze`] makes it read-only on every stream of the device;
 //! - [`DeviceBuffer::copy_from_peer`] copies from any stream of any GPU, ordered on both sides.
 //!
-//! Host memory that the device reads or writes while the host goes on is a [`PinnedBuffer`]. A copy takes it by value and
-//! gives a [`Pending`]; [`Pending::wait`] gives it back. A forgotten `Pending` leaks the memory, and the copy stays
-//! harmless. On a host with several NUMA nodes pinned memory lies on the GPU's; [`Device::bind_thread`] puts the thread
-//! that uses it there too.
+//! Host memory that the device reads or writes while the host continues is a [`PinnedBuffer`]. A copy takes it by value and gives
+//! a [`Pending`]; [`Pending::wait`] gives it back. A forgotten `Pending` leaks the memory, and the copy stays harmless. On a host
+//! with several NUMA nodes pinned memory is on the GPU's node; [`Device::bind_thread`] puts the thread that uses it there too.
 //!
 //! Allocations come from a caching pool on `hipMalloc`: [`Device::pool_stats`] shows it, [`Device::trim`] empties it.
 //! [`Device::memory`] says how many bytes the GPU has free.
 //!
 //! # Kernels, and what is `unsafe`
 //!
-//! Device memory is plain bytes of [`bytemuck::Pod`] types, to which no Rust reference ever points: whatever order device
-//! work runs in, Rust's rules for references hold. What has to be ensured is that a kernel accesses no memory but what it
-//! was given. The compiler cannot see that, so someone has to vouch for it, once or at each launch:
+//! Device memory is plain bytes of [`bytemuck::Pod`] types, to which no Rust reference ever points. So Rust's rules for
+//! references hold in whatever order device work runs. A kernel must access only the memory that it was given. The compiler
+//! cannot see that, so the caller vouches for it, once or at each launch:
 //!
 //! | | `unsafe` | checked at each launch |
 //! | --- | --- | --- |
@@ -109,10 +107,9 @@
 //! | [`Function::typed`] | once: it has these parameters, and accesses of each buffer the elements that a closure states | the buffers have as many elements; types; streams; geometry |
 //! | [`Module::kernel`] | once: it takes this structure, and accesses what [`Arguments::accesses`] states | what it states lies in the operands; streams; geometry |
 //!
-//! All three compare the arguments with the parameters that the code object states (`amdhsa.kernels` in an AMD code
-//! object; number, offsets and sizes in a cubin), and name the kernel and the parameter that does not match
-//! ([`Error::Parameter`]). Where the code states nothing (PTX, a compressed bundle, a fat binary), that check is left out,
-//! and the promise alone holds.
+//! All three compare the arguments with the parameters that the code object declares: `amdhsa.kernels` in an AMD code object;
+//! number, offsets and sizes in a cubin. A mismatch is an error that names the kernel and the parameter ([`Error::Parameter`]).
+//! If the code declares nothing (PTX, a compressed bundle, a fat binary), that check is left out, and the promise alone holds.
 //!
 //! [`Program::name`] instantiates templates: `saxpy<float>` is compiled and later found by that expression.
 //! [`Module::global`] reads and writes `__device__` and `__constant__` variables. [`Function::attributes`],
@@ -141,9 +138,9 @@
 //!
 //! # Graphs
 //!
-//! [`Graph`] captures [`Work`] once and replays it. A replay is compared with the eager run, byte for byte, when it is
-//! made, as there are ROCm releases whose replay computes something else; if it differs, the work runs eagerly, and
-//! [`Graph::fallback`] says why. A replay keeps the memory that it uses.
+//! [`Graph`] captures [`Work`] once and replays it. A replay is compared with the eager run, byte for byte, when it is made,
+//! because some ROCm releases compute a different result. If it differs, the work runs eagerly, and [`Graph::fallback`] says why.
+//! A replay keeps the memory that it uses.
 //!
 //! # Errors
 //!
@@ -171,6 +168,7 @@ mod event;
 mod graph;
 mod host;
 mod kernel;
+mod libraries;
 mod markers;
 mod memory;
 mod monitor;
@@ -178,6 +176,7 @@ mod rtc;
 mod runtime;
 mod status;
 mod stream;
+mod stream_failure;
 mod versions;
 
 #[doc(hidden)]

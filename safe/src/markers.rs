@@ -20,7 +20,7 @@ const PROFILERS: [(&str, &str); 6] = [
     ("CUDA_INJECTION64_PATH", "a CUDA tool"),
 ];
 
-/// What of a preloaded library's name is a profiler's.
+/// Parts of a preloaded library's name that identify a profiler.
 const PRELOADED: [&str; 3] = ["rocprofiler", "roctracer", "rocprof-sys"];
 
 /// Ranges and marks for a profiler. Without one that listens they cost a call of some nanoseconds each.
@@ -32,7 +32,7 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// Those of the provider's library.
+    /// Opens the functions of the provider's library.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Markers {
         let _ = unsafe { self.roctx.roctxMarkA(name.as_ptr()) };
     }
 
-    /// The profiler that this process was started by, as far as its environment tells: rocprofv3, rocprof, rocprof-sys and Nsight
-    /// set variables, or have a library preloaded. One that was attached later is not noticed.
+    /// Returns the profiler that started this process, as far as its environment shows: rocprofv3, rocprof, rocprof-sys and
+    /// Nsight set variables, or have a library preloaded. A profiler that was attached later is not detected.
     #[must_use]
     pub fn profiler() -> Option<String> {
         profiler(|name| env::var(name).ok())

@@ -56,7 +56,7 @@ pub struct Readings {
 pub struct PcieLink {
     /// Transfers per second of one PCIe lane, in GT/s.
     pub transfer_rate: f64,
-    /// How many PCIe lanes are in use.
+    /// Number of PCIe lanes in use.
     pub width: u32,
 }
 
@@ -146,7 +146,7 @@ impl Monitor {
     pub fn name(&self) -> Result<String> {
         let mut text = [0 as c_char; 256];
         let table = table(&self.device)?;
-        // SAFETY: the call writes as many characters as it is told, at most.
+        // SAFETY: the call writes at most as many characters as its arguments say.
         unsafe {
             call!(
                 &self.device,
@@ -197,8 +197,8 @@ impl Monitor {
         Ok(microwatts as f64 / 1e6)
     }
 
-    /// The energy that the GPU has used since some moment before, in J: the difference of two readings is what it used
-    /// between them, which is more exact than samples of its power.
+    /// Energy that the GPU has used since some moment in the past, in J. The difference of two readings is the use between them,
+    /// which is more exact than samples of its power.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl Monitor {
         let mut text = [0 as c_char; 256];
         let table = table(&self.device)?;
         let driver = rsmi_sw_component_t::RSMI_SW_COMP_DRIVER;
-        // SAFETY: the call writes as many characters as it is told, at most.
+        // SAFETY: the call writes at most as many characters as its arguments say.
         unsafe {
             call!(
                 &self.device,
@@ -334,7 +334,7 @@ impl Monitor {
         number!(self, rsmi_dev_xgmi_hive_id_get())
     }
 
-    /// What links this GPU to another, and over how many hops.
+    /// Returns the link between this GPU and another, and its number of hops.
     ///
     /// # Errors
     ///
@@ -401,7 +401,8 @@ fn is_unsupported(error: &Error) -> bool {
 impl Drop for Monitor {
     fn drop(&mut self) {
         if let Ok(table) = table(&self.device) {
-            // SAFETY: takes no arguments; undoes this monitor's `rsmi_init`. A failure hurts nobody.
+            // SAFETY: takes no arguments; undoes this monitor's `rsmi_init`. Ignoring a failure is safe: ROCm SMI then stays
+            // initialised until the process ends.
             let _ = unsafe { table.rsmi_shut_down() };
         }
     }

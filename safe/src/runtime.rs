@@ -31,11 +31,11 @@ pub(crate) type OpenDevices = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 /// One of the provider's libraries, as [`Runtime::libraries`] lists them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Library {
-    /// What people call it.
+    /// Common name of the library.
     pub name: &'static str,
     /// The file that was opened.
     pub path: Option<String>,
-    /// Why none was.
+    /// Reason for which no library was opened.
     pub error: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As for [`Runtime::open`].
+    /// [`Error::Provider`](crate::Error::Provider) if the HIP runtime cannot be opened there.
     pub fn named(provider: &str) -> Result<Self> {
         Provider::named(provider)
             .and_then(Self::with)
@@ -75,7 +75,7 @@ impl Runtime {
         })
     }
 
-    /// Whether both are clones of one.
+    /// True if both are clones of one runtime.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -116,7 +116,7 @@ impl Runtime {
         Ok(version)
     }
 
-    /// How many GPUs there are; 0 is no error.
+    /// Number of GPUs; 0 is not an error.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! From a library's status to an [`Error`] that says what to do.
 
 use hipvit_sys::Status;
+use hipvit_sys::hip::hipError_t;
 
 use crate::error::Error;
 
@@ -12,7 +13,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// What a call returned, as a `Result`.
+/// Converts what a call returned into a `Result`.
 pub(crate) fn check<S: Status>(
     device: &str,
     call: &'static str,
@@ -38,12 +39,12 @@ pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     }
 }
 
-/// Whether the call failed with this status.
+/// True if the call failed with this status.
 pub(crate) fn is<S: Status>(error: &Error, expected: S) -> bool {
     matches!(error, Error::Device { status, .. } if *status == expected.to_string())
 }
 
-/// What helps against a status, where something does.
+/// Returns advice for a status; empty if there is none.
 fn advice(status: &str) -> &'static str {
     match status {
         "hipErrorIllegalAddress" => {
@@ -81,4 +82,9 @@ fn advice(status: &str) -> &'static str {
         "ROCPROFILER_STATUS_ERROR_INCOMPATIBLE_KERNEL" => "update the GPU's driver",
         _ => "",
     }
+}
+
+/// True if the runtime lacks this kind of memory, as providers for CUDA do, which need none.
+pub(crate) fn is_not_offered(error: &Error) -> bool {
+    is(error, hipError_t::hipErrorNotSupported)
 }

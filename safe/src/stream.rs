@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::{Event, Purpose};
 use crate::status::call;
+use crate::stream_failure::{CommunicatorFailure, StreamFailure};
 
 /// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
 ///
@@ -27,7 +28,7 @@ struct Inner {
     device: Device,
     raw: hipStream_t,
     id: u64,
-    /// How many submissions were made, for [`Event`]s to tell what came before them.
+    /// Number of submissions. [`Event`]s use it to tell what came before them.
     submitted: AtomicU64,
     capturing: AtomicBool,
     /// The memory that the graph under capture uses.
@@ -35,43 +36,7 @@ struct Inner {
     failure: StreamFailure,
 }
 
-/// Why what a stream wrote is undefined: a communicator of it was aborted. Set once; every wait returns it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
-
-/// The fields of [`Error::Communicator`].
-#[derive(Clone, Debug)]
-pub(crate) struct CommunicatorFailure {
-    pub(crate) device: String,
-    pub(crate) rank: usize,
-    pub(crate) ranks: usize,
-    pub(crate) reason: String,
-}
-
-impl CommunicatorFailure {
-    pub(crate) fn error(&self) -> Error {
-        let Self {
-            device,
-            rank,
-            ranks,
-            reason,
-        } = self.clone();
-        Error::Communicator {
-            device,
-            rank,
-            ranks,
-            reason,
-        }
-    }
-}
-
-impl StreamFailure {
-    pub(crate) fn check(&self) -> Result<()> {
-        self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
-    }
-}
-
-/// What submitted work uses: a graph keeps it, and it knows when it was used last.
+/// A resource that submitted work uses. A graph keeps it, and it knows when it was used last.
 pub(crate) trait Resource: Send + Sync {
     /// The stream's submission of this number uses it.
     fn used(&self, submission: u64);
@@ -86,7 +51,7 @@ pub(crate) trait Resource: Send + Sync {
     }
 }
 
-/// What destroys a library's handle.
+/// Function that destroys a library's handle.
 type Destroy = Box<dyn Fn(&Device) -> Result<()> + Send + Sync>;
 
 /// A library's handle: destroyed once neither its owner nor a captured graph uses it.
@@ -136,11 +101,11 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// How a stream is to be made, by [`Device::stream_with`].
+/// Options of a stream, for [`Device::stream_with`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Its priority, among [`Device::stream_priorities`]: work of a stream with a lower number goes first where both wait
-    /// for compute units.
+    /// Priority among [`Device::stream_priorities`]. Work of a stream with a lower number goes first if both wait for compute
+    /// units.
     pub priority: Option<i32>,
     /// The compute units that its kernels may use: bit `n % 32` of word `n / 32` is number `n`. Not together with a
     /// priority.
@@ -161,8 +126,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both are given; the
-    /// driver refuses, as providers for CUDA do with compute units.
+    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both options are given.
+    /// [`Error::Device`] if the driver refuses, as providers for CUDA do with compute units.
     pub fn stream_with(&self, options: &StreamOptions) -> Result<Stream> {
         Stream::new(self, options)
     }
@@ -198,7 +163,7 @@ impl Stream {
         }
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the calls write one handle, and read as many words of the mask as they are told.
+        // SAFETY: the calls write one handle, and read as many words of the mask as the count says.
         unsafe {
             match (options.priority, options.compute_units.as_deref()) {
                 (None, None) => call!(
@@ -238,7 +203,7 @@ impl Stream {
         })
     }
 
-    /// Its priority; see [`Device::stream_priorities`].
+    /// Priority of the stream; see [`Device::stream_priorities`].
     ///
     /// # Errors
     ///
@@ -260,7 +225,7 @@ impl Stream {
         let hip = self.device().enter()?;
         let units = self.device().properties().compute_units;
         let mut mask = vec![0u32; units.div_ceil(32).max(1) as usize];
-        // SAFETY: the handle lives; the call writes as many words as it is told.
+        // SAFETY: the handle lives; the call writes as many words as the count says.
         unsafe {
             call!(
                 self.device(),
@@ -306,8 +271,8 @@ impl Stream {
         self.event(Purpose::Order)
     }
 
-    /// As [`Stream::mark`], but a thread that waits for the event sleeps. Drivers let threads that wait for other events
-    /// spin, which is some microseconds faster and takes a core.
+    /// Records an event whose waiting threads sleep. Drivers let threads that wait for other events spin, which is some
+    /// microseconds faster and takes a core. See [`Stream::mark`].
     ///
     /// # Errors
     ///
@@ -316,14 +281,14 @@ impl Stream {
         self.event(Purpose::BlockingWait)
     }
 
-    /// As [`Stream::mark`], for a thread that is not the user's: a parked error stays parked.
+    /// Records an event for an internal thread: a parked error stays parked. See [`Stream::mark`].
     pub(crate) fn mark_quietly(&self) -> Result<Event> {
         self.record_event(Purpose::Order)
     }
 
     /// Makes every wait return this error: what the stream writes from now on is undefined.
     pub(crate) fn fail(&self, failure: CommunicatorFailure) {
-        let _ = self.inner.failure.0.set(failure);
+        let _ = self.inner.failure.set(failure);
     }
 
     fn event(&self, purpose: Purpose) -> Result<Event> {
@@ -345,7 +310,7 @@ impl Stream {
         unsafe { Event::record(device, *raw, *id, after, failure.clone(), purpose) }
     }
 
-    /// What is submitted from now on runs after `event`, which may be another stream's.
+    /// Makes later submissions run after `event`, which may be of another stream.
     ///
     /// # Errors
     ///
@@ -366,13 +331,13 @@ impl Stream {
         self.inner.raw.addr()
     }
 
-    /// Its number, unique in the process.
+    /// Number of the stream, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// Whether no one else has the stream.
+    /// True if the stream has no other owner.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
@@ -413,7 +378,7 @@ impl Stream {
         }
     }
 
-    /// Keeps what captured work uses beside memory, such as the module of a kernel, for the graph under capture.
+    /// Keeps a resource other than memory, such as the module of a kernel, for the graph under capture.
     pub(crate) fn keep(&self, resource: impl FnOnce() -> Arc<dyn Resource>) {
         if self.is_capturing() {
             self.captured().push(resource());

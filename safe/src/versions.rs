@@ -30,7 +30,7 @@ impl Device {
     fn rocblas_version(&self) -> Result<String> {
         let table = self.runtime().provider().rocblas().map_err(|e| missing(&e))?;
         let mut text = [0 as c_char; 256];
-        // SAFETY: the call writes as many characters as it is told, at most.
+        // SAFETY: the call writes at most as many characters as its arguments say.
         unsafe {
             call!(
                 self,

@@ -97,6 +97,13 @@ pub fn has_amx() -> bool {
     Isa::Amx.is_available()
 }
 
+/// Writes the extents.
+impl std::fmt::Debug for Int8Weight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Int8Weight[{}, {}]", self.n, self.k)
+    }
+}
+
 /// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
 /// group of each output channel. What is missing at the ends is zero.
 #[derive(Clone)]

@@ -52,6 +52,13 @@ impl CpuOp for Linear {
     }
 }
 
+/// Writes the extents.
+impl std::fmt::Debug for PrepackedWeight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PrepackedWeight[{}, {}]", self.n, self.k)
+    }
+}
+
 /// A weight `[N,K]`, prepacked for many GEMMs.
 #[derive(Clone)]
 pub struct PrepackedWeight {
@@ -125,7 +132,7 @@ impl PrepackedWeight {
 }
 
 /// What follows the GEMM.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tail<'a> {
     pub bias: Option<&'a [f32]>,
     pub activation: Option<Activation>,

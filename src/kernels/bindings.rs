@@ -53,25 +53,25 @@ const _: () = {
 /// Threads per block of `all_reduce`.
 pub const ALL_REDUCE_THREADS: u32 = 256;
 
-/// Threads per block of `all_reduce_norm`, of which each row takes whole waves: 4 rows of 1,024 channels in 16 bits, 3 of 1,152 or 1,280.
+/// Threads per block of `all_reduce_norm`. Each row takes whole waves: 4 rows of 1,024 channels in 16 bits, 3 of 1,152 or 1,280.
 pub const ALL_REDUCE_NORM_THREADS: u32 = 512;
 
-/// The most ranks.
+/// Maximum number of ranks.
 pub const ALL_REDUCE_RANKS: u32 = 4;
 
-/// The most blocks of a launch. All of them have to run at once, so that there are no more than compute units.
+/// Maximum number of blocks of a launch. All of them run at once, so a launch has at most as many as compute units.
 pub const ALL_REDUCE_BLOCKS: u32 = 128;
 
-/// Bytes at the start of a rank's shared memory for flags; zero at first. Then come the parts that the ranks give each other.
+/// Bytes of flags at the start of a rank's shared memory, initially zero. The parts that the ranks exchange follow.
 pub const ALL_REDUCE_HEADER: u32 = 4096;
 
-/// Host memory that a rank's kernels and the host both access.
+/// Host memory that a rank's kernels and the host access.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AllReduceControl {
-    /// 1 + the rank that did not come in time; written by the device.
+    /// 1 + the rank that timed out; written by the device.
     pub missing: u32,
-    /// Not 0: the device is to wait no longer; written by the host.
+    /// Not 0: the device stops waiting; written by the host.
     pub abort: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -90,12 +90,12 @@ const _: () = {
 
 /** `all_reduce`: out = sum of all ranks' x + bias + residual.
 
- `all_reduce_norm` also: norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with the biased
- variance; without norm_bias out / √(mean(out²) + epsilon) · norm_weight.*/
+ `all_reduce_norm` also computes norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with
+ the biased variance. Without norm_bias it is out / √(mean(out²) + epsilon) · norm_weight.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AllReduceArgs {
-    /// T `[rows, channels]`, this rank's part.
+    /// T `[rows, channels]`, this rank's summand.
     pub x: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,
@@ -105,15 +105,15 @@ pub struct AllReduceArgs {
     pub out: u64,
     /// This rank's shared memory: `peers[rank]`.
     pub own: u64,
-    /// Every rank's shared memory; those from `ranks` on are not accessed.
+    /// Shared memory of every rank. Entries from `ranks` on are not accessed.
     pub peers: [u64; 4usize],
     /// This rank's [`AllReduceControl`], in host memory.
     pub control: u64,
-    /// T `[channels]`. Null, as the next two, for `all_reduce`, and for it alone.
+    /// T `[channels]`. Null for `all_reduce` only.
     pub norm_weight: u64,
-    /// T `[channels]`. Null for an RMS norm.
+    /// T `[channels]`. Null for `all_reduce` and for an RMS norm.
     pub norm_bias: u64,
-    /// T `[rows, channels]`. May alias `x` or `residual`.
+    /// T `[rows, channels]`. May alias `x` or `residual`. Null for `all_reduce` only.
     pub norm_out: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -121,13 +121,13 @@ pub struct AllReduceArgs {
     pub channels: u32,
     /// This rank.
     pub rank: u32,
-    /// The ranks, at most `ALL_REDUCE_RANKS`.
+    /// Number of ranks, at most `ALL_REDUCE_RANKS`.
     pub ranks: u32,
-    /// Blocks of the launch: the same on all ranks.
+    /// Blocks of the launch, the same number on all ranks.
     pub blocks: u32,
-    /// How many vec128s of each of ALL_REDUCE_THREADS threads the shared memory has space for.
+    /// Capacity of the shared memory: vec128s per each of ALL_REDUCE_THREADS threads.
     pub rounds: u32,
-    /// How long to wait for a rank, in milliseconds.
+    /// Time-out of waiting for a rank, in milliseconds.
     pub timeout: u32,
     /// Added to the variance, or to the mean square.
     pub epsilon: f32,
@@ -204,15 +204,15 @@ pub struct RopeArgs {
     pub images: u32,
     /// Tokens of an image.
     pub tokens: u32,
-    /// The first token that is rotated, less than `tokens`.
+    /// The first rotated token, less than `tokens`.
     pub first: u32,
     /// Channels of a token.
     pub channels: u32,
-    /// Heads that are rotated, those of queries and keys together.
+    /// Number of rotated heads, queries and keys together.
     pub heads: u32,
     /// Channels of a head, even.
     pub head_dim: u32,
-    /// Heads of the table: head h takes h mod `table_heads`.
+    /// Heads of the table: head h uses h mod `table_heads`.
     pub table_heads: u32,
     /// 1: channel c is rotated with c + `head_dim` / 2; 0: 2c with 2c + 1.
     pub halves: u32,
@@ -251,21 +251,21 @@ const _: () = {
     ][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
 };
 
-/// `left` or `right` of [`Visibility`] without a bound.
+/// No bound: a value of `left` or `right` of [`Visibility`].
 pub const UNBOUNDED: i32 = 2147483647;
 
-/** Key j is visible to query i if −left ≤ j − (i + diagonal) ≤ right and `key_mask` is not 0 for it. Causal: right = 0.
- Sliding window: both finite.*/
+/** Keys that a query attends to. Key j is visible to query i if −left ≤ j − (i + diagonal) ≤ right and its `key_mask` is not 0.
+ Causal attention has right = 0, a sliding window has both bounds.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct Visibility {
     /// u8 `[images, keys]`. May be null: no mask.
     pub key_mask: u64,
-    /// Offset of the key that stands at a query's own position.
+    /// Position of query 0 among the keys.
     pub diagonal: i32,
-    /// Keys visible before that one, or `UNBOUNDED`.
+    /// Number of visible keys before the query's position, or `UNBOUNDED`.
     pub left: i32,
-    /// Keys visible after that one, or `UNBOUNDED`.
+    /// Number of visible keys after the query's position, or `UNBOUNDED`.
     pub right: i32,
     /// Unused; the structure has no padding.
     pub reserved: u32,
@@ -291,16 +291,14 @@ const _: () = {
     ][::core::mem::offset_of!(Visibility, reserved) - 20usize];
 };
 
-/** The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
- `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
+/** Shift of the waves in the u32 global `<entry>_block` of the code object: queries + (waves << `ATTENTION_WAVES_SHIFT`). The waves and
+ the queries of a block depend on the entry and the GPU.*/
 pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 
-/// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
+/// Maximum number of blocks of `attention_<D>_split` per multiprocessor. With more, `attention_<D>` is faster.
 pub const ATTENTION_SPLIT_BLOCKS: u32 = 2;
 
-/** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
- `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
- token n of image b begins at element
+/** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
  b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -311,15 +309,15 @@ pub struct AttentionArgs {
     pub k: u64,
     /// T, `keys` tokens per image.
     pub v: u64,
-    /// T, or bytes, `queries` tokens per image. Aliases no input.
+    /// T, or bytes (see `float8_factor`), `queries` tokens per image. Aliases no input.
     pub out: u64,
-    /// Which keys a query attends to. The output of a query without visible keys is 0.
+    /// The keys that a query attends to. The output of a query without visible keys is 0.
     pub visible: Visibility,
-    /// Elements between images of `q`; 0: one image's serve all.
+    /// Elements between images of `q`; 0: all images share one.
     pub q_image: u64,
-    /// Elements between images of `k`; 0: one image's serve all.
+    /// Elements between images of `k`; 0: all images share one.
     pub k_image: u64,
-    /// Elements between images of `v`; 0: one image's serve all.
+    /// Elements between images of `v`; 0: all images share one.
     pub v_image: u64,
     /// Elements between images of `out`.
     pub out_image: u64,
@@ -337,11 +335,11 @@ pub struct AttentionArgs {
     pub heads: u32,
     /// Queries of a head.
     pub queries: u32,
-    /// Keys, and values, of a head.
+    /// Keys of a head, and values.
     pub keys: u32,
     /// Channels of a head, at most the entry's D.
     pub head_dim: u32,
-    /// Multiplies Q·Kᵀ.
+    /// Factor of Q·Kᵀ.
     pub scale: f32,
     /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result, rounded to T, times this.
     pub float8_factor: f32,
@@ -456,14 +454,14 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 156usize];
 };
 
-/// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
+/// `attention_<D>_stats`: attention with or without a bias, and statistics of each softmax.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionStatisticsArgs {
-    /// Its `bias` may be null. Its `out` too, if only the statistics are wanted.
+    /// `bias` may be null: 0. `out` may be null: only the statistics are written.
     pub scores: AttentionBiasArgs,
-    /** f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
- the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.*/
+    /** f32 `[images, heads, queries, 3]`: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
+ the entropy −Σ p·ln p in nats. They are −∞, 0 and 0 for a query without visible keys.*/
     pub statistics: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -482,13 +480,13 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 160usize];
 };
 
-/** `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
- accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.*/
+/** `attention_<D>_rope`: `attention_<D>` with queries and keys rotated as the kernel `rope` rotates them. If `rope.heads` is twice
+ `attention.heads`, both are rotated, otherwise only the keys. The rotated ones are not written: `rope.x` is not accessed.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionRopeArgs {
     pub attention: AttentionArgs,
-    /// Of as many images, as many tokens as keys, and heads as large.
+    /// Has the images and the head size of `attention`, and as many tokens as it has keys.
     pub rope: RopeArgs,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -508,7 +506,7 @@ const _: () = {
 };
 
 #[repr(u32)]
-/// `activation` of the kernels' arguments.
+/// Activation function, the `activation` of the kernels' arguments.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum ActivationCode {
     /// The identity.
@@ -585,8 +583,8 @@ const _: () = {
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
-/** The grid of image b begins at byte `first` + b · `image` of `pixels`. One that is empty, or of more patches than the image
- has tokens, is cut to fit.*/
+/** Grids of patches. The grid of image b begins at byte `first` + b · `image` of `pixels`. An empty grid becomes one patch; a grid of
+ more patches than the image has tokens is cut to fit.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct PatchGrids {
@@ -594,7 +592,7 @@ pub struct PatchGrids {
     pub pixels: u64,
     /// Bytes from one image to the next.
     pub image: u64,
-    /// Where the first image's grid begins.
+    /// Byte offset of the first image's grid.
     pub first: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -612,11 +610,11 @@ const _: () = {
     ][::core::mem::offset_of!(PatchGrids, first) - 16usize];
 };
 
-/// `grid_mask`: which tokens are an image's own.
+/// `grid_mask`: marks the tokens that are patches of an image's grid.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct GridMaskArgs {
-    /// u8 `[images, tokens]`, whatever T is: 1 for the image's own, 0 for the rest.
+    /// u8 `[images, tokens]` for every T: 1 for tokens of the image's grid, 0 for padding.
     pub out: u64,
     /// The images' grids.
     pub grids: PatchGrids,
@@ -643,7 +641,7 @@ const _: () = {
     ][::core::mem::offset_of!(GridMaskArgs, tokens) - 36usize];
 };
 
-/// `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
+/// `grid_positions`: adds the position table, resampled to each image's grid of patches, to the image's tokens.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct GridPositionsArgs {
@@ -659,7 +657,7 @@ pub struct GridPositionsArgs {
     pub images: u32,
     /// Tokens of an image.
     pub tokens: u32,
-    /// Rows of the table, and columns.
+    /// Rows of the table, and its columns.
     pub side: u32,
     /// Channels of a token.
     pub channels: u32,
@@ -702,20 +700,20 @@ pub const INT8_GEMM_TILE: u32 = 128;
 /// Threads per block.
 pub const INT8_GEMM_THREADS: u32 = 256;
 
-/** `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with
- the scale and the zero point of each row of x.*/
+/** `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual. x and the weight are signed
+ bytes; each row of x has a scale and a zero point.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct Int8GemmArgs {
-    /// i8 `[rows, inner]`: `quantize_int8`'s.
+    /// i8 `[rows, inner]`, from `quantize_int8`.
     pub x: u64,
     /// i8 `[channels, inner]`.
     pub weight: u64,
-    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    /// f32 `[rows, 2]`, from `quantize_int8`: scale and zero − 128 of each row.
     pub ranges: u64,
-    /// f32 `[channels]`: the scales of the weight's output channels.
+    /// f32 `[channels]`: the scale of each output channel of the weight.
     pub scales: u64,
-    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    /// i32 `[channels]`: the sum of the weight's bytes of each output channel.
     pub column_sums: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,
@@ -777,23 +775,23 @@ const _: () = {
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 
-/** Elements of a row that a thread keeps in registers where the kernel does not say otherwise; longer rows are loaded again in each pass
- over them.*/
+/** Elements of a row that a thread keeps in registers, unless the kernel says otherwise. The rest of a longer row is loaded again in each
+ pass over it.*/
 pub const ROW_REGISTERS: u32 = 32;
 
 /// Threads per block of `layer_norm_few` and `rms_norm_few`.
 pub const FEW_ROWS_THREADS: u32 = 64;
 
-/** The most rows that `layer_norm_few` and `rms_norm_few` take: small blocks that load weight and bias early have the lower latency for few
- rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
+/** Maximum number of rows of `layer_norm_few` and `rms_norm_few`. Their small blocks load weight and bias early, which has the lower latency
+ for few rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
  2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
 pub const FEW_ROWS: u32 = 4096;
 
 /// Threads per block of `layer_norm_wide` and `rms_norm_wide`.
 pub const WIDE_ROW_THREADS: u32 = 128;
 
-/** The most channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another; of longer rows
- a block does.*/
+/** Maximum number of channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another. A
+ block takes a longer row.*/
 pub const WIDE_ROW: u32 = 2048;
 
 /** `layer_norm`, `layer_norm_few`, `layer_norm_wide`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
@@ -807,9 +805,9 @@ pub struct LayerNormArgs {
     pub residual: u64,
     /// T `[channels]`.
     pub weight: u64,
-    /// T `[channels]`. Null for `rms_norm`, and for it alone.
+    /// T `[channels]`. Null for `rms_norm` only.
     pub bias: u64,
-    /// T `[rows, channels]`: receives s. May be null; may alias `x` or `residual`.
+    /// T `[rows, channels]`, receives s. May be null; may alias `x` or `residual`.
     pub sum: u64,
     /// T, or bytes, `[rows, channels]`. May alias `x`; bytes alias no input.
     pub out: u64,
@@ -869,14 +867,14 @@ const _: () = {
 };
 
 #[repr(u32)]
-/// What x becomes.
+/// Rounding of x to 8 bits.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum QuantizeCode {
     /// E4M3 of x · `factor`.
     Float8 = 0,
     /// E4M3 of x / (each row's largest magnitude / 448).
     Float8Rows = 1,
-    /// 256 levels over each row's range and 0.
+    /// 256 levels over each row's range, extended to 0.
     Range = 2,
     /// 256 levels over ± each row's largest magnitude.
     Magnitude = 3,
@@ -885,8 +883,8 @@ pub enum QuantizeCode {
 }
 
 /** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
- `quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.
- `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.*/
+ `quantize_float8_rows`: out = E4M3 of x / scale, with a scale for each row.
+ `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), with a scale and a zero point for each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct QuantizeArgs {
@@ -894,8 +892,8 @@ pub struct QuantizeArgs {
     pub x: u64,
     /// Bytes `[rows, channels]`. Aliases no input.
     pub out: u64,
-    /** f32 `[rows, 2]`: scale and zero − 128 of each row; for `quantize_float8_rows` f32 `[rows]`: what the bytes of each row are
- multiplied by. Null for `quantize_float8`, and for it alone.*/
+    /** `quantize_int8`: f32 `[rows, 2]`, scale and zero − 128 of each row. `quantize_float8_rows`: f32 `[rows]`, the scale of each row's
+ bytes. Null for `quantize_float8` only.*/
     pub ranges: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -903,11 +901,11 @@ pub struct QuantizeArgs {
     pub channels: u32,
     /// One of [`QuantizeCode`].
     pub code: u32,
-    /// Of `Float8` what multiplies x, of `Fixed` the scale.
+    /// The factor of x for `Float8`, the scale for `Fixed`.
     pub factor: f32,
-    /// Of `Fixed` the zero point, 0 to 255.
+    /// The zero point for `Fixed`, 0 to 255.
     pub zero: u32,
-    /// Of all but `quantize_float8`, 0: a row per wave; 1: a row per block.
+    /// 0: a row per wave; 1: a row per block. `quantize_float8` ignores it.
     pub whole_block: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -948,13 +946,14 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct DequantizeArgs {
-    /// i32 `[rows, channels]`: of the products of `quantize_int8`'s bytes with a weight's; or f32, of `quantize_float8_rows`'s.
+    /** `[rows, channels]`: sums of products with a weight's bytes. i32 for bytes of `quantize_int8`, f32 for those of
+ `quantize_float8_rows`.*/
     pub sums: u64,
-    /// f32 `[rows, 2]`: `quantize_int8`'s; or `[rows]`: `quantize_float8_rows`'s.
+    /// f32 `[rows, 2]` from `quantize_int8`, or `[rows]` from `quantize_float8_rows`.
     pub ranges: u64,
-    /// f32 `[channels]`: the scales of the weight's output channels.
+    /// f32 `[channels]`: the scale of each output channel of the weight.
     pub scales: u64,
-    /// i32 `[channels]`: the sums of the weight's bytes of each output channel. Null for `dequantize_float8`, and for it alone.
+    /// i32 `[channels]`: the sum of the weight's bytes of each output channel. Null for `dequantize_float8` only.
     pub column_sums: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,
@@ -1010,14 +1009,14 @@ const _: () = {
     ][::core::mem::offset_of!(DequantizeArgs, reserved) - 68usize];
 };
 
-/** `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, and the same with `_wide`: what `quantize_…` makes
- of the result of `layer_norm` or `rms_norm`, to the bit, without the result in between.*/
+/** `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, each also with `_wide`: a norm whose result is
+ rounded to 8 bits. The bits are those of `layer_norm` or `rms_norm` followed by `quantize_float8_rows` or `quantize_int8`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct NormQuantizeArgs {
-    /// Of the norm. `residual`, `sum` and `out` are null.
+    /// Arguments of the norm. `residual`, `sum` and `out` are null.
     pub norm: LayerNormArgs,
-    /// Of the rounding of rows. `x` is null, for the norm's result, which was rounded to T; `whole_block` is unused.
+    /// Arguments of the rounding, of the norm's result rounded to T. `x` is null; `whole_block` is unused.
     pub quantize: QuantizeArgs,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1034,7 +1033,7 @@ const _: () = {
     ][::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
 };
 
-/// `patch_extract` and `patch_extract_chw`: images to normalised rows of the patch matrix.
+/// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct PatchExtractArgs {
@@ -1043,9 +1042,9 @@ pub struct PatchExtractArgs {
     /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
  `patch_width`⌋.*/
     pub out: u64,
-    /// Multiplies each channel.
+    /// Factor of each channel.
     pub scale: [f32; 3usize],
-    /// Added to each channel afterwards.
+    /// Added to each channel after the multiplication.
     pub shift: [f32; 3usize],
     /// Images in the batch.
     pub images: u32,
@@ -1101,11 +1100,11 @@ const _: () = {
 /// Vec128s of channels per block.
 pub const POOL_VECS: u32 = 32;
 
-/// Slices of the tokens, which the threads of one vec128 share out.
+/// Slices of the tokens: the threads of one vec128 share them out.
 pub const POOL_SLICES: u32 = 8;
 
 #[repr(u32)]
-/// `mode` of [`PoolArgs`].
+/// Pooling mode, the `mode` of [`PoolArgs`].
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum PoolMode {
     /// The token `first`.
@@ -1116,7 +1115,7 @@ pub enum PoolMode {
     Max = 2,
 }
 
-/// `pool`: an image's tokens to one vector.
+/// `pool`: reduces an image's tokens to one vector.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct PoolArgs {
@@ -1132,7 +1131,7 @@ pub struct PoolArgs {
     pub channels: u32,
     /// One of [`PoolMode`].
     pub mode: u32,
-    /// The token, or the first of the tokens, that are pooled; less than `tokens`.
+    /// The pooled token, or the first pooled token; less than `tokens`.
     pub first: u32,
     /// Unused; the structure has no padding.
     pub reserved: u32,
@@ -1172,10 +1171,10 @@ pub const RESIZE_FRACTIONAL_BITS: u32 = 22;
 /// Bytes of a row that a thread of `resize_vertical` computes.
 pub const RESIZE_VERTICAL_BYTES: u32 = 4;
 
-/// Maximum number of images of a launch: two KiB of arguments, where the drivers take four.
+/// Maximum number of images of a launch: 2 KiB of arguments, where the drivers take 4 KiB.
 pub const RESIZE_IMAGES: u32 = 32;
 
-/// One image's part in `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
+/// Arguments of one image of `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct ResizeImage {
@@ -1187,7 +1186,7 @@ pub struct ResizeImage {
     pub weights: u64,
     /// u32 `[outputs]`: the first input position.
     pub starts: u64,
-    /// u32 `[outputs]`: how many positions, at most `taps`.
+    /// u32 `[outputs]`: number of input positions, at most `taps`.
     pub counts: u64,
     /// Bytes between input rows.
     pub input_row: u64,
@@ -1195,7 +1194,7 @@ pub struct ResizeImage {
     pub taps: u32,
     /// Output positions along the resampled axis.
     pub outputs: u32,
-    /// Horizontal: rows. Vertical: rows of the input, for host-side bounds checks only.
+    /// Rows of the input. The vertical pass uses them for host-side bounds checks only.
     pub rows: u32,
     /// Vertical: bytes of a row. Horizontal: pixels of an input row, for host-side bounds checks only.
     pub columns: u32,
@@ -1236,11 +1235,11 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeImage, columns) - 60usize];
 };
 
-/// `resize_horizontal` and `resize_vertical`: the pass over several images, of any sizes.
+/// `resize_horizontal` and `resize_vertical`: one pass over several images, of any sizes.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct ResizeArgs {
-    /// The first `count` are there.
+    /// The first `count` exist.
     pub images: [ResizeImage; 32usize],
     /// Blocks of each image.
     pub image_blocks: u32,
@@ -1262,7 +1261,7 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeArgs, count) - 2052usize];
 };
 
-/// One image's part in `resize_nearest`: a lookup.
+/// Arguments of one image of `resize_nearest`, a lookup.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct ResizeNearestImage {
@@ -1326,7 +1325,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct ResizeNearestArgs {
-    /// The first `count` are there.
+    /// The first `count` exist.
     pub images: [ResizeNearestImage; 32usize],
     /// Blocks of each image.
     pub image_blocks: u32,
@@ -1352,7 +1351,7 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
 };
 
-/// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.
+/// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SoftmaxArgs {
@@ -1360,7 +1359,7 @@ pub struct SoftmaxArgs {
     pub x: u64,
     /// T `[images, heads, queries, keys]`. May alias `x`.
     pub out: u64,
-    /// Which keys a query attends to.
+    /// The keys that a query attends to.
     pub visible: Visibility,
     /// Images in the batch.
     pub images: u32,
@@ -1370,7 +1369,7 @@ pub struct SoftmaxArgs {
     pub queries: u32,
     /// Keys of a head.
     pub keys: u32,
-    /// Multiplies the scores.
+    /// Factor of the scores.
     pub scale: f32,
     /// 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
@@ -1414,30 +1413,30 @@ pub const SPARSE_GEMM_TILE: u32 = 128;
 /// Threads per block.
 pub const SPARSE_GEMM_THREADS: u32 = 256;
 
-/// Channels and inner extent that a block of indices is of.
+/// Channels and inner extent of a block of indices.
 pub const SPARSE_INDEX_CHANNELS: u32 = 16;
 
-/// Channels and inner extent that a block of indices is of.
+/// Channels and inner extent of a block of indices.
 pub const SPARSE_INDEX_DEPTH: u32 = 64;
 
-/// The bytes of a block of indices.
+/// Bytes of a block of indices.
 pub const SPARSE_INDEX_BYTES: u32 = 128;
 
-/** `sparse_gemm`: out = activation(x · weightᵀ + bias) + residual, of a weight of which, along the inner extent, two of each four
+/** `sparse_gemm`: out = activation(x · weightᵀ + bias) + residual. The weight is 2:4 sparse: along the inner extent, two of each four
  elements are kept and the others are 0.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SparseGemmArgs {
     /// T `[rows, inner]`.
     pub x: u64,
-    /// T `[channels, inner / 2]`: what is kept of the weight. Of each four the two are in order.
+    /// T `[channels, inner / 2]`: the kept elements of the weight, in order.
     pub values: u64,
-    /** Bytes `[⌈channels / 16⌉, ⌈inner / 64⌉, 128]`. Each four of the weight has 4 bits, the place of the first element and then, above
- it, that of the second, 2 bits each; 4 beyond the last channel or inner element. A block of 128 bytes, of 16 channels c and an
- inner extent of 64, is in the order of the matrix cores' lanes:
+    /** Bytes `[⌈channels / 16⌉, ⌈inner / 64⌉, 128]`. Each four of the weight has 4 bits: the place of its first kept element in the lower
+ 2 bits, that of its second in the upper 2. They are 4 beyond the last channel or inner element. A block of 128 bytes is for 16
+ channels c and an inner extent of 64, in the order of the matrix cores' lanes:
 
- - SMFMAC, 64 lanes: 16 bits each, of c = lane % 16 the fours at 8 · (lane / 16) + {0, 4, 32, 36};
- - mma.sp, 32 lanes: 32 bits each, of c = lane / 4 and then c + 8 the fours at 16 · (lane % 4) + {0, 4, 8, 12}.*/
+ - SMFMAC, 64 lanes: 16 bits each, for c = lane % 16 the fours at 8 · (lane / 16) + {0, 4, 32, 36};
+ - mma.sp, 32 lanes: 32 bits each, for c = lane / 4 and then c + 8 the fours at 16 · (lane % 4) + {0, 4, 8, 12}.*/
     pub indices: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,
@@ -1537,7 +1536,7 @@ const _: () = {
 /// Threads per block of `swiglu_norm`.
 pub const SWIGLU_NORM_THREADS: u32 = 128;
 
-/// The most channels of a row that a wave of `swiglu_norm` takes; of longer ones a block does.
+/// Maximum number of channels of a row that a wave of `swiglu_norm` takes. A block takes a longer row.
 pub const SWIGLU_NORM_ROW: u32 = 2048;
 
 /** `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
@@ -1555,7 +1554,7 @@ pub struct SwiGluNormArgs {
     pub out: u64,
     /// Rows of `x` and `out`.
     pub rows: u32,
-    /// Columns of `out`, and of the gates and of the values.
+    /// Columns of `out`, of the gates and of the values.
     pub channels: u32,
     /// Added to the variance.
     pub epsilon: f32,
@@ -1563,7 +1562,7 @@ pub struct SwiGluNormArgs {
     pub float8_factor: f32,
     /// 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
-    /// How many of the columns are normed; the result's others are 0.
+    /// Number of normed columns; the other columns of the result are 0.
     pub normed: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1602,7 +1601,7 @@ const _: () = {
     ][::core::mem::offset_of!(SwiGluNormArgs, normed) - 52usize];
 };
 
-/// `tokens`: prefix tokens before an image's own, to which a position table is added.
+/// `tokens`: puts prefix tokens before an image's tokens, to which it adds a position table.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TokensArgs {
@@ -1618,7 +1617,7 @@ pub struct TokensArgs {
     pub images: u32,
     /// Tokens of an image of `x`.
     pub tokens: u32,
-    /// Tokens put before them.
+    /// Number of prefix tokens.
     pub prefixes: u32,
     /// Channels of a token.
     pub channels: u32,
@@ -1651,7 +1650,7 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
-/// The most rows of `x` in a block's tile.
+/// Maximum number of rows of `x` in a block's tile.
 pub const TRANSPOSE_ROWS: u32 = 224;
 
 /// Bytes of each of these rows in the tile.
@@ -1660,8 +1659,7 @@ pub const TRANSPOSE_LINE: u32 = 128;
 /// Threads per block.
 pub const TRANSPOSE_THREADS: u32 = 256;
 
-/** `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied. What out has beyond the rows of
- x is 0 before that.*/
+/// `transpose`: out = gamma · xᵀ + y, or gamma · xᵀ · y, for each image. Columns of out beyond the rows of x take 0 instead of gamma · xᵀ.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TransposeArgs {
@@ -1671,7 +1669,7 @@ pub struct TransposeArgs {
     pub gamma: u64,
     /// T `[images, kept, width]`. May be null.
     pub y: u64,
-    /// T `[images, kept, width]`. May alias `y`, and no other.
+    /// T `[images, kept, width]`. May alias `y` only.
     pub out: u64,
     /// Images in the batch.
     pub images: u32,
@@ -1679,11 +1677,11 @@ pub struct TransposeArgs {
     pub rows: u32,
     /// Columns of an image of `x`.
     pub columns: u32,
-    /// How many of the columns are transposed, from the first on.
+    /// Number of transposed columns, from the first on.
     pub kept: u32,
     /// Columns of an image of `out`, at least `rows`.
     pub width: u32,
-    /// 1: multiplied by `y`; 0: `y` is added.
+    /// 1: multiplies by `y`; 0: adds `y`.
     pub multiply: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

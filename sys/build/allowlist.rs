@@ -1,15 +1,15 @@
-//! What is bound, by library. A pattern matches a whole name; the types that a function needs are bound with it. A function
-//! that the headers lack is left out of the table, so that ROCm 6 headers work too.
+//! Names to bind, by library. A pattern matches a whole name; the types that a function needs are bound with it. A function that
+//! the headers lack is left out of the table, so that ROCm 6 headers work too.
 
 pub(crate) struct Library {
     /// The file, and the module of `hipvit_sys`.
     pub(crate) module: &'static str,
     /// The table type in that module.
     pub(crate) table: &'static str,
-    /// Its status type, and the constant that means success.
+    /// Status type, and its constant that means success.
     pub(crate) status: (&'static str, &'static str),
     pub(crate) headers: &'static [&'static str],
-    /// Whether the header is C++ only.
+    /// True if the header is C++ only.
     pub(crate) cpp: bool,
     pub(crate) functions: &'static [&'static str],
     /// Types that no prototype names, but that are passed as `void *`.
@@ -41,7 +41,7 @@ pub(crate) const LIBRARIES: &[Library] = &[
             "hipDevice(CanAccess|Enable|Disable)Peer(|Access)|hipExtGetLinkTypeAndHopCount",
             // errors
             "hip(GetLast|PeekAtLast|ExtGetLast)Error|hip(Get|DrvGet)Error(Name|String)",
-            // contexts, for callers beside a framework
+            // contexts, for callers in a process with a framework
             "hipCtx(GetCurrent|SetCurrent|GetDevice)|hipDevicePrimaryCtx(Retain|Release|GetState)",
             // streams and events
             "hipStreamCreate(|WithFlags|WithPriority)|hipExtStream(CreateWithCUMask|GetCUMask)",

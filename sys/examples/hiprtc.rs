@@ -4,8 +4,8 @@
 //! cargo run -p hipvit-sys --example hiprtc -- FOLDER OUTPUT gfx942 gfx1100 …
 //! ```
 //!
-//! Every `FOLDER/*.hip`, which may include the headers in `FOLDER` and `FOLDER/include` by their file names, becomes
-//! `OUTPUT/<name>-<GPU>.bin`.
+//! Every `FOLDER/*.hip` becomes `OUTPUT/<name>-<GPU>.bin`. It may include the headers in `FOLDER` and its folders by their paths relative
+//! to `FOLDER` or `FOLDER/include`.
 #![allow(
     clippy::expect_used,
     reason = "a command-line program, which ends at the first error"
@@ -29,10 +29,20 @@ fn main() -> Result<()> {
     let provider = Provider::from_env()?;
     let rtc = provider.hiprtc()?;
     let (folder, output) = (Path::new(folder), Path::new(output));
-    let mut headers = files(folder, &["h", "hpp"])?;
-    headers.extend(files(&folder.join("include"), &["h", "hpp"])?);
-    let headers = texts(&headers)?;
-    let sources = texts(&files(folder, &["hip"])?)?;
+    let mut headers = texts("", &files(folder, &["h", "hpp"])?)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if path.is_dir() {
+            let prefix = if name == "include" {
+                String::new()
+            } else {
+                format!("{name}/")
+            };
+            headers.extend(texts(&prefix, &files(&path, &["h", "hpp"])?)?);
+        }
+    }
+    let sources = texts("", &files(folder, &["hip"])?)?;
     if sources.is_empty() || gpus.is_empty() {
         return Err("nothing to compile".into());
     }
@@ -66,11 +76,14 @@ fn files(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Each file's name and contents.
-fn texts(files: &[PathBuf]) -> Result<Vec<(CString, CString)>> {
+/// Each file's name, after `prefix`, and contents.
+fn texts(prefix: &str, files: &[PathBuf]) -> Result<Vec<(CString, CString)>> {
     let text = |file: &PathBuf| {
         let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        Ok((CString::new(name)?, CString::new(fs::read(file)?)?))
+        Ok((
+            CString::new(format!("{prefix}{name}"))?,
+            CString::new(fs::read(file)?)?,
+        ))
     };
     files.iter().map(text).collect()
 }

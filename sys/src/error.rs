@@ -1,19 +1,19 @@
-//! Why a library or one of its functions is not available.
+//! Errors of libraries and functions that are not available.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a provider, a library or a function cannot be used. Cheap to clone, one line when shown.
+/// Error of a provider, a library or a function that cannot be used. Cheap to clone, one line when shown.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// `HIPVIT_PROVIDER`, or what [`Provider::named`](crate::Provider::named) was given, is not a provider.
     #[error("provider `{value}`: {cause}")]
     Provider {
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it.
+        /// The fault in the value.
         cause: String,
     },
 
@@ -54,7 +54,7 @@ pub enum Error {
 pub struct Attempt {
     /// The file, or the bare name that the system's loader was given.
     pub path: PathBuf,
-    /// Why it could not be opened.
+    /// Reason for which it could not be opened.
     pub cause: String,
 }
 

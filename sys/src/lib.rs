@@ -5,8 +5,6 @@ compile_error!("ROCm is 64-bit only");
 
 pub mod allocator;
 mod error;
-#[cfg(feature = "export")]
-pub mod export;
 mod provider;
 pub mod rocprofiler;
 pub mod roctx;

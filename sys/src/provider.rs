@@ -1,4 +1,4 @@
-//! Where the libraries come from, and the tables once they are open.
+//! Places that the libraries come from, and the tables once they are open.
 
 use std::error::Error as _;
 use std::ffi::{CString, OsStr, OsString, c_char};
@@ -13,7 +13,7 @@ use crate::hip::hipError_t;
 use crate::{Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
 use hipvit_files::regular_file;
 
-/// Where ROCm's installer puts it.
+/// Folder of ROCm's installer.
 const DEFAULT_ROCM: &str = "/opt/rocm";
 
 /// The providers that have a name.
@@ -33,8 +33,8 @@ pub enum Place {
     File(PathBuf),
     /// A folder that holds libraries under the names that ROCm gives them.
     Folder(PathBuf),
-    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders. Never the working folder, which empty and
-    /// relative entries of `LD_LIBRARY_PATH` stand for: whoever can write there would choose the code that runs.
+    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders. Never the working folder, although empty and
+    /// relative entries of `LD_LIBRARY_PATH` mean it: every user who can write there would choose the code that runs.
     System,
 }
 
@@ -51,8 +51,8 @@ impl fmt::Display for Place {
 
 /// A library, or a set of them, with the C ABI of ROCm: AMD's own or a replacement.
 ///
-/// Each library is opened once, at its first use; the table, or the error, is kept. All libraries come from the place where
-/// the HIP runtime was found, so that a process never has two HIP runtimes; only if there is none are the other libraries
+/// Each library is opened once, at its first use; the table, or the error, is kept. All libraries come from the place where the
+/// HIP runtime was found, so that a process never has two HIP runtimes. Only without a HIP runtime are the other libraries
 /// searched everywhere.
 ///
 /// Libraries are never unloaded, which ROCm's do not support. Use one provider per process: the loader resolves a library's
@@ -86,10 +86,10 @@ impl Provider {
         }
     }
 
-    /// The provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
-    /// argument after a colon. With a slash or `.so` in it, it is a path. The names are `rocm`, for
-    /// [`Provider::rocm`], `cuda`, for [`Provider::cuda`], and `emu`, for [`Provider::emu`], whose argument names the
-    /// emulated devices: `emu:gfx942`, `emu:gfx1100x2`.
+    /// Returns the provider called `value`: a path, or a name, which may have an argument after a colon. With a slash or `.so` in
+    /// it, it is the path of a shared library or of a folder of them. The names are `rocm` ([`Provider::rocm`]), `cuda`
+    /// ([`Provider::cuda`]) and `emu` ([`Provider::emu`]). The argument of `emu` names the emulated devices: `emu:gfx942`,
+    /// `emu:gfx1100x2`.
     ///
     /// # Errors
     /// There is nothing at the path, or no provider has the name.
@@ -131,9 +131,9 @@ impl Provider {
         Self::search(rocm_places(variable))
     }
 
-    /// NVIDIA's libraries behind AMD's C ABI: `libhip_on_cuda.so` of the crate hip-on-cuda. It is searched in the folder of
-    /// the running program; in that folder's parent, as Cargo puts tests and examples one folder deeper; and in `lib`
-    /// beside that folder, as installers do.
+    /// NVIDIA's libraries behind AMD's C ABI: `libhip_on_cuda.so` of the crate hip-on-cuda. It is searched in the folder of the
+    /// running program, in that folder's parent, and in the sibling folder `lib`. Cargo puts tests and examples one folder
+    /// deeper, and installers use `lib`.
     #[must_use]
     pub fn cuda() -> Self {
         Self::search(beside_program(HIP_ON_CUDA))
@@ -401,8 +401,8 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
     })
 }
 
-/// What to give the system's loader for the library `name`: the name itself; or the file in the first folder of `LD_LIBRARY_PATH`
-/// that has it, where the loader would search the working folder too.
+/// Returns the argument for the system's loader to open the library `name`. It is the name itself, unless the loader would search
+/// the working folder. Then it is the file in the first folder of `LD_LIBRARY_PATH` that has it.
 ///
 /// # Errors
 /// The loader would find the library through an entry that is empty or relative, and nowhere before.

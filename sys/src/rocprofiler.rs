@@ -1,7 +1,8 @@
 //! rocprofiler-sdk: hardware counters of each launch of a kernel.
 //!
-//! Declared by hand from the headers of version 1.0 (ROCm 7), of which this is a small part: they come with the profiler's package,
-//! which an installation of ROCm need not have, and Debian does not. `tests/layouts.rs` compares its types with them where they are.
+//! These bindings are written by hand from the headers of version 1.0 (ROCm 7), and cover a small part of them. The headers come
+//! with the profiler's package, which an installation of ROCm may lack, and Debian lacks. `tests/layouts.rs` compares the types
+//! with the headers if they are installed.
 #![allow(
     missing_docs,
     missing_debug_implementations,

@@ -1,7 +1,7 @@
-//! roctx: named ranges and marks that a profiler shows beside its own records.
+//! roctx: named ranges and marks that a profiler shows with its own records.
 //!
-//! Declared by hand, unlike the other libraries: these functions take C strings and have no types of their own, and their header
-//! comes with the profiler's packages, which an installation of ROCm need not have.
+//! These bindings are written by hand, unlike the other libraries'. The functions take C strings and have no types of their own.
+//! Their header comes with the profiler's packages, which an installation of ROCm may lack.
 #![allow(
     missing_docs,
     non_snake_case,
@@ -12,7 +12,7 @@
 use std::ffi::{c_char, c_int};
 
 const LIBRARY: &str = "roctx";
-/// Of rocprofiler-sdk in ROCm 7 and 6, which rocprofv3 reads; of roctracer, which rocprof and rocprofv2 read.
+/// Libraries of rocprofiler-sdk in ROCm 7 and 6, which rocprofv3 reads, and of roctracer, which rocprof and rocprofv2 read.
 const SONAMES: &[&str] = &[
     "librocprofiler-sdk-roctx.so.1",
     "librocprofiler-sdk-roctx.so.0",

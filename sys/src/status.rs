@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-/// What a library's function returns. Any value is allowed, as a newer library may return one that these bindings do
+/// Status that a library's function returns. Any value is allowed, because a newer library may return one that these bindings do
 /// not know. Shown as `hipErrorNoDevice (100)`.
 pub trait Status: Copy + Eq + Debug + Display + std::error::Error {
     /// The constant's name in the library's header, if the bindings know the value.
@@ -11,7 +11,7 @@ pub trait Status: Copy + Eq + Debug + Display + std::error::Error {
     /// The value.
     fn code(self) -> i64;
 
-    /// Whether the call succeeded. Anything else, such as RCCL's `ncclInProgress`, is not success.
+    /// True if the call succeeded. RCCL's `ncclInProgress` is not success.
     fn is_success(self) -> bool;
 
     /// The status as a `Result`, for `?`.

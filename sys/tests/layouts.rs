@@ -1,6 +1,6 @@
-//! The committed bindings against ROCm's headers, with another compiler than bindgen's: the size and alignment of every
-//! structure, the offset of every field and the value of every constant, as static assertions in one C++ program per
-//! library. What has no name in C is left out and counted.
+//! The committed bindings against ROCm's headers, with another compiler than bindgen's. One C++ program per library asserts the
+//! size and alignment of every structure, the offset of every field and the value of every constant. Items without a name in C
+//! are left out and counted.
 //!
 //! Needs the headers in `$ROCM_PATH/include` (default `/opt/rocm`) and a C++ compiler, `$CXX` or the system's. Skipped
 //! without the headers, unless `HIPVIT_TEST_ROCM` is set.
@@ -29,7 +29,7 @@ const KEYWORDS: &[&str] = &[
     "fn", "impl", "in", "loop", "match", "mod", "move", "ref", "self", "trait", "type", "use", "where",
 ];
 
-/// What a file of the bindings states about C.
+/// Facts about C that a file of the bindings states.
 #[derive(Default)]
 struct Facts {
     /// C expressions and their values.
@@ -144,7 +144,7 @@ fn rocm_options(include: &Path) -> Vec<String> {
     options
 }
 
-/// Whether the compiler agrees with all facts; it reports the others on standard error.
+/// Returns true if the compiler agrees with all facts; it reports the others on standard error.
 fn agree(headers: &[&str], prelude: &str, facts: &Facts, options: &[String]) -> bool {
     let mut program = String::new();
     for header in headers.iter().chain(&["cstddef"]) {
@@ -226,7 +226,7 @@ fn the_headers_have_the_bindings_layouts_and_constants() {
     assert!(wrong.is_empty(), "the headers say otherwise: {wrong:?}");
 }
 
-/// The bindings of hipvit's own kernels, which lie beside this crate in the repository.
+/// The bindings of hipvit's own kernels, which are in the same repository.
 #[test]
 fn the_kernels_headers_have_the_bindings_layouts_and_constants() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

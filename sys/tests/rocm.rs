@@ -1,5 +1,5 @@
-//! AMD's own libraries, with or without a GPU: that they export what is bound, answer where there is no GPU, and do on the
-//! host what needs none. Skipped where ROCm is not installed, unless `HIPVIT_TEST_ROCM` says that it is.
+//! AMD's own libraries, with or without a GPU. They export the bound functions, answer without a GPU, and work on the host where
+//! no GPU is needed. Skipped without ROCm, unless `HIPVIT_TEST_ROCM` says that it is installed.
 #![allow(
     clippy::expect_used,
     clippy::panic,

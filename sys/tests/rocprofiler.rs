@@ -17,7 +17,7 @@ use hipvit_sys::rocprofiler::{
 use hipvit_sys::{Provider, Rocprofiler, Status, Table};
 
 static SDK: OnceLock<Rocprofiler> = OnceLock::new();
-/// What making a context returned, within the tool's initialisation.
+/// Status of making a context, within the tool's initialisation.
 static CONTEXT: OnceLock<rocprofiler_status_t> = OnceLock::new();
 
 unsafe extern "C" fn configure(

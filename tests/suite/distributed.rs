@@ -305,7 +305,7 @@ fn a_rank_that_never_comes_is_named() {
     let output = root.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("rank 1 has not come within 1 s"),
+        stderr(&output).contains("rank 1 did not come within 1 s"),
         "{}",
         stderr(&output)
     );

@@ -1,5 +1,5 @@
-//! Opens regular files only. Whatever a user names (an image, weights, a configuration, a library, a cache's entry) goes
-//! through here: opening a FIFO would wait for a writer, and a device such as `/dev/zero` never ends.
+//! Opens regular files only. All paths that a user names (an image, weights, a configuration, a library, a cache's entry) are
+//! opened here. Opening a FIFO would wait for a writer, and a device such as `/dev/zero` never ends.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Opens the regular file at `path`, or the one that a symbolic link there leads to, for reading.
 ///
 /// # Errors
-/// As [`File::open`]; [`io::ErrorKind::InvalidInput`] if it is a directory, a FIFO, a device or a socket.
+/// An [`io::Error`] of [`File::open`]; [`io::ErrorKind::InvalidInput`] if it is a directory, a FIFO, a device or a socket.
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     let path = path.as_ref();
     // Before it is opened, because opening a device can have effects.
@@ -29,7 +29,7 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
 /// The content of the regular file at `path`.
 ///
 /// # Errors
-/// As [`open`], and if it cannot be read.
+/// An [`io::Error`] if [`open`] fails or the file cannot be read.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_within(path, u64::MAX)
 }
@@ -70,10 +70,10 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether there is a regular file at `path`, without opening it.
+/// Checks that there is a regular file at `path`, without opening it.
 ///
 /// # Errors
-/// As [`open`], but for permissions.
+/// An [`io::Error`] if there is no file; [`io::ErrorKind::InvalidInput`] if it is a directory, a FIFO, a device or a socket.
 pub fn check(path: impl AsRef<Path>) -> io::Result<()> {
     check_type(fs::metadata(path)?.file_type())
 }

@@ -9,23 +9,23 @@ use std::sync::Arc;
 
 use hipvit_sys::Hipblaslt;
 use hipvit_sys::hipblaslt::{
-    hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDescAttributes_t as Attribute,
-    hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
-    hipblasStatus_t,
+    hipblasLtHandle_t, hipblasLtMatmulDescAttributes_t as Attribute, hipblasLtMatmulHeuristicResult_t,
+    hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t, hipblasStatus_t,
 };
 
 use self::matmul::AMAX;
 pub use self::matmul::Matmul;
-use super::{Gemm, WORKSPACE};
+use super::{Epilogue, Gemm, WORKSPACE};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
-use crate::status::{call, missing};
+use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
+/// Number of algorithms that the heuristics are asked for. It is constant, so that an algorithm keeps its index.
 const CANDIDATES: usize = 32;
 
 /// hipBLASLt on one stream.
@@ -39,52 +39,20 @@ pub struct BlasLt {
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
 
-/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type, or
-/// [`Gemm::wide`] where A and B are E4M3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Epilogue {
-    /// Nothing.
-    None,
-    /// The bias is added.
-    Bias,
-    /// GELU, in the tanh form.
-    Gelu,
-    /// The bias is added, then GELU in the tanh form.
-    BiasGelu,
-    /// The bias is added, then ReLU.
-    BiasRelu,
-}
-
-impl Epilogue {
-    pub(super) fn has_bias(self) -> bool {
-        matches!(self, Self::Bias | Self::BiasGelu | Self::BiasRelu)
-    }
-
-    fn raw(self) -> hipblasLtEpilogue_t {
-        match self {
-            Self::None => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DEFAULT,
-            Self::Bias => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BIAS,
-            Self::Gelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU,
-            Self::BiasGelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS,
-            Self::BiasRelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_RELU_BIAS,
-        }
-    }
-}
-
-/// What a [`Matmul`] works on.
+/// Operands of a [`Matmul`].
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulOperands<'a> {
     /// The left factor.
     pub a: Operand<'a>,
     /// The right factor.
     pub b: Operand<'a>,
-    /// What `beta` scales: the residual. `None` takes `d`.
+    /// The residual, which is multiplied by `beta`. `None` uses `d`.
     pub c: Option<Operand<'a>>,
-    /// The result; lies as `c` does.
+    /// The result, whose layout is that of `c`.
     pub d: Operand<'a>,
     /// The bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
-    /// What the matrices are multiplied by.
+    /// Factors of the matrices.
     pub scales: Scales<'a>,
     /// Receives an f32, if [`Gemm::amax`] asks for it.
     pub amax: Option<Operand<'a>>,
@@ -94,11 +62,11 @@ pub struct MatmulOperands<'a> {
 /// to 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scales<'a> {
-    /// Of A.
+    /// Factors of A.
     pub a: Option<Operand<'a>>,
-    /// Of B.
+    /// Factors of B.
     pub b: Option<Operand<'a>>,
-    /// Of the result.
+    /// Factor of the result.
     pub d: Option<Operand<'a>>,
 }
 
@@ -112,14 +80,15 @@ impl BlasLt {
         Self::with_workspace(stream, WORKSPACE)
     }
 
-    /// The same with a workspace of `bytes`; algorithms that need more are left out.
+    /// Creates a handle with a workspace of `bytes`. Algorithms that need more are left out.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// [`Error::Provider`] if hipBLASLt cannot be opened; [`Error::Device`] if the GPU has too little memory or the library
+    /// fails.
     pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let workspace = stream.allocate(bytes)?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
@@ -128,7 +97,7 @@ impl BlasLt {
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
-            let table = self::table(device)?;
+            let table = libraries::hipblaslt(device)?;
             // SAFETY: destroyed once, when nothing uses it any more.
             unsafe { call!(device, table.hipblasLtDestroy(raw)) }
         })?;
@@ -153,7 +122,7 @@ impl BlasLt {
     /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
     pub fn version(&self) -> Result<i32> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let mut version = 0;
         // SAFETY: the handle lives; the call writes one integer.
         unsafe { call!(device, table.hipblasLtGetVersion(self.raw, &mut version)) }?;
@@ -167,7 +136,7 @@ impl BlasLt {
     /// [`Error::Device`] if the library has no algorithm for it.
     pub fn matmul(&self, gemm: Gemm, epilogue: Epilogue) -> Result<Matmul> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         device.enter()?;
         if gemm.output == DType::I32 {
             return Err(Error::argument("gemm", "sums of bytes are rocBLAS's here"));
@@ -200,7 +169,7 @@ impl BlasLt {
         let mut results = [hipblasLtMatmulHeuristicResult_t::default(); CANDIDATES];
         let mut count = 0;
         let [first, second, added, result] = matmul.layouts;
-        // SAFETY: the calls write one handle, read one size, and write as many results as they are told and their count.
+        // SAFETY: the calls write one handle, read one size, and write at most the requested number of results and their count.
         unsafe {
             call!(device, table.hipblasLtMatmulPreferenceCreate(&mut preference.raw))?;
             call!(
@@ -244,7 +213,7 @@ impl BlasLt {
         let stream = self.stream.clone();
         let device = stream.device();
         if *device != matmul.device {
-            return Err(Error::argument("matmul", "was prepared for another device"));
+            return Err(Error::argument("matmul", "was prepared for a different device"));
         }
         let MatmulOperands {
             a,
@@ -302,15 +271,15 @@ impl BlasLt {
                 ));
             }
         }
-        let table = table(device)?;
+        let table = libraries::hipblaslt(device)?;
         let [first, second, added, result] = matmul.layouts;
         let chosen = &matmul.algorithms[matmul.selected];
         let (raw, gemm) = (self.raw, &matmul.gemm);
         stream.keep(|| self.handle.clone());
         stream.submit(&used, |_| {
-            // SAFETY: all handles live; `check` saw that the matrices lie in the operands, the checks above that the
-            // vectors do; the algorithm was chosen for this description and this much workspace; the scalars are read
-            // before the call returns.
+            // SAFETY: all handles live; `check` ensured that the matrices are within the operands, the checks above that the
+            // vectors are; the algorithm was chosen for this description and this workspace; the scalars are read before the call
+            // returns.
             unsafe {
                 call!(
                     device,
@@ -352,14 +321,6 @@ impl Drop for Preference<'_> {
             device.park(unsafe { call!(device, table.hipblasLtMatmulPreferenceDestroy(raw)) });
         }
     }
-}
-
-fn table(device: &Device) -> Result<&Hipblaslt> {
-    device
-        .runtime()
-        .provider()
-        .hipblaslt()
-        .map_err(|error| missing(&error))
 }
 
 impl fmt::Debug for BlasLt {

@@ -5,18 +5,19 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
+use hipvit_sys::Table as _;
 use hipvit_sys::rocblas::{
     rocblas_atomics_mode_, rocblas_datatype_, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_,
 };
-use hipvit_sys::{Rocblas, Table as _};
 
 use super::{Gemm, Matrix, WORKSPACE, int, tensile};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
-use crate::status::{call, missing};
+use crate::status::call;
 use crate::stream::{Handle, Stream};
 
 /// rocBLAS on one stream. Its results are the same from run to run: atomics are switched off.
@@ -39,7 +40,7 @@ impl Blas {
     /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::rocblas(device)?;
         tensile::check(table.path(), device.properties().arch())?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
@@ -49,7 +50,7 @@ impl Blas {
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
-            let table = self::table(device)?;
+            let table = libraries::rocblas(device)?;
             // SAFETY: destroyed once, when nothing uses it any more.
             unsafe { call!(device, table.rocblas_destroy_handle(raw)) }
         })?;
@@ -99,7 +100,7 @@ impl Blas {
         gemm.check(&a, &b, &c)?;
         let stream = self.stream.clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::rocblas(device)?;
         let mut operands = vec![a, b, c];
         operands.extend(self.workspace.as_mut().map(DeviceBuffer::writing));
         let (m, n, k, batch) = (int(gemm.m)?, int(gemm.n)?, int(gemm.k)?, int(gemm.batch)?);
@@ -122,8 +123,8 @@ impl Blas {
         let raw = self.raw;
         stream.keep(|| self.handle.clone());
         stream.submit(&operands, |_| {
-            // SAFETY: the handle lives and is ours alone; `check` saw that the matrices lie in the operands; the scalars
-            // are read before the call returns, as the pointer mode is the host's.
+            // SAFETY: the handle lives and only this thread uses it; `check` ensured that the matrices are within the operands;
+            // the scalars are read before the call returns, because the pointer mode is host.
             unsafe {
                 if gemm.batch == 1 {
                     call!(
@@ -196,7 +197,7 @@ impl Blas {
     }
 }
 
-/// Whether a call was made that a library may lack.
+/// Returns false if the library lacks the call.
 fn optional(result: Result<()>) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -234,12 +235,4 @@ impl fmt::Debug for Blas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Blas").field(&self.stream).finish()
     }
-}
-
-fn table(device: &Device) -> Result<&Rocblas> {
-    device
-        .runtime()
-        .provider()
-        .rocblas()
-        .map_err(|error| missing(&error))
 }

@@ -1,5 +1,5 @@
-//! Whether rocBLAS has its kernels for a GPU, which come in files beside it. Without them it prints a message and ends the
-//! process, at the first GEMM.
+//! Detects whether rocBLAS has kernels for a GPU. rocBLAS keeps them in files next to the library. Without them it prints a
+//! message and ends the process at the first GEMM.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -26,7 +26,7 @@ pub(super) fn check(library: &Path, arch: &str) -> Result<()> {
     }
 }
 
-/// Where a library was loaded from, which may have been found by its name alone.
+/// Returns the path from which a library was loaded, which may have been found by its name alone.
 fn opened(library: &Path) -> Option<PathBuf> {
     let name = library.file_name()?.to_str()?;
     // Each line ends with a path, the only field that has slashes.
@@ -53,7 +53,8 @@ fn folder_of(library: &Path) -> Option<PathBuf> {
         .find(|folder| folder.is_dir())
 }
 
-/// Whether a file's name has the GPU in it, or one whose code it may take: on RDNA those of a generation do, in Debian's ROCm.
+/// True if a file's name contains the GPU or a GPU whose code it can run. On RDNA, in Debian's ROCm, those are the GPUs of a
+/// generation.
 fn has_kernels(folder: &Path, arch: &str) -> bool {
     let Ok(files) = fs::read_dir(folder) else {
         return false;
@@ -109,7 +110,7 @@ mod tests {
         let name = Path::new(program.file_name().unwrap());
         assert_eq!(opened(name), Some(program.clone()));
         assert_eq!(opened(Path::new("libnothing.so.1")), None);
-        // Not ROCm's: nothing beside it tells of kernels.
+        // Not ROCm's rocBLAS: no files next to it list kernels.
         check(name, "gfx942").unwrap();
     }
 }

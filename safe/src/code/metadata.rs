@@ -1,4 +1,4 @@
-//! What a code object states of its kernels' parameters.
+//! The kernels' parameters that a code object declares.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct Parameter {
     pub(crate) kind: Kind,
 }
 
-/// What a parameter is.
+/// Kind of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A number or structure.
@@ -110,9 +110,8 @@ fn parameters(arguments: Vec<ArgumentMetadata>) -> Vec<Parameter> {
         .collect()
 }
 
-/// A cubin's section `.nv.info.<kernel>` is a list of attributes: a byte for the form, one for the attribute, two for its
-/// value, or for the size of the value that follows. NVIDIA does not document it; NVRTC 12.9 and
-/// 13 write it so.
+/// A cubin's section `.nv.info.<kernel>` is a list of attributes. Each is a byte for the form, a byte for the attribute, and two
+/// for its value or the size of the value that follows. NVIDIA does not document the format. NVRTC 12.9 and 13 write it.
 fn cubin(file: &ElfFile64<'_, LittleEndian>) -> Kernels {
     let mut kernels = Kernels::new();
     for section in file.sections() {
@@ -216,8 +215,8 @@ mod tests {
         );
     }
 
-    /// As NVRTC 12 writes it for `(unsigned, float, const float*, float*)`: the last parameter first, other attributes
-    /// around.
+    /// The section that NVRTC 12 writes for `(unsigned, float, const float*, float*)`: the last parameter first, among other
+    /// attributes.
     #[test]
     fn a_cubin_states_offsets_and_sizes() {
         let mut data = vec![4, 0x37, 4, 0, 0x80, 0, 0, 0, 3, 0x1b, 0xff, 0];

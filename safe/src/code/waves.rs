@@ -1,4 +1,4 @@
-//! How many lanes the waves of compiled kernels have.
+//! Number of lanes in the waves of compiled kernels.
 
 use object::elf::{EM_AMDGPU, FileHeader64};
 use object::read::elf::{ElfFile64, FileHeader as _};

@@ -64,7 +64,8 @@ impl Connection {
         self.peer
     }
 
-    /// The same connection once more, for a thread that receives while another sends. Two that receive would get parts of messages.
+    /// Clones the connection, for a thread that receives while another sends. Two threads that receive would get parts of
+    /// messages.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Connection {
         })
     }
 
-    /// Closes the connection, also for clones: whoever waits for it goes on with an error, on both sides.
+    /// Closes the connection and its clones. Threads that wait for it continue with an error, on both sides.
     pub fn close(&self) {
         // A connection that is lost is closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -114,7 +115,7 @@ impl Connection {
     }
 }
 
-/// What is said of a rank whose connection fails.
+/// Returns the error text for a rank whose connection fails.
 pub(super) fn lost(rank: usize, reason: &io::Error) -> String {
     match reason.kind() {
         io::ErrorKind::UnexpectedEof => format!("rank {rank} has ended: its connection was closed"),
@@ -187,7 +188,7 @@ fn receive_from<T: DeserializeOwned>(mut stream: impl Read, longest: u32) -> io:
     rmp_serde::from_slice(&body).map_err(io::Error::other)
 }
 
-/// Whether the other side only took too long.
+/// True if the other side took too long, and nothing else failed.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

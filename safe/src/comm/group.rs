@@ -3,14 +3,42 @@
 use std::sync::Arc;
 
 use hipvit_sys::Rccl;
-use hipvit_sys::rccl::{ncclDataType_t, ncclResult_t};
+use hipvit_sys::rccl::{ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
-use super::{Comm, Reduction, table};
+use super::communicator::Comm;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::operand::Operand;
 use crate::status::{call, check};
 use crate::stream::Resource;
+
+/// Operation that combines the ranks' values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Sum of the values.
+    Sum,
+    /// Product of the values.
+    Product,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// Mean of the values.
+    Mean,
+}
+
+impl Reduction {
+    fn raw(self) -> ncclRedOp_t {
+        match self {
+            Self::Sum => ncclRedOp_t::ncclSum,
+            Self::Product => ncclRedOp_t::ncclProd,
+            Self::Max => ncclRedOp_t::ncclMax,
+            Self::Min => ncclRedOp_t::ncclMin,
+            Self::Mean => ncclRedOp_t::ncclAvg,
+        }
+    }
+}
 
 /// Collectives, sends and receives of one or several ranks that are submitted together. Nothing runs before
 /// [`submit`](Group::submit); until then the buffers are borrowed.
@@ -43,7 +71,7 @@ enum Operation {
 }
 
 impl<'a> Group<'a> {
-    /// With nothing in it.
+    /// An empty group.
     pub fn new() -> Self {
         Self::default()
     }
@@ -52,7 +80,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, or the target is read-only.
     pub fn all_reduce(
         &mut self,
         comm: &'a Comm,
@@ -75,7 +103,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the buffer does not hold whole elements or is read-only.
     pub fn all_reduce_in_place(
         &mut self,
         comm: &'a Comm,
@@ -98,7 +126,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the lengths do not fit, the operands do not hold whole elements, or the target is read-only.
     pub fn all_gather(
         &mut self,
         comm: &'a Comm,
@@ -121,7 +149,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if the lengths do not fit, the operands do not hold whole elements, or the target is read-only.
     pub fn reduce_scatter(
         &mut self,
         comm: &'a Comm,
@@ -145,7 +173,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the buffer does not hold whole elements or is read-only.
     pub fn broadcast(
         &mut self,
         comm: &'a Comm,
@@ -161,7 +189,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the source does not hold whole elements.
     pub fn send(
         &mut self,
         comm: &'a Comm,
@@ -177,7 +205,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Argument`] if there is no such rank, or the target does not hold whole elements or is read-only.
     pub fn receive(
         &mut self,
         comm: &'a Comm,
@@ -245,11 +273,11 @@ impl<'a> Group<'a> {
             return Ok(());
         };
         let device = first.comm.stream().device();
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         for call in &self.calls {
             let stream = call.comm.stream();
             if !stream.device().runtime().is(device.runtime()) {
-                return Err(Error::argument("group", "its ranks are of several runtimes"));
+                return Err(Error::argument("group", "its ranks belong to several runtimes"));
             }
             for operand in [&call.source, &call.target] {
                 operand.admit(stream)?;
@@ -325,6 +353,117 @@ impl Call<'_> {
             }
         };
         check(device.name(), name, returned).map_err(|error| self.comm.inner.explained(error))
+    }
+}
+
+/// Collectives of one rank that are submitted alone.
+impl Comm {
+    /// Every rank's `target` becomes the reduction of all ranks' `source`, element by element.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, the target is read-only, or
+    /// one is another stream's; what RCCL says.
+    pub fn all_reduce<'a>(
+        &'a self,
+        dtype: DType,
+        reduction: Reduction,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let mut group = Group::new();
+        group.all_reduce(self, dtype, reduction, source, target)?;
+        group.submit()
+    }
+
+    /// Reduces `buffer` in place over all ranks, element by element.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the buffer does not hold whole elements, is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
+    pub fn all_reduce_in_place<'a>(
+        &'a self,
+        dtype: DType,
+        reduction: Reduction,
+        buffer: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let mut group = Group::new();
+        group.all_reduce_in_place(self, dtype, reduction, buffer)?;
+        group.submit()
+    }
+
+    /// Every rank's `target`, which is as long as all sources together, becomes the ranks' sources one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the lengths do not fit, the target is read-only, or an operand belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
+    pub fn all_gather<'a>(
+        &'a self,
+        dtype: DType,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let mut group = Group::new();
+        group.all_gather(self, dtype, source, target)?;
+        group.submit()
+    }
+
+    /// Rank `n`'s `target` becomes part `n` of the reduction of all ranks' `source`, which is as long as all targets
+    /// together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the lengths do not fit, the target is read-only, or an operand belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
+    pub fn reduce_scatter<'a>(
+        &'a self,
+        dtype: DType,
+        reduction: Reduction,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let mut group = Group::new();
+        group.reduce_scatter(self, dtype, reduction, source, target)?;
+        group.submit()
+    }
+
+    /// Every rank's `buffer` becomes that of rank `root`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no such rank, or the buffer is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
+    pub fn broadcast<'a>(&'a self, dtype: DType, root: usize, buffer: impl Into<Operand<'a>>) -> Result<()> {
+        let mut group = Group::new();
+        group.broadcast(self, dtype, root, buffer)?;
+        group.submit()
+    }
+
+    /// Sends `source` to the rank `peer`, which has to [receive](Comm::receive) as much. Ranks that send to each other do
+    /// both in a [`Group`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no such rank, or the source belongs to a different stream; [`Error::Device`] if RCCL
+    /// fails.
+    pub fn send<'a>(&'a self, dtype: DType, peer: usize, source: impl Into<Operand<'a>>) -> Result<()> {
+        let mut group = Group::new();
+        group.send(self, dtype, peer, source)?;
+        group.submit()
+    }
+
+    /// Receives into `target` what the rank `peer` [sends](Comm::send).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no such rank, or the target is read-only or belongs to a different stream;
+    /// [`Error::Device`] if RCCL fails.
+    pub fn receive<'a>(&'a self, dtype: DType, peer: usize, target: impl Into<Operand<'a>>) -> Result<()> {
+        let mut group = Group::new();
+        group.receive(self, dtype, peer, target)?;
+        group.submit()
     }
 }
 

@@ -1,28 +1,28 @@
-//! How rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
+//! Authentication: rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
-//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, where it has connected to, a random number, and a code over
-//!    all of these.
+//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a
+//!    code over these.
 //! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
 //! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
 //!
-//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that has
-//! connected to another port than the one that rank 0 listens at, or to another address: a process in between relays the exchange.
+//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that
+//! connected to an address or port at which rank 0 does not listen: a process in between relays the exchange.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 
 use super::connection::{receive_before, send};
+use super::key::Key;
 use super::world::World;
 
 /// Maximum length of a message of a peer that is not known yet.
-const LONGEST: u32 = 1 << 10;
+const MAX_MESSAGE_BYTES: u32 = 1 << 10;
 
 /// The labels keep one side's code from being sent back as the other side's.
 const ROOT: &[u8] = b"hip-safe rendezvous 2, rank 0";
@@ -30,32 +30,6 @@ const LEAF: &[u8] = b"hip-safe rendezvous 2, other rank";
 const CONFIRMATION: &[u8] = b"hip-safe rendezvous 2, confirmation";
 
 type Number = [u8; 32];
-
-/// Key of a run's authentication codes, with zeros up to a block of the hash as HMAC takes it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Key([u8; 64]);
-
-impl Key {
-    /// Derives the key from the user's secret and the launcher's name of the run, each of which may be empty.
-    pub(super) fn new(secret: &str, run: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"hip-safe rendezvous key 1");
-        for part in [secret, run] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let mut key = [0; 64];
-        key[..32].copy_from_slice(&hash.finalize());
-        Self(key)
-    }
-}
-
-/// Does not print the key, so that no error or log has it.
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
-    }
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Challenge(Number);
@@ -72,7 +46,7 @@ struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 struct Confirmation(Number);
 
-/// Where rank 0 is, as one side of a connection sees it.
+/// Address of rank 0, as one side of a connection sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     /// IPv6 address, or IPv4 address mapped to one.
@@ -111,8 +85,8 @@ pub(super) struct Peer {
     number: Number,
 }
 
-/// Receives the hello of a connection to the listener at `listener`. A peer without the run's key is refused, and one that has
-/// connected to another place: to another port, or to another address unless rank 0 listens at all addresses.
+/// Receives the hello of a connection to the listener at `listener`. Refuses a peer without the run's key. Refuses a peer that
+/// connected to a different port, or to a different address unless rank 0 listens at all addresses.
 ///
 /// # Errors
 ///
@@ -125,7 +99,7 @@ pub(super) fn identify(
 ) -> io::Result<Peer> {
     let challenge = random()?;
     send(stream, &Challenge(challenge))?;
-    let hello: Hello = receive_before(stream, deadline, LONGEST)?;
+    let hello: Hello = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     let peer = Peer {
         rank: hello.rank,
         size: hello.size,
@@ -154,7 +128,7 @@ pub(super) fn identify(
 /// [`io::Error`] if the peer does not confirm before `deadline`.
 pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: Instant) -> io::Result<()> {
     send(stream, &Answer::Welcome(peer.code(world, ROOT)))?;
-    let Confirmation(code) = receive_before(stream, deadline, LONGEST)?;
+    let Confirmation(code) = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     if !peer.has_sent(&code, world, CONFIRMATION) {
         return Err(io::Error::other("does not confirm"));
     }
@@ -168,7 +142,7 @@ pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: 
 /// [`io::Error`] if the other side sends nothing before `deadline`, speaks another protocol, or lacks the run's key.
 pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<()> {
     let own = greet(stream, world, deadline)?;
-    let welcomed = match receive_before(stream, deadline, LONGEST)? {
+    let welcomed = match receive_before(stream, deadline, MAX_MESSAGE_BYTES)? {
         Answer::Welcome(code) => own.has_sent(&code, world, ROOT),
         Answer::Refused => false,
     };
@@ -182,7 +156,7 @@ pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) ->
 
 /// Answers the challenge of what listens at rank 0's address.
 pub(super) fn greet(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<Peer> {
-    let Challenge(challenge) = receive_before(stream, deadline, LONGEST)?;
+    let Challenge(challenge) = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     let own = Peer {
         rank: world.rank(),
         size: world.size(),

@@ -14,14 +14,14 @@ const HIERARCHICAL_FROM: usize = 1 << 20;
 
 /// A rank's communicators where the ranks are on several hosts, whose links to each other are slower than those between their own GPUs.
 ///
-/// An all-reduce is a reduce-scatter within the host, an all-reduce of each part between the ranks that have the same number on their
-/// hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts then carries 1/k of the message, and all of
-/// them are used at once. All ranks get the same bits, which may differ from those of one collective of all ranks: the order of the
-/// sums is another.
+/// An all-reduce has three steps: a reduce-scatter within the host, an all-reduce of each part between the ranks with the same
+/// number on their hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts carries 1/k of the
+/// message, and all links are used at once. All ranks get the same bits. These may differ from those of one collective of all
+/// ranks, because the order of the sums differs.
 ///
 /// Where hosts have different numbers of ranks, there is one host, or each has one rank, it is that one collective.
 ///
-/// Ranks are of one host if RCCL takes them so: they have the same host name and boot id, or the same `NCCL_HOSTID` where that is set.
+/// RCCL decides which ranks are on one host: those with the same host name and boot id, or the same `NCCL_HOSTID` if that is set.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -59,7 +59,8 @@ impl NodeComm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::join`].
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) if a rank fails before the communicators are made; [`Error::Provider`](crate::Error::Provider) if RCCL cannot be opened;
+    /// [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
         let rank = rendezvous.world().rank();
         let hosts = rendezvous.gather(host().as_bytes())?;
@@ -77,7 +78,7 @@ impl NodeComm {
                     }
                 };
                 let own = id(within).and_then(|within| Ok([within, id(across)?]));
-                // An error here is told to all, who would wait for the id.
+                // Report an error here to all ranks, which would otherwise wait for the id.
                 let message = own.as_ref().map_or_else(
                     |_| Vec::new(),
                     |ids| ids.map(|id| id.unwrap_or([0; 128])).concat(),
@@ -133,7 +134,8 @@ impl NodeComm {
     ///
     /// # Errors
     ///
-    /// As for [`Comm::all_reduce`].
+    /// [`Error::Argument`](crate::Error::Argument) if the operands differ in length or do not hold whole elements, or the target is read-only;
+    /// [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn all_reduce<'a>(
         &'a self,
         dtype: DType,
@@ -166,11 +168,11 @@ impl NodeComm {
             .all_reduce(dtype, reduction, source.part(rest.clone())?, target.part(rest)?)
     }
 
-    /// As [`NodeComm::all_reduce`], from and to the same memory.
+    /// Reduces `buffer` in place over all ranks, element by element.
     ///
     /// # Errors
     ///
-    /// As for [`NodeComm::all_reduce`].
+    /// [`Error::Argument`](crate::Error::Argument) if the buffer does not hold whole elements or is read-only; [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn all_reduce_in_place<'a>(
         &'a self,
         dtype: DType,
@@ -182,7 +184,7 @@ impl NodeComm {
     }
 }
 
-/// What tells this host from others.
+/// Returns a text that identifies this host.
 fn host() -> String {
     if let Ok(id) = env::var("NCCL_HOSTID")
         && !id.is_empty()
@@ -194,7 +196,7 @@ fn host() -> String {
     name + &read("/proc/sys/kernel/random/boot_id")
 }
 
-/// Where a rank is among hosts that have equally many.
+/// Place of a rank among hosts that have the same number of ranks.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     /// The host's number, in the order of the first ranks, and the rank's number there.

@@ -11,12 +11,13 @@ use hipvit_sys::Rccl;
 use hipvit_sys::rccl::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::table;
-use super::watchdog::Progress;
+use super::progress::Progress;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::{call, check};
-use crate::stream::{CommunicatorFailure, Resource, Stream};
+use crate::stream::{Resource, Stream};
+use crate::stream_failure::CommunicatorFailure;
 
 pub(crate) struct Inner {
     pub(super) stream: Stream,
@@ -24,11 +25,11 @@ pub(crate) struct Inner {
     pub(super) rank: usize,
     pub(super) ranks: usize,
     pub(super) aborted: AtomicBool,
-    /// Why the watchdog has to abort it, or has.
+    /// Reason for which the watchdog has to abort the rank, or has aborted it.
     pub(super) failure: OnceLock<CommunicatorFailure>,
-    /// Whether the watchdog has begun to.
+    /// True once the watchdog has begun to abort the rank.
     pub(super) aborting: AtomicBool,
-    /// How long collectives may take.
+    /// Time limit for collectives.
     pub(super) timeout: Option<Duration>,
     pub(super) progress: Progress,
     /// Written while RCCL is called, which takes one call at a time; read while a graph is launched that uses the rank.
@@ -48,7 +49,7 @@ unsafe impl Send for Raw {}
 
 /// A rank, once all others have come.
 pub(super) fn initialise(device: &Device, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<ncclComm_t> {
-    let table = table(device)?;
+    let table = libraries::rccl(device)?;
     device.select()?;
     let mut raw = ptr::null_mut();
     // SAFETY: the call writes one handle.
@@ -92,9 +93,9 @@ impl Inner {
         }
     }
 
-    /// With RCCL's own explanation. To be called while `calls` is held, or the rank's only owner.
+    /// Adds RCCL's own explanation to an error. The caller holds `calls`, or is the rank's only owner.
     pub(super) fn explained(&self, error: Error) -> Error {
-        match table(self.stream.device()) {
+        match libraries::rccl(self.stream.device()) {
             // SAFETY: the handle lives while it is not aborted, which takes `calls`.
             Ok(table) if !self.aborted.load(Ordering::Acquire) => unsafe {
                 with_last_error(table, self.raw, error)
@@ -103,12 +104,12 @@ impl Inner {
         }
     }
 
-    /// Whether nothing is left to look after.
+    /// True if nothing is left to watch.
     pub(super) fn is_over(&self) -> bool {
         self.failure.get().is_some() || self.aborted.load(Ordering::Acquire)
     }
 
-    /// Whether a failure was found and the rank is to be aborted; once.
+    /// Returns true once, if a failure was found and the rank is to be aborted.
     pub(super) fn must_abort(&self) -> bool {
         self.failure.get().is_some()
             && !self.aborted.load(Ordering::Acquire)
@@ -128,14 +129,14 @@ impl Inner {
         }
     }
 
-    /// What RCCL found wrong, unless a call is in it just now.
+    /// Returns the error that RCCL found, if any. `None` while a call into RCCL is running.
     pub(super) fn asynchronous_error(&self) -> Option<String> {
         let _alone = self.calls.try_write()?;
         if self.aborted.load(Ordering::Acquire) {
             return None;
         }
         let device = self.stream.device();
-        let table = table(device).ok()?;
+        let table = libraries::rccl(device).ok()?;
         let mut state = ncclResult_t::ncclSuccess;
         // SAFETY: the handle lives; the call writes one status.
         unsafe { call!(device, table.ncclCommGetAsyncError(self.raw, &mut state)) }.ok()?;
@@ -152,7 +153,7 @@ impl Inner {
 
     pub(super) fn abort(&self) -> Result<()> {
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::rccl(device)?;
         device.select()?;
         let _alone = self.calls.write();
         if self.aborted.swap(true, Ordering::AcqRel) {
@@ -173,12 +174,12 @@ impl Inner {
                 self.fail(reason);
             } else if self.timeout.is_some_and(|timeout| elapsed > timeout) {
                 self.fail(format!(
-                    "its last collectives have not ended within {} s",
+                    "its last collectives did not end within {} s",
                     elapsed.as_secs_f64()
                 ));
             }
             if self.failure.get().is_some() {
-                // The stream tells why whoever waits for what it wrote.
+                // The stream returns the reason to threads that wait for its results.
                 return self.abort();
             }
             // Short waits are the rule.
@@ -213,7 +214,7 @@ impl Drop for Inner {
             return;
         }
         let device = self.stream.device();
-        let result = table(device).and_then(|table| {
+        let result = libraries::rccl(device).and_then(|table| {
             device.select()?;
             // SAFETY: the handles live; the rank ends once, here. A thread that panics may have left out a collective that
             // other ranks wait for, and would wait for them.

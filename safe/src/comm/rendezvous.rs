@@ -1,9 +1,9 @@
-//! How the processes of a run find each other: by TCP at rank 0.
+//! Rendezvous of the processes of a run, by TCP at rank 0.
 //!
-//! Rank 0 listens at `MASTER_ADDR`. The others connect, again and again until it is up, and keep the connection once both sides have
-//! proved that they belong to the run (`handshake`). A peer that cannot is dropped: it causes no error, and no rank waits for it.
-//! A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come leaves its
-//! place open.
+//! Rank 0 listens at `MASTER_ADDR`. The others try to connect until it is up. They keep the connection once both sides have
+//! proved that they belong to the run (`handshake`). A peer that cannot prove it is dropped: it causes no error, and no rank
+//! waits for it. A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come
+//! leaves its place open.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -24,17 +24,17 @@ use crate::error::{Error, Result};
 /// Maximum time of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// Maximum number of handshakes in progress, beside one for each rank. The oldest is dropped for a new one.
+/// Maximum number of handshakes in progress, in addition to one for each rank. A new one replaces the oldest.
 const HANDSHAKES: usize = 256;
 
 /// Stack size of a handshake's thread in bytes.
 const STACK: usize = 256 << 10;
 
 /// Maximum length of a message to rank 0 before the connections are handed over, in bytes.
-const LONGEST_PART: u32 = 1 << 20;
+const MAX_MESSAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum length of a rank's part of an exchange: MessagePack may take two bytes for one.
-const MAX_PART: usize = (LONGEST_PART as usize - 8) / 2;
+const MAX_PART: usize = (MAX_MESSAGE_BYTES as usize - 8) / 2;
 
 /// Reason of a failure where rank 0 sends another message than the one that is due.
 const OUT_OF_TURN: &str = "rank 0 has sent a message out of turn";
@@ -104,8 +104,8 @@ impl Rendezvous {
         &self.world
     }
 
-    /// What each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other than 0 may give up to
-    /// half a megabyte each.
+    /// Exchanges bytes: returns what each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other
+    /// than 0 may give up to half a megabyte each.
     ///
     /// # Errors
     ///
@@ -147,12 +147,12 @@ fn gather_at_root(others: &[TcpStream], own: &[u8], timeout: Duration) -> Result
     let mut parts = vec![own.to_vec()];
     for index in 0..others.len() {
         let left = deadline.saturating_duration_since(Instant::now());
-        match receive(&others[index], left, LONGEST_PART) {
+        match receive(&others[index], left, MAX_MESSAGE_BYTES) {
             Ok(part) => parts.push(part),
             Err(error) => {
                 let rank = index + 1;
                 let reason = if is_timeout(&error) {
-                    format!("rank {rank} has not come within {} s", timeout.as_secs_f64())
+                    format!("rank {rank} did not come within {} s", timeout.as_secs_f64())
                 } else {
                     lost(rank, &error)
                 };
@@ -190,7 +190,7 @@ fn gather_at_leaf(root: &TcpStream, own: &[u8], timeout: Duration) -> Result<Vec
 }
 
 fn silent(timeout: Duration) -> String {
-    format!("rank 0 has not answered within {} s", timeout.as_secs_f64())
+    format!("rank 0 did not answer within {} s", timeout.as_secs_f64())
 }
 
 /// Tells the ranks why the run fails.
@@ -331,7 +331,7 @@ impl<'a> Places<'a> {
         let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
         let wrong = match place {
             _ if peer.size != size => {
-                format!("rank {rank} was told of {} ranks, rank 0 of {size}", peer.size)
+                format!("rank {rank} expects {} ranks, rank 0 expects {size}", peer.size)
             }
             Some(place) => {
                 // A connection that cannot be watched counts as one that has ended.
@@ -380,13 +380,13 @@ impl<'a> Places<'a> {
         Ok(streams)
     }
 
-    /// Tells the ranks that have come which ones have not, and returns that.
+    /// Sends the list of missing ranks to the ranks that have come, and returns it.
     fn fail(&self, timeout: Duration) -> String {
         let missing = self.streams.iter().enumerate();
         let missing = missing.filter(|(_, place)| place.is_none());
         let missing: Vec<_> = missing.map(|(index, _)| (index + 1).to_string()).collect();
         let mut reason = format!(
-            "rank {} has not come within {} s",
+            "rank {} did not come within {} s",
             missing.join(", "),
             timeout.as_secs_f64()
         );
@@ -399,7 +399,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns true if the other side of a connection that does not block has not closed it. A rank sends nothing before all agree.
+/// Returns true if the other side of a non-blocking connection is open. A rank sends nothing before all agree.
 fn is_open(stream: &TcpStream) -> bool {
     let read = stream.peek(&mut [0]);
     read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -444,7 +444,7 @@ fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream
     loop {
         let root = reach(world, deadline, timeout).map_err(|reason| format!("{before}{reason}"))?;
         // Longer than rank 0 waits, whose answer says who is missing.
-        match receive(&root, timeout + HANDSHAKE, LONGEST_PART) {
+        match receive(&root, timeout + HANDSHAKE, MAX_MESSAGE_BYTES) {
             Ok(Answer::Agreed) => return Ok(root),
             Ok(Answer::Failed(reason)) => return Err(reason),
             Ok(Answer::Parts(_)) => return Err(OUT_OF_TURN.to_owned()),
@@ -462,7 +462,7 @@ fn reach(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStrea
         for &port in world.ports() {
             match greet(world, port) {
                 Ok(stream) => return Ok(stream),
-                // Nobody listens yet: what was learnt about another port says more.
+                // No process listens yet: what was learnt about another port says more.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => last = format!("port {port}: {error}"),
             }

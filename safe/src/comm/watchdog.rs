@@ -1,11 +1,11 @@
 //! Ends collectives that would wait for ever.
 //!
-//! A collective waits for all ranks, so one that is lost, or calls something else, stops all others. RCCL notes some errors by
-//! itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process looks after all communicators: it asks for
-//! those errors, and measures by an event on the rank's stream whether what was submitted ends in time. A rank that fails either
-//! way is aborted, and its stream returns the reason from every wait.
+//! A collective waits for all ranks, so a rank that is lost, or calls something else, stops all others. RCCL detects some errors
+//! by itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process watches all communicators. It
+//! polls for those errors, and uses an event on the rank's stream to see whether submissions end in time. A rank that fails
+//! either way is aborted, and its stream returns the reason from every wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,41 +14,16 @@ use parking_lot::Mutex;
 
 use super::rank::Inner;
 use crate::error::{Error, Result};
-use crate::event::Event;
 
-/// How often it looks.
-const TICK: Duration = Duration::from_millis(50);
+/// Interval between checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
-
-/// What is known of a rank's work.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// Submissions that had collectives in them.
-    submitted: AtomicU64,
-    looked: Mutex<Looked>,
-}
-
-/// What the watchdog knows.
-#[derive(Debug, Default)]
-struct Looked {
-    /// The submissions before the last event.
-    covered: u64,
-    /// An event that was not reached when it was last asked for, and when it was recorded.
-    waiting: Option<(Event, Instant)>,
-}
-
-impl Progress {
-    /// Notes a submission.
-    pub(super) fn submit(&self) {
-        self.submitted.fetch_add(1, Ordering::AcqRel);
-    }
-}
+const FIRST_POLL_DELAY: Duration = Duration::from_millis(500);
 
 static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
-/// Whether the thread runs; changed while `WATCHED` is locked.
+/// True while the thread runs. Changed only while `WATCHED` is locked.
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// Looks after a rank until it is dropped.
@@ -70,7 +45,8 @@ pub(super) fn watch(rank: &Arc<Inner>) -> Result<()> {
     })
 }
 
-/// To be called before an owner of a rank goes: the watchdog then is not the last one, so that the rank ends where its owner expects.
+/// Removes a rank whose last owner drops it. The watchdog then is not the last owner, so the rank ends on the thread of its
+/// owner.
 pub(super) fn release(rank: &Arc<Inner>) {
     // While the watchdog looks, it owns the ranks, and has the lock.
     let mut watched = WATCHED.lock();
@@ -82,7 +58,7 @@ pub(super) fn release(rank: &Arc<Inner>) {
 /// The thread: ends with the last rank.
 fn look_after_all() {
     loop {
-        thread::sleep(TICK);
+        thread::sleep(CHECK_INTERVAL);
         let mut watched = WATCHED.lock();
         watched.retain(|rank| rank.strong_count() > 0);
         if watched.is_empty() {
@@ -110,7 +86,7 @@ fn abort(rank: Arc<Inner>) {
 
 /// # Errors
 ///
-/// Why the rank has failed.
+/// Reason for which the rank failed.
 fn look_after(rank: &Inner) -> Result<(), String> {
     if rank.is_over() {
         return Ok(());
@@ -124,14 +100,14 @@ fn look_after(rank: &Inner) -> Result<(), String> {
     let mut looked = rank.progress.looked.lock();
     if let Some((event, since)) = &looked.waiting {
         let elapsed = since.elapsed();
-        if elapsed < FIRST_LOOK.min(timeout) {
+        if elapsed < FIRST_POLL_DELAY.min(timeout) {
             return Ok(());
         }
         match event.poll() {
             Ok(true) => {}
             Ok(false) if elapsed > timeout => {
                 return Err(format!(
-                    "a collective, send or receive has not ended within {} s (of {} submissions so far); a rank is \
+                    "a collective, send or receive did not end within {} s (of {} submissions so far); a rank is \
                      missing, slower, or calls something else",
                     timeout.as_secs_f64(),
                     looked.covered

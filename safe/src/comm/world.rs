@@ -3,13 +3,13 @@
 use std::env;
 use std::net::IpAddr;
 
-use super::handshake::Key;
+use super::key::Key;
 use crate::error::{Error, Result};
 
-/// Which process of a run this one is: its rank, the number of processes, its number on this host, and where rank 0 is.
+/// Identity of this process in a run: its rank, the number of processes, its number on this host, and the address of rank 0.
 ///
-/// Known are `torchrun` and whatever sets its variables (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, as Kubernetes
-/// operators do), Slurm's `srun`, Open MPI's `mpirun`, and launchers of the PMI family (MPICH, Intel MPI).
+/// Supported launchers are `torchrun` and others that set its variables (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`,
+/// `MASTER_PORT`), Slurm's `srun`, Open MPI's `mpirun`, and the PMI family (MPICH, Intel MPI).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
     rank: usize,
@@ -34,7 +34,7 @@ const SECRET: &str = "HIPVIT_RENDEZVOUS_SECRET";
 /// Minimum length of the secret in bytes. Shorter secrets can be found by trying them on a recorded handshake.
 const MIN_SECRET: usize = 16;
 
-/// How many ports are tried, one after the other: another run of the same host may have the first.
+/// Number of ports that are tried in turn, because another run on the same host may have the first.
 const PORTS: u16 = 8;
 
 /// The variables of a kind of launcher.
@@ -92,22 +92,22 @@ const LAUNCHERS: [Launcher; 5] = [
 ];
 
 impl World {
-    /// Of this process's environment; `None` if no launcher has set a rank.
+    /// Reads this process's environment. `None` if no launcher has set a rank.
     ///
     /// `HIPVIT_RENDEZVOUS_SECRET` may have a secret of at least 16 bytes, the same at all ranks, by which they recognise each other.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a variable is missing, no number, too large, or contradicts another, or if the secret is too short.
+    /// [`Error::Argument`] if a variable is missing, not a number, too large, or contradicts another, or if the secret is too short.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(|name| env::var(name).ok())
     }
 
-    /// Of these variables. Empty ones count as not set.
+    /// Reads these variables. Empty ones count as not set.
     ///
     /// # Errors
     ///
-    /// As for [`World::from_env`].
+    /// [`Error::Argument`] if a variable is missing, not a number, too large, or contradicts another, or if the secret is too short.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let set = LAUNCHERS.iter().find(|launcher| {
@@ -208,13 +208,13 @@ impl World {
         self.rank
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Its number among those of its host, from 0: by convention, that of its GPU.
+    /// Number of this process among those of its host, from 0. By convention it is the number of its GPU.
     #[must_use]
     pub fn local_rank(&self) -> usize {
         self.local_rank

@@ -1,5 +1,5 @@
-//! What rocprofiler-sdk calls: it sets the process's part up, and tells of kernels, launches and counts. None of these can panic;
-//! if one did, the process would end rather than unwind into C.
+//! Callbacks of rocprofiler-sdk: they set up the process's part, and report kernels, launches and counts. None of these can
+//! panic; if one did, the process would end rather than unwind into C.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -15,7 +15,7 @@ use hipvit_sys::rocprofiler::{
 };
 use hipvit_sys::{Rocprofiler, Status};
 
-use super::{Launch, TOOL, check, text};
+use super::tool::{Launch, TOOL, check, text};
 use crate::error::Result;
 
 pub(super) unsafe extern "C" fn configure(
@@ -187,7 +187,8 @@ pub(super) unsafe extern "C" fn collect(
     all: *mut c_void,
 ) -> rocprofiler_status_t {
     if !counters.is_null() {
-        // SAFETY: so many counters, and the vector that the call was given, which nothing else uses meanwhile.
+        // SAFETY: `counters` has `count` elements, and `all` is the vector that the call was given, which nothing else uses
+        // meanwhile.
         unsafe {
             let all = &mut *all.cast::<Vec<rocprofiler_counter_id_t>>();
             all.extend_from_slice(slice::from_raw_parts(counters, count));

@@ -5,26 +5,10 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::{fs, io, ptr};
 
-use super::Device;
 use super::properties::PciAddress;
 use crate::error::{Error, Result};
 
-impl Device {
-    /// Binds the calling thread to the CPUs of the NUMA node that the GPU is attached to, and makes that node the one that
-    /// the thread's memory is preferably taken from. Threads that it starts from now on inherit both. Returns the node.
-    ///
-    /// Copies between host and device and the submission of work are fastest there. `None`, without any effect, where the
-    /// host has one node, the system does not tell the GPU's node, or the process may use none of its CPUs.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the system refuses.
-    pub fn bind_thread(&self) -> Result<Option<u32>> {
-        self.numa_node().map_or(Ok(None), NumaNode::bind_thread)
-    }
-}
-
-/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`].
+/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`](crate::Device::numa_node).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
     number: u32,
@@ -50,11 +34,12 @@ impl NumaNode {
         (!cpus.is_empty()).then_some(Self { number, cpus })
     }
 
-    /// As [`Device::bind_thread`], for threads that outlive the device.
+    /// Binds the calling thread to this node, for threads that outlive the device. See
+    /// [`Device::bind_thread`](crate::Device::bind_thread).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::System`] if the system refuses.
     pub fn bind_thread(&self) -> Result<Option<u32>> {
         let failed = |call| Error::System {
             call,
@@ -93,7 +78,7 @@ impl NumaNode {
     /// system does not allow it.
     pub(crate) fn prefer(&self) -> Preference {
         let (mut mode, mut nodes) = (0, Nodes::default());
-        // SAFETY: the call writes the thread's policy and as many bits as it is told.
+        // SAFETY: the call writes the thread's policy and as many bits as its arguments say.
         let told = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -130,7 +115,7 @@ fn set_policy(mode: i32, nodes: &Nodes) -> bool {
         // The kernel uses one bit less than this number.
         (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
     };
-    // SAFETY: the call reads as many bits as it is told; only the calling thread's later allocations depend on it.
+    // SAFETY: the call reads as many bits as its arguments say; only the calling thread's later allocations depend on it.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }
 }
 
@@ -189,7 +174,7 @@ mod tests {
 
     fn affinity() -> Vec<usize> {
         let size = size_of::<libc::cpu_set_t>();
-        // SAFETY: a set is an array of integers, of which the call writes all.
+        // SAFETY: a set is an array of integers, and the call writes all of them.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             assert_eq!(libc::sched_getaffinity(0, size, &mut set), 0);

@@ -1,4 +1,4 @@
-//! What a GPU is.
+//! Properties of a GPU.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::status::check;
 
-/// What a GPU is, as its driver says. Sizes in bytes, clocks in kHz; 0 where the driver does not say.
+/// Properties of a GPU that its driver reports. Sizes are in bytes, clocks in kHz; 0 if the driver does not report a value.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Properties {
@@ -53,13 +53,13 @@ pub struct Properties {
     pub memory_clock: u32,
     /// The compute units' highest clock.
     pub clock: u32,
-    /// Whether it shares the host's memory.
+    /// True if the GPU shares the host's memory.
     pub integrated: bool,
-    /// Whether its memory corrects errors.
+    /// True if the GPU's memory corrects errors.
     pub ecc: bool,
-    /// Where it is on the PCI bus.
+    /// Address of the GPU on the PCI bus.
     pub pci: PciAddress,
-    /// Its PCIe link as the system reports it now, `32.0 GT/s PCIe ×16`.
+    /// Current PCIe link as the system reports it, such as `32.0 GT/s PCIe ×16`.
     pub pcie_link: Option<String>,
     /// The NUMA node that it hangs on.
     pub numa_node: Option<u32>,
@@ -143,8 +143,8 @@ impl Properties {
         self.target.split(':').next().unwrap_or_default()
     }
 
-    /// The encoding of E4M3 that its matrix cores multiply, if they do: FNUZ on gfx942, OCP's on gfx950, gfx12 and NVIDIA GPUs from
-    /// compute capability 8.9. <https://rocm.docs.amd.com/en/latest/reference/precision-support.html>
+    /// Encoding of E4M3 that the matrix cores multiply, if any. It is FNUZ on gfx942, and OCP's on gfx950, gfx12 and NVIDIA GPUs
+    /// from compute capability 8.9. <https://rocm.docs.amd.com/en/latest/reference/precision-support.html>
     #[must_use]
     pub fn float8(&self) -> Option<DType> {
         match self.arch() {
@@ -181,7 +181,7 @@ fn text(chars: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-/// What Linux says of a PCI device.
+/// Returns the contents of a PCI device's file under `/sys`.
 fn sysfs(pci: PciAddress, file: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/{file}")).ok()?;
     Some(text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! How GPUs are linked.
+//! Links between GPUs.
 
 use hipvit_sys::hip::hipDeviceP2PAttr;
 use serde::Serialize;
@@ -21,19 +21,19 @@ pub struct Topology {
 pub struct Link {
     /// The other GPU's number.
     pub to: usize,
-    /// What the link is.
+    /// Kind of the link.
     pub kind: Option<LinkType>,
-    /// How many links lie between them.
+    /// Number of links between the two GPUs.
     pub hops: Option<u32>,
-    /// Whether one can read and write the other's memory.
+    /// True if each GPU can read and write the other's memory.
     pub peer_access: Option<bool>,
-    /// Whether atomics work across the link.
+    /// True if atomics work across the link.
     pub atomics: Option<bool>,
     /// The driver's ranking of links: 0 is the fastest.
     pub rank: Option<i32>,
 }
 
-/// What a link between GPUs is, in the numbers of HSA's `hsa_amd_link_info_type_t`.
+/// Kind of a link between GPUs, with the numbers of HSA's `hsa_amd_link_info_type_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -66,7 +66,7 @@ impl From<u32> for LinkType {
 }
 
 impl Device {
-    /// How it is linked to the other GPUs.
+    /// Returns the device's links to the other GPUs.
     ///
     /// # Errors
     ///

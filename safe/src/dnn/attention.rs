@@ -1,7 +1,7 @@
 //! Attention as a problem for which MIOpen finds a solution (its find 2.0 interface, a beta one).
 //!
-//! MIOpen states it for training and eight-bit floats too, so most of the tensors are scales of one, a dropout that drops
-//! nothing, and statistics that nobody reads.
+//! MIOpen defines it for training and eight-bit floats too. So most of the tensors are scales of one, a dropout of probability
+//! zero, and statistics that are ignored.
 
 use std::fmt;
 use std::ptr;
@@ -11,11 +11,12 @@ use hipvit_sys::miopen::{
     miopenTensorArgument_t, miopenTensorArgumentId_t,
 };
 
+use super::Dnn;
 use super::descriptor::{Tensor, packed};
-use super::{Dnn, table};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
@@ -31,9 +32,9 @@ pub struct MultiHeadAttention {
     pub tokens: usize,
     /// Channels of a head.
     pub head_dim: usize,
-    /// What the scores are multiplied by, usually 1/√head_dim.
+    /// Factor of the scores, usually 1/√head_dim.
     pub scale: f32,
-    /// Of Q, K, V and the result.
+    /// Element type of Q, K, V and the result.
     pub dtype: DType,
 }
 
@@ -54,7 +55,7 @@ impl MultiHeadAttention {
 /// Apart, so that each tensor of one element is aligned as an allocation is.
 const SLOT: usize = 256;
 
-/// What the extra tensors are.
+/// Contents of an extra tensor.
 #[derive(Clone, Copy)]
 enum Extra {
     /// One f32, 1.
@@ -119,8 +120,7 @@ unsafe impl Send for Attention {}
 impl Dnn {
     /// Lets MIOpen find how it attends; it may compile kernels, and time them on memory of its own.
     ///
-    /// Verified against MIOpen 3.5.1 without a GPU as far as that goes: the problem is accepted with these tensors. It has
-    /// not been found or run on a GPU.
+    /// Verified against MIOpen 3.5.1 without a GPU: the problem is accepted with these tensors. No GPU has found or run it yet.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Dnn {
     pub fn find_attention(&mut self, shape: MultiHeadAttention) -> Result<Attention> {
         let stream = self.stream().clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         device.enter()?;
         let problem = Problem::new(device, &shape)?;
         let (mut solution, mut count, mut bytes) = (ptr::null_mut(), 0, 0);
@@ -191,7 +191,7 @@ impl Dnn {
         out.expect("out", bytes, true)?;
         let stream = self.stream().clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let solution = attention.solution;
         let rows = attention.shape.rows().iter().product::<usize>() * size_of::<f32>();
         let extras = attention.extras.writing();
@@ -241,7 +241,7 @@ impl Dnn {
     }
 }
 
-/// What a solution is sought for.
+/// Problem for which a solution is searched.
 struct Problem {
     device: Device,
     raw: miopenProblem_t,
@@ -249,7 +249,7 @@ struct Problem {
 
 impl Problem {
     fn new(device: &Device, shape: &MultiHeadAttention) -> Result<Self> {
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let mut attention: miopenMhaDescriptor_t = ptr::null_mut();
         let mut problem = Self {
             device: device.clone(),
@@ -284,7 +284,7 @@ impl Problem {
     }
 
     fn describe(&self, id: miopenTensorArgumentId_t, tensor: &Tensor) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::miopen(&self.device)?;
         // SAFETY: both live; the problem copies the description.
         unsafe {
             call!(
@@ -298,7 +298,7 @@ impl Problem {
 impl Drop for Problem {
     fn drop(&mut self) {
         if !self.raw.is_null()
-            && let Ok(table) = table(&self.device)
+            && let Ok(table) = libraries::miopen(&self.device)
         {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroyProblem(self.raw)) };
@@ -309,7 +309,7 @@ impl Drop for Problem {
 
 impl Drop for Attention {
     fn drop(&mut self) {
-        if let Ok(table) = table(&self.device) {
+        if let Ok(table) = libraries::miopen(&self.device) {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroySolution(self.solution)) };
             self.device.park(result);

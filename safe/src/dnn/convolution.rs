@@ -8,17 +8,18 @@ use hipvit_sys::miopen::{
     miopenConvAlgoPerf_t, miopenConvFwdAlgorithm_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t,
 };
 
-use super::descriptor::{Tensor, data_type, packed};
-use super::{Dnn, int, table};
+use super::Dnn;
+use super::descriptor::{Tensor, data_type, int, packed};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
-/// `[batch, features, height / patch, width / patch]`, without a bias.
+/// A convolution without a bias. It takes `[batch, channels, height, width]` with filters `[features, channels, patch]` at the
+/// patch's stride, and gives `[batch, features, height / patch, width / patch]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PatchConvolution {
     /// Images.
@@ -33,9 +34,9 @@ pub struct PatchConvolution {
     pub features: usize,
     /// The patch's height and width, in pixels.
     pub patch: [usize; 2],
-    /// Whether image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
+    /// True if image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
     pub channels_last: bool,
-    /// Of image, filter and result: f32, f16 or bf16.
+    /// Element type of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 
@@ -70,7 +71,7 @@ pub struct Convolution {
     device: Device,
     shape: PatchConvolution,
     raw: miopenConvolutionDescriptor_t,
-    /// Of the image, the filter and the result.
+    /// Descriptors of the image, the filter and the result.
     tensors: [Tensor; 3],
     algorithm: miopenConvFwdAlgorithm_t,
     workspace: Option<DeviceBuffer<u8>>,
@@ -93,7 +94,7 @@ impl Dnn {
     ) -> Result<Convolution> {
         let stream = self.stream.clone();
         let device = stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         device.enter()?;
         let [image, weight, result] = shape.shapes();
         let mut convolution = Convolution {
@@ -197,7 +198,7 @@ impl Dnn {
     ) -> Result<()> {
         convolution.check(&x, &filter, &y)?;
         let device = self.stream.device();
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);
         let (raw, algorithm) = (convolution.raw, convolution.algorithm);
         let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
@@ -241,7 +242,7 @@ impl Convolution {
 
     /// MIOpen computes nothing, and says so nowhere, if the descriptions contradict each other.
     fn check_result(&self) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::miopen(&self.device)?;
         let mut found = [0; 4];
         let [n, c, h, w] = &mut found;
         let [image, filter, _] = self.tensors.each_ref().map(Tensor::raw);
@@ -266,7 +267,7 @@ impl Convolution {
 impl Drop for Convolution {
     fn drop(&mut self) {
         if !self.raw.is_null()
-            && let Ok(table) = table(&self.device)
+            && let Ok(table) = libraries::miopen(&self.device)
         {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroyConvolutionDescriptor(self.raw)) };

@@ -4,10 +4,10 @@ use std::ptr;
 
 use hipvit_sys::miopen::{miopenDataType_t, miopenTensorDescriptor_t};
 
-use super::{int, table};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::call;
 
 /// A tensor's description.
@@ -17,7 +17,7 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    /// Of a tensor without gaps, the last dimension contiguous.
+    /// Describes a tensor without gaps whose last dimension is contiguous.
     pub(super) fn new<const N: usize>(device: &Device, dtype: DType, shape: &[usize; N]) -> Result<Self> {
         Self::of(device, data_type(dtype)?, shape, &packed(*shape))
     }
@@ -28,14 +28,14 @@ impl Tensor {
         shape: &[usize; N],
         strides: &[usize; N],
     ) -> Result<Self> {
-        let table = table(device)?;
+        let table = libraries::miopen(device)?;
         let ints = |values: &[usize; N]| values.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>();
         let (sizes, strides) = (ints(shape)?, ints(strides)?);
         let mut tensor = Self {
             device: device.clone(),
             raw: ptr::null_mut(),
         };
-        // SAFETY: the calls write one handle, and read as many sizes and strides as they are told.
+        // SAFETY: the calls write one handle, and read as many sizes and strides as the arguments say.
         unsafe {
             call!(device, table.miopenCreateTensorDescriptor(&mut tensor.raw))?;
             call!(
@@ -62,6 +62,11 @@ pub(super) fn packed<const N: usize>(shape: [usize; N]) -> [usize; N] {
     std::array::from_fn(|axis| shape[axis + 1..].iter().product())
 }
 
+/// A size as MIOpen's.
+pub(super) fn int(size: usize) -> Result<i32> {
+    i32::try_from(size).map_err(|_| Error::argument("shape", format!("{size} is too large for MIOpen")))
+}
+
 pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {
     match dtype {
         DType::F32 => Ok(miopenDataType_t::miopenFloat),
@@ -77,7 +82,7 @@ pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {
 impl Drop for Tensor {
     fn drop(&mut self) {
         if !self.raw.is_null()
-            && let Ok(table) = table(&self.device)
+            && let Ok(table) = libraries::miopen(&self.device)
         {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.miopenDestroyTensorDescriptor(self.raw)) };

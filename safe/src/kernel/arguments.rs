@@ -25,11 +25,11 @@ pub trait Arguments: Copy + 'static {
 pub struct Access {
     /// The field that holds the address, for errors.
     pub field: &'static str,
-    /// Where it begins.
+    /// Address of its first byte.
     pub address: u64,
-    /// How long it is; 0 if the kernel does not use the address.
+    /// Length in bytes; 0 if the kernel does not use the address.
     pub bytes: usize,
-    /// Whether the kernel writes there.
+    /// True if the kernel writes there.
     pub written: bool,
 }
 
@@ -87,7 +87,7 @@ impl Module {
 }
 
 impl<A: Arguments> Kernel<A> {
-    /// Its name in the code.
+    /// Name of the kernel in the code.
     #[must_use]
     pub fn name(&self) -> &str {
         self.function.name()
@@ -99,13 +99,13 @@ impl<A: Arguments> Kernel<A> {
         &self.function
     }
 
-    /// Submits a launch. The arguments are copied; `operands` are the memory that they point into. Dynamic LDS may take
-    /// all that a block can get; the driver is told where that is more than a block gets without asking.
+    /// Submits a launch. The arguments are copied; `operands` are the memory that they point into. Dynamic LDS may use all that a
+    /// block can get; the driver is asked for more than the default where needed.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands or to one that
-    /// it may not write, or an operand is another stream's; what the driver says of the launch.
+    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands, or an operand is
+    /// read-only and written or belongs to a different stream. [`Error::Device`] if the driver refuses.
     pub fn launch(
         &self,
         stream: &Stream,

@@ -1,4 +1,4 @@
-//! What a kernel takes of a compute unit, and how many of its blocks fit there.
+//! Resources that a kernel takes of a compute unit, and the number of its blocks that fit there.
 
 use hipvit_sys::hip::hipFunction_attribute;
 
@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::kernel::function::Function;
 use crate::status::call;
 
-/// What a kernel takes, as the driver says.
+/// Resources of a kernel, as the driver reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Attributes {
     /// Vector registers of 32 bits that each thread has.
     pub registers: u32,
-    /// Bytes of LDS (shared memory) that the kernel declares for each block, beside dynamic LDS.
+    /// Bytes of LDS (shared memory) that the kernel declares for each block, without dynamic LDS.
     pub lds_bytes: usize,
     /// Bytes of scratch (local memory) for each thread: arrays that are not in registers, and spilled registers.
     pub scratch_bytes: usize,
@@ -32,7 +32,7 @@ pub struct SuggestedBlock {
 }
 
 impl Function {
-    /// What the kernel takes.
+    /// Returns the kernel's resources.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl Function {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// How many blocks of `threads` threads and `lds_bytes` bytes of dynamic LDS one compute unit holds at once: the
-    /// occupancy is this times the block's waves, of [`Properties::waves_per_compute_unit`].
+    /// Returns the number of blocks of `threads` threads and `lds_bytes` bytes of dynamic LDS that one compute unit holds at
+    /// once. The occupancy is this times the block's waves, of [`Properties::waves_per_compute_unit`].
     ///
     /// [`Properties::waves_per_compute_unit`]: crate::Properties::waves_per_compute_unit
     ///
@@ -87,8 +87,8 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// The block size with which most threads are active at once, if each block has `lds_bytes` bytes of dynamic LDS, and
-    /// at most `limit` threads (0: as many as the device allows).
+    /// Returns the block size with the most active threads, if each block has `lds_bytes` bytes of dynamic LDS. A block has at
+    /// most `limit` threads (0: the device's limit).
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 pub(crate) struct Packed<'a> {
     /// The arguments' bytes, each from a word on.
     words: Vec<u64>,
-    /// Of each argument, its first word and its size.
+    /// First word and size of each argument.
     arguments: Vec<(usize, Passed)>,
     pub(crate) operands: Vec<Operand<'a>>,
 }
@@ -123,16 +123,15 @@ impl<'a> LaunchBuilder<'a> {
     ///
     /// # Safety
     ///
-    /// The arguments have the types of the kernel's parameters. With them and this geometry, the kernel accesses no memory
-    /// but LDS, its own scratch, the module's globals, and the buffers given, and writes only those that were given to be
-    /// written. (Sizes and kinds are checked, where the code object states them; what the kernel does with them cannot
-    /// be.)
+    /// The arguments have the types of the kernel's parameters. With them and this geometry, the kernel accesses only LDS, its
+    /// own scratch, the module's globals, and the given buffers. It writes only buffers that were given to be written. (Sizes and
+    /// kinds are checked if the code object declares them; accesses cannot be.)
     ///
     /// # Errors
     ///
-    /// [`Error::Parameter`](crate::Error::Parameter) if an argument does not match the parameter that the code object
-    /// states; [`Error::Argument`](crate::Error::Argument) if the geometry exceeds the device's or a buffer is another
-    /// stream's; what the driver says of the launch.
+    /// [`Error::Parameter`](crate::Error::Parameter) if an argument does not match the parameter that the code object declares.
+    /// [`Error::Argument`](crate::Error::Argument) if the geometry exceeds the device's or a buffer belongs to a different
+    /// stream. [`Error::Device`](crate::Error::Device) if the driver refuses.
     pub unsafe fn submit(mut self) -> Result<()> {
         let Self {
             function,

@@ -21,8 +21,8 @@ use crate::stream::Stream;
 ///
 /// - [`Function::launch`] takes arguments one by one, and the launch is `unsafe`, as the caller vouches for what the kernel
 ///   accesses with them;
-/// - [`Function::typed`] is `unsafe` once: it states the types of the parameters and what the kernel accesses, and each
-///   launch of the [`TypedFunction`](crate::TypedFunction) is checked against that, and is safe.
+/// - [`Function::typed`] is `unsafe` once: it states the types of the parameters and what the kernel accesses. Each launch of the
+///   [`TypedFunction`](crate::TypedFunction) is checked against that, and is safe.
 ///
 /// Both check number, sizes and kinds of the arguments against the code object.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ struct Inner {
     lds: Lds,
 }
 
-/// What is known and done about the LDS of a kernel that is launched with dynamic LDS.
+/// LDS of a kernel that is launched with dynamic LDS.
 #[derive(Default)]
 struct Lds {
     /// Bytes that the kernel declares itself.
@@ -55,7 +55,7 @@ unsafe impl Sync for Inner {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) bytes: usize,
-    /// Whether it is the address of a buffer.
+    /// True if it is the address of a buffer.
     pub(crate) buffer: bool,
 }
 
@@ -80,13 +80,13 @@ impl Module {
 }
 
 impl Function {
-    /// Its name in the code.
+    /// Name of the kernel in the code.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The module that it is of.
+    /// Module that contains the kernel.
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.inner.module
@@ -140,9 +140,9 @@ impl Function {
     ///
     /// # Safety
     ///
-    /// `parameters` has a pointer for each of the kernel's parameters, to as many bytes as that has. With these arguments
-    /// the kernel accesses no memory but LDS, its own scratch, the module's globals, and the operands, of which it writes
-    /// only those that may be written.
+    /// `parameters` has a pointer for each of the kernel's parameters, to as many bytes as the parameter has. With these
+    /// arguments the kernel accesses only LDS, its own scratch, the module's globals, and the operands. It writes only writable
+    /// operands.
     pub(crate) unsafe fn submit(
         &self,
         stream: &Stream,
@@ -155,8 +155,8 @@ impl Function {
         let [block_x, block_y, block_z] = launch.block;
         stream.keep(|| self.module().resource());
         stream.submit(operands, |hip| {
-            // SAFETY: the function is of a loaded module; the call copies the arguments, which are as the caller says.
-            // What the kernel accesses lies in operands that this stream orders.
+            // SAFETY: the module of the function is loaded; the call copies the arguments, for which the caller vouches. The
+            // kernel accesses only operands that this stream orders.
             unsafe {
                 call!(
                     device,
@@ -186,7 +186,10 @@ impl Function {
     /// [`Error::Argument`] if the stream is another device's or the geometry exceeds the device's.
     pub(crate) fn prepare(&self, stream: &Stream, launch: Launch) -> Result<()> {
         if stream.device() != self.module().device() {
-            return Err(Error::argument("stream", "is of another device than the kernel"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the kernel",
+            ));
         }
         self.check_geometry(launch)?;
         match launch.lds_bytes {
@@ -219,7 +222,7 @@ impl Function {
         Ok(())
     }
 
-    /// Sees that a block can have `dynamic` bytes beside what the kernel declares.
+    /// Ensures that a block can have `dynamic` bytes in addition to those that the kernel declares.
     fn provide_lds(&self, dynamic: usize) -> Result<()> {
         let device = self.module().device();
         let limits = device.properties();
@@ -229,7 +232,7 @@ impl Function {
             return Err(Error::argument(
                 "launch",
                 format!(
-                    "{}: {dynamic} bytes of dynamic LDS beside {declared} that it declares; a block of {} can have {}",
+                    "{}: {dynamic} bytes of dynamic LDS in addition to the {declared} that it declares; a block of {} can have {}",
                     self.name(),
                     device.name(),
                     limits.lds_per_block_max
@@ -283,8 +286,7 @@ impl Function {
     }
 
     fn failed(&self, hip: &hipvit_sys::Hip, launch: Launch, error: Error) -> Error {
-        // HIP keeps the error for whoever asks next, and libraries do.
-        // SAFETY: takes no arguments.
+        // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
         let _ = unsafe { hip.hipGetLastError() };
         match error {
             Error::Device {
@@ -303,7 +305,7 @@ impl Function {
     }
 }
 
-/// Why an argument does not fit a parameter, if so.
+/// Returns the reason if an argument does not fit a parameter.
 fn mismatch(stated: &Parameter, passed: Passed) -> Option<String> {
     let Parameter { size, kind, .. } = stated;
     match kind {

@@ -27,8 +27,8 @@ pub struct Global<T> {
 }
 
 impl Module {
-    /// The global variable called `name`: by its name in the code (`extern "C"`, or mangled), or by a [name
-    /// expression](crate::Program::name) that the program was compiled with, `&nn::scale`.
+    /// Returns the global variable `name`. `name` is its name in the code (`extern "C"`, or mangled), or a [name
+    /// expression](crate::Program::name) that the program was compiled with, such as `&nn::scale`.
     ///
     /// # Errors
     ///
@@ -53,19 +53,19 @@ impl Module {
 }
 
 impl<T: Pod + Send + Sync> Global<T> {
-    /// How many elements it has: 1 if it is no array.
+    /// Number of elements: 1 if it is not an array.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// True if it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
@@ -81,7 +81,7 @@ impl<T: Pod + Send + Sync> Global<T> {
     ///
     /// # Errors
     ///
-    /// As for [`Global::copy_to`], and what earlier work of the stream failed with.
+    /// [`Error::Device`] if the copy or earlier work of the stream failed.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         let mut buffer = stream.allocate::<T>(self.len)?;
         self.copy_to(stream, buffer.writing())?;
@@ -92,7 +92,7 @@ impl<T: Pod + Send + Sync> Global<T> {
     ///
     /// # Errors
     ///
-    /// As for [`Global::copy_from`].
+    /// [`Error::Argument`] if the number of values differs; [`Error::Device`] if the copy fails.
     pub fn write(&self, stream: &Stream, values: &[T]) -> Result<()> {
         self.fits(size_of_val(values))?;
         let buffer = stream.upload(values)?;
@@ -115,7 +115,7 @@ impl<T: Pod + Send + Sync> Global<T> {
     ///
     /// # Errors
     ///
-    /// As for [`Global::copy_to`].
+    /// [`Error::Argument`] if the operand differs in size or belongs to a different stream; [`Error::Device`] if the copy fails.
     pub fn copy_from(&self, stream: &Stream, source: Operand<'_>) -> Result<()> {
         self.fits(source.bytes())?;
         self.copy(stream, source, self.address, source.address())
@@ -137,7 +137,10 @@ impl<T: Pod + Send + Sync> Global<T> {
     fn copy(&self, stream: &Stream, operand: Operand<'_>, to: u64, from: u64) -> Result<()> {
         let device = stream.device();
         if device != self.module.device() {
-            return Err(Error::argument("stream", "is of another device than the module"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the module",
+            ));
         }
         // A captured graph would outlive the module.
         stream.refuse_capture("a copy of a global variable")?;

@@ -28,7 +28,7 @@ struct Inner {
     raw: hipModule_t,
     /// Kept also since some drivers go on reading the image.
     code: Code,
-    /// What the code states of its kernels, once someone asks.
+    /// Kernels' parameters that the code declares, read at the first use.
     kernels: OnceLock<Kernels>,
 }
 
@@ -46,7 +46,7 @@ impl Module {
     pub fn load(device: &Device, code: Code) -> Result<Self> {
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle; the image lies within its bytes, which live as long as the module.
+        // SAFETY: the call writes one handle; the image is within its bytes, which live as long as the module.
         let loaded = unsafe { call!(device, hip.hipModuleLoadData(&mut raw, code.as_ptr())) };
         loaded.map_err(|error| no_code(device, &code, error))?;
         let module = Self {
@@ -117,7 +117,7 @@ impl Module {
         Ok(value)
     }
 
-    /// Where the global variable called `name` is, and how many bytes it has.
+    /// Returns the address and the bytes of the global variable `name`.
     pub(crate) fn find_global(&self, name: &str) -> Result<(hipDeviceptr_t, usize)> {
         let device = self.device();
         let c_name = self.name_in_code(name, "global")?;
@@ -151,12 +151,12 @@ impl Module {
         Ok((function, c_name))
     }
 
-    /// What a captured graph keeps of it.
+    /// Returns the resource that a captured graph keeps.
     pub(crate) fn resource(&self) -> Arc<dyn Resource> {
         self.inner.clone()
     }
 
-    /// What the code object states of the parameters of the kernel that it calls `name`.
+    /// Returns the parameters that the code object declares for the kernel `name`.
     pub(crate) fn parameters(&self, name: &str) -> Option<&[Parameter]> {
         let Inner {
             device,
@@ -227,7 +227,7 @@ impl Drop for Inner {
             }
         });
         match result {
-            // Somebody else captures a stream, as seen beside cuDNN: the code stays loaded.
+            // Another library captures a stream, as observed with cuDNN: the code stays loaded.
             Err(error) if is(&error, hipError_t::hipErrorStreamCaptureUnsupported) => {}
             result => device.park(result),
         }

@@ -26,9 +26,9 @@ pub struct Out<T>(PhantomData<fn() -> T>);
 
 /// The type of a parameter: a number or structure without padding ([`Pod`]), [`In`] or [`Out`].
 pub trait Parameter {
-    /// What the statement of accesses gets: a value itself, and the number of elements of a buffer.
+    /// Value that the access function receives: a value itself, and the number of elements of a buffer.
     type Stated: Copy;
-    /// Of a buffer, the size of an element.
+    /// Size of an element of a buffer.
     #[doc(hidden)]
     const ELEMENT: Option<usize>;
     /// Bytes of the parameter.
@@ -59,7 +59,7 @@ impl<T: Pod> Parameter for Out<T> {
 #[derive(Debug, Default)]
 pub struct Arranged<'a> {
     packed: Packed<'a>,
-    /// Of each buffer, its parameter and the bytes of an element.
+    /// Parameter and element size of each buffer.
     buffers: Vec<(usize, usize)>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Arranged<'a> {
     }
 }
 
-/// What can be given for a parameter of type `P`.
+/// An argument for a parameter of type `P`.
 pub trait Argument<'a, P: Parameter> {
     #[doc(hidden)]
     fn arrange(self, to: &mut Arranged<'a>) -> Result<P::Stated>;
@@ -135,9 +135,9 @@ fn aligned<T>(operand: &Operand<'_>) -> Result<()> {
 
 /// The types of a kernel's parameters: a tuple of up to 12 [`Parameter`]s, `(u32, f32, In<f32>, Out<f32>)`.
 pub trait Signature {
-    /// What the statement of accesses gets: a tuple of each parameter's [`Stated`](Parameter::Stated).
+    /// Values that the access function receives: a tuple of each parameter's [`Stated`](Parameter::Stated).
     type Stated: Copy;
-    /// How many of the parameters are buffers.
+    /// Number of parameters that are buffers.
     const BUFFERS: usize;
     /// Each parameter's size, and whether it is a buffer.
     #[doc(hidden)]
@@ -199,9 +199,9 @@ pub struct TypedFunction<S: Signature> {
 }
 
 impl Function {
-    /// The kernel with the types of its parameters, and a statement of what it accesses: `accesses` gets the arguments (of
-    /// a buffer, its number of elements) and says of each buffer, in order, how many of its elements the kernel may access,
-    /// from the first on. A launch with a shorter buffer is an error.
+    /// Gives the kernel types for its parameters, and a function that states its accesses. `accesses` receives the arguments (the
+    /// number of elements for a buffer). It returns, for each buffer in order, how many elements from the first the kernel may
+    /// access. A launch with a shorter buffer is an error.
     ///
     /// ```no_run
     /// # use hip_safe::{In, Launch, Module, Out, Result, Stream};
@@ -218,9 +218,8 @@ impl Function {
     ///
     /// # Safety
     ///
-    /// The kernel has the parameters of `S`. With whatever arguments and geometry, it accesses no memory but LDS, its own
-    /// scratch, the module's globals, and of each buffer as many elements as `accesses` says, and writes only those of
-    /// [`Out`].
+    /// The kernel has the parameters of `S`. With any arguments and geometry, it accesses only LDS, its own scratch, the module's
+    /// globals, and as many elements of each buffer as `accesses` says. It writes only elements of [`Out`].
     ///
     /// # Errors
     ///
@@ -257,9 +256,9 @@ impl<S: Signature> TypedFunction<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Parameter`] if the kernel would access more elements than a buffer has; [`Error::Argument`] if the
-    /// geometry exceeds the device's, or a buffer is another stream's or read-only and would be written; what the driver
-    /// says of the launch.
+    /// [`Error::Parameter`] if the kernel would access more elements than a buffer has. [`Error::Argument`] if the geometry
+    /// exceeds the device's, or a buffer belongs to a different stream or is read-only and would be written. [`Error::Device`] if
+    /// the driver refuses.
     pub fn launch<'a>(
         &self,
         stream: &Stream,

@@ -15,12 +15,11 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::cache::{self, PoolStats};
-use crate::memory::symmetric::is_not_offered;
-use crate::status::{call, is};
+use crate::status::{call, is, is_not_offered};
 use crate::stream::{Resource, Stream};
 
 impl Device {
-    /// What the pool holds.
+    /// Returns the pool's figures.
     #[must_use]
     pub fn pool_stats(&self) -> PoolStats {
         self.cache().stats()
@@ -66,8 +65,7 @@ fn malloc(device: &Device, bytes: usize) -> Result<u64> {
     match unsafe { call!(device, hip.hipMalloc(&mut pointer, bytes)) } {
         Ok(()) => Ok(pointer as u64),
         Err(error) => {
-            // HIP keeps the error for whoever asks next, and libraries do.
-            // SAFETY: takes no arguments.
+            // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
             let _ = unsafe { hip.hipGetLastError() };
             Err(error)
         }
@@ -88,7 +86,7 @@ pub(crate) struct Block {
     origin: Origin,
 }
 
-/// Where a block is from, and goes back to.
+/// Origin of a block, to which it returns.
 #[derive(Debug)]
 enum Origin {
     Pool,
@@ -99,8 +97,8 @@ enum Origin {
 }
 
 impl Block {
-    /// A block of at least `bytes` for `stream`: one that the stream gave back, else one that no stream uses, else new;
-    /// when memory runs out, once more after a trim.
+    /// Allocates a block of at least `bytes` for `stream`: one that the stream gave back, else one that no stream uses, else a
+    /// new one. If memory runs out, it trims the pool and tries once more.
     pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Arc<Self>> {
         stream.refuse_capture("an allocation")?;
         let device = stream.device();
@@ -147,8 +145,7 @@ impl Block {
         let address = match allocated {
             Ok(()) => pointer as u64,
             Err(error) if is_not_offered(&error) => {
-                // HIP keeps the error for whoever asks next, and libraries do.
-                // SAFETY: takes no arguments.
+                // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
                 malloc(device, bytes).map_err(|error| out_of_memory(device, bytes, error))?
             }
@@ -164,7 +161,7 @@ impl Block {
         let hip = device.enter()?;
         let flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the call writes one pointer, to memory of so many bytes.
+        // SAFETY: the call writes one pointer, to memory of this many bytes.
         unsafe {
             call!(device, hip.hipHostMalloc(&mut pointer, bytes, flags))?;
             pointer.cast::<u8>().write_bytes(0, bytes);
@@ -184,7 +181,7 @@ impl Block {
         })
     }
 
-    /// Whether work of `stream` may use it at any time.
+    /// True if work of `stream` may use it at any time.
     pub(crate) fn is_shared_with(&self, stream: &Stream) -> bool {
         match &self.origin {
             Origin::Pool => false,
@@ -209,7 +206,10 @@ impl Block {
     /// Makes another stream the home of the block, whose work from now on runs after `event`.
     pub(crate) fn rehome(&mut self, stream: &Stream, event: &Event) -> Result<()> {
         if stream.device() != self.stream.device() {
-            return Err(Error::argument("stream", "is of another device than the buffer"));
+            return Err(Error::argument(
+                "stream",
+                "belongs to a different device than the buffer",
+            ));
         }
         let last = self.last_use.load(Ordering::Acquire);
         if !event.is_after(self.stream.id(), last) {

@@ -20,8 +20,8 @@ use crate::stream::Stream;
 /// Bytes that synchronous copies stage at a time.
 const STAGE: usize = 4 << 20;
 
-/// `len` elements of `T` in device memory, which belong to a stream: it orders all work on them, and they go back to
-/// the pool in its order.
+/// `len` elements of `T` in device memory, which belong to a stream. The stream orders all work on them, and they go back to the
+/// pool in its order.
 ///
 /// Work on another stream takes an event, and the buffer moves there:
 ///
@@ -69,7 +69,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`Stream::allocate`].
+    /// [`Error::OutOfMemory`] if the device has too little memory; [`Error::Argument`] if the stream is being captured or the size
+    /// overflows.
     pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.allocate(len)?;
         buffer.fill(0)?;
@@ -80,7 +81,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`Stream::allocate`], and what the copy fails with.
+    /// [`Error::OutOfMemory`] if the device has too little memory; [`Error::Device`] if the copy fails.
     pub fn upload<T: Pod + Send + Sync>(&self, values: &[T]) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.allocate(values.len())?;
         buffer.write(values)?;
@@ -99,19 +100,19 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// How many elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// True if it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
@@ -200,7 +201,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As for [`DeviceBuffer::upload`].
+    /// [`Error::Argument`] if the buffer has too few elements; [`Error::Device`] if the copy fails.
     pub fn download(&self, at: usize, target: PinnedBuffer<T>) -> Result<Pending<PinnedBuffer<T>>>
     where
         T: Send + Sync,
@@ -209,7 +210,8 @@ impl<T: Pod> DeviceBuffer<T> {
         let operand = Operand::new(&self.block, range, false);
         let stream = self.block.stream();
         stream.submit_with(&[operand], target, |hip, target| {
-            // SAFETY: as for the upload; no one else can reach the pinned memory, which any bytes may fill.
+            // SAFETY: the pinned memory outlives the copy, as in the upload; nothing else can reach it, and any bytes may fill
+            // it.
             unsafe {
                 call!(
                     stream.device(),
@@ -229,7 +231,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As for [`DeviceBuffer::upload`].
+    /// [`Error::Argument`] if the values exceed the buffer; [`Error::Device`] if the copy fails.
     pub fn write(&mut self, values: &[T]) -> Result<()>
     where
         T: Send + Sync,
@@ -240,12 +242,12 @@ impl<T: Pod> DeviceBuffer<T> {
         ring.wait()
     }
 
-    /// Copies the values here from element `at` on, piece by piece through the ring's buffers, and waits for no more of
-    /// it than for the buffers to be free.
+    /// Copies the values here from element `at` on, piece by piece through the ring's buffers. Waits only for the buffers to be
+    /// free.
     ///
     /// # Errors
     ///
-    /// As for [`DeviceBuffer::upload`], and as for [`PinnedRing::next`].
+    /// [`Error::Argument`] if the values exceed the buffer; [`Error::Device`] if a copy fails.
     pub fn write_through(&mut self, at: usize, values: &[T], ring: &mut PinnedRing<T>) -> Result<()>
     where
         T: Send + Sync,
@@ -271,7 +273,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As for [`DeviceBuffer::download`], and what earlier work of the stream failed with.
+    /// [`Error::Device`] if the copy or earlier work of the stream failed.
     pub fn read(&self) -> Result<Vec<T>>
     where
         T: Send + Sync,
@@ -299,7 +301,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are not so many; the driver refuses.
+    /// [`Error::Argument`] if the range exceeds the buffer; [`Error::Device`] if the driver refuses.
     pub fn fill_part(&mut self, range: Range<usize>, byte: u8) -> Result<()> {
         let bytes = self.range(range.start, range.end.saturating_sub(range.start))?;
         fill(&Operand::new(&self.block, bytes, true), byte)
@@ -332,8 +334,8 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// Makes `stream` the buffer's: its work from now on runs after `event`, which must have been recorded on the
-    /// buffer's present stream after the buffer's last use.
+    /// Moves the buffer to `stream`. Its work then runs after `event`, which must have been recorded on the buffer's present
+    /// stream after the buffer's last use.
     ///
     /// # Errors
     ///
@@ -420,8 +422,8 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// A buffer that is only read from now on, by any stream of its device; each waits for the buffer's last write before
-/// its first use. Weights are frozen. Nobody can write it:
+/// A buffer that is only read from now on, by any stream of its device. Each stream waits for the buffer's last write before its
+/// first use. Weights are frozen. Writing to it does not compile:
 ///
 /// ```compile_fail,E0599
 /// # fn main() -> hip_safe::Result<()> {
@@ -437,19 +439,19 @@ pub struct Frozen<T: Pod> {
 }
 
 impl<T: Pod> Frozen<T> {
-    /// How many elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether it has none.
+    /// True if it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// How many bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.bytes()
@@ -471,7 +473,7 @@ impl<T: Pod> Frozen<T> {
     ///
     /// # Errors
     ///
-    /// As for [`DeviceBuffer::read`].
+    /// [`Error::Device`] if the copy or earlier work of the stream failed.
     pub fn read(&self) -> Result<Vec<T>>
     where
         T: Send + Sync,

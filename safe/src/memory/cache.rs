@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// What a pool holds, in bytes where nothing else is said.
+/// Figures of a pool, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -18,11 +18,11 @@ pub struct PoolStats {
     pub high_water: usize,
     /// The largest unused block.
     pub largest_unused: usize,
-    /// How many blocks are in use.
+    /// Number of blocks in use.
     pub blocks: usize,
-    /// How often the driver was asked for memory.
+    /// Number of requests to the driver for memory.
     pub driver_allocations: u64,
-    /// How often an unused block did.
+    /// Number of requests that an unused block served.
     pub reuses: u64,
 }
 
@@ -33,8 +33,8 @@ impl PoolStats {
         self.held - self.live
     }
 
-    /// The share of the unused bytes that the largest unused block is not: 0 if all of it can be had at once, near 1 if
-    /// it lies in many small blocks.
+    /// Fragmentation of the unused bytes: the share that is outside the largest unused block. It is 0 if one block has all of it,
+    /// and near 1 if many small blocks do.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.unused() {
@@ -43,7 +43,7 @@ impl PoolStats {
         }
     }
 
-    /// The share of the bytes in use that no one asked for.
+    /// Share of the bytes in use that exceed the requested sizes.
     #[must_use]
     pub fn rounding(&self) -> f64 {
         match self.live {
@@ -56,8 +56,8 @@ impl PoolStats {
 /// The smallest block; larger than what any kernel wants for alignment.
 const SMALLEST: usize = 512;
 
-/// The size of the block that `bytes` get: eighths of a power of two, so that at most an eighth is lost above the
-/// smallest sizes. `None` if there is no such size.
+/// Returns the size of the block for `bytes`, in eighths of a power of two. So at most an eighth is lost above the smallest
+/// sizes. `None` if there is no such size.
 pub(crate) fn class(bytes: usize) -> Option<usize> {
     if bytes <= 8 * SMALLEST {
         return Some(bytes.max(1).next_multiple_of(SMALLEST));
@@ -218,8 +218,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Live blocks never overlap, a block is only reused by the stream that gave it back or after that stream
-        /// retired, the figures add up, and nothing is lost.
+        /// Live blocks never overlap. A block is only reused by the stream that gave it back, or after that stream retired. The
+        /// figures add up, and nothing is lost.
         #[test]
         fn books_balance(steps in prop::collection::vec(step(), 1..120)) {
             let mut cache = Cache::default();

@@ -1,4 +1,4 @@
-//! Copies of rows that do not lie one after the other.
+//! Copies of rows that are not contiguous.
 
 use hipvit_sys::hip::hipMemcpyKind;
 
@@ -13,8 +13,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a stride is shorter than a row, the rows lie outside an operand, or the target is read-only;
-    /// what the driver says.
+    /// [`Error::Argument`] if a stride is shorter than a row, the rows exceed an operand, or the target is read-only;
+    /// [`Error::Device`] if the driver refuses.
     pub fn copy_rows(
         &self,
         (target, target_stride): (Operand<'_>, usize),
@@ -41,7 +41,7 @@ impl Stream {
         target.expect("target", bytes(target_stride).ok_or_else(outside)?, true)?;
         source.expect("source", bytes(source_stride).ok_or_else(outside)?, false)?;
         self.submit(&[target, source], |hip| {
-            // SAFETY: `expect` saw that all rows lie in the operands, which this stream orders.
+            // SAFETY: `expect` ensured that all rows are within the operands, which this stream orders.
             unsafe {
                 call!(
                     self.device(),

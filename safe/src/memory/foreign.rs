@@ -23,8 +23,8 @@ impl ForeignMemory {
     ///
     /// # Safety
     ///
-    /// Until `stream` has done all that is submitted to it while this or a clone or part of it lives, the memory stays allocated, and
-    /// nothing writes to it but work that `stream` already waits for.
+    /// The memory stays allocated until `stream` has done all work that is submitted while this, a clone or a part of it lives.
+    /// Until then only work that `stream` already waits for writes to it.
     #[must_use]
     pub unsafe fn new(stream: &Stream, address: u64, bytes: usize) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl ForeignMemory {
         &self.stream
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -65,7 +65,8 @@ impl ForeignMemory {
 }
 
 impl<T: Pod + Send + Sync> Uploads<'_, T> {
-    /// Submits the copy of all of `source` to element `at` of the buffer, on the stream that may read it, which has to be the copier.
+    /// Submits the copy of all of `source` to element `at` of the buffer, on the stream that may read the source. That stream has
+    /// to be the copier.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
             return Err(Error::argument("source", "may be read by another stream"));
         }
         if !source.bytes.is_multiple_of(size_of::<T>().max(1)) {
-            let reason = format!("{} bytes are no whole elements", source.bytes);
+            let reason = format!("{} bytes are not a multiple of the element size", source.bytes);
             return Err(Error::argument("source", reason));
         }
         self.copy(at, source.bytes / size_of::<T>().max(1), |copier, hip, target| {

@@ -19,7 +19,7 @@ pub struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// `range` is in bytes from the block's start, and lies in what the caller may use of it.
+    /// `range` is in bytes from the block's start, and within the part that the caller may use.
     pub(crate) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
         Self {
             block,
@@ -35,13 +35,13 @@ impl<'a> Operand<'a> {
         self.address
     }
 
-    /// How many bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it may be written.
+    /// True if it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
@@ -51,7 +51,7 @@ impl<'a> Operand<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if that lies outside.
+    /// [`Error::Argument`] if the range exceeds the operand.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
             return Err(Error::argument(
@@ -66,7 +66,7 @@ impl<'a> Operand<'a> {
         })
     }
 
-    /// Whether `bytes` bytes at `address` lie within.
+    /// True if `bytes` bytes at `address` are within the operand.
     pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
         address
             .checked_sub(self.address)
@@ -120,7 +120,7 @@ impl<'a> Operand<'a> {
         if self.block.stream() != stream && !self.block.is_shared_with(stream) {
             return Err(Error::argument(
                 "operand",
-                "belongs to another stream; move it there after an event, or freeze it",
+                "belongs to a different stream; move it to this stream after an event, or freeze it",
             ));
         }
         Ok(())

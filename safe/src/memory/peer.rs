@@ -10,7 +10,7 @@ use crate::memory::operand::Operand;
 use crate::status::{call, is};
 
 impl Device {
-    /// Whether this GPU can read and write the memory of `other`. It can its own.
+    /// True if this GPU can read and write the memory of `other`. It can access its own.
     ///
     /// # Errors
     ///
@@ -28,8 +28,8 @@ impl Device {
         Ok(access != 0)
     }
 
-    /// Lets this GPU's work read and write the memory of `other`, so that copies between the two take the link and not the
-    /// way through the host. To do it again is no error.
+    /// Lets this GPU's work read and write the memory of `other`, so that copies between the two use the link and not the host.
+    /// Calling it again is no error.
     ///
     /// # Errors
     ///
@@ -44,8 +44,7 @@ impl Device {
         match unsafe { call!(self, hip.hipDeviceEnablePeerAccess(other.ordinal() as i32, 0)) } {
             Ok(()) => Ok(()),
             Err(error) => {
-                // HIP keeps the error for whoever asks next, and libraries do.
-                // SAFETY: takes no arguments.
+                // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
                 if is(&error, hipError_t::hipErrorPeerAccessAlreadyEnabled) {
                     Ok(())
@@ -61,15 +60,19 @@ impl Device {
         if self.runtime().is(other.runtime()) {
             return Ok(());
         }
-        let reason = format!("{} is of another runtime than {}", other.name(), self.name());
+        let reason = format!(
+            "{} belongs to a different runtime than {}",
+            other.name(),
+            self.name()
+        );
         Err(Error::argument("device", reason))
     }
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// Copies all of `source`, which is as long and may be another GPU's or another stream's, on this buffer's stream. The
-    /// copy waits for what the source's stream was given so far, and that stream's later work for the copy; of a frozen
-    /// source nobody has to wait.
+    /// Copies all of `source` on this buffer's stream. `source` has the same length, and may belong to another GPU or stream. The
+    /// copy waits for the work that the source's stream was given so far, and that stream's later work waits for the copy. A
+    /// frozen source needs no wait.
     ///
     /// It works between any two GPUs of a runtime, and is fastest where
     /// [peer access](Device::enable_peer_access) is enabled.
@@ -95,11 +98,12 @@ impl<T: Pod> DeviceBuffer<T> {
         self.copy_part_from_peer(0, source)
     }
 
-    /// As [`DeviceBuffer::copy_from_peer`], to the bytes of this buffer from `at` on, as many as the source has.
+    /// Copies all of `source` to the bytes of this buffer from `at` on. See [`DeviceBuffer::copy_from_peer`].
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Argument`] if they are more than the buffer has.
+    /// [`Error::Argument`] if the source exceeds the buffer or its GPU cannot be accessed; [`Error::Device`] if the driver
+    /// refuses.
     pub fn copy_part_from_peer(&mut self, at: usize, source: Operand<'_>) -> Result<()> {
         let stream = self.stream().clone();
         let bytes = source.bytes();

@@ -1,4 +1,4 @@
-//! What an unfinished copy owns.
+//! Memory that an unfinished copy owns.
 
 use std::mem::{self, ManuallyDrop};
 
@@ -9,8 +9,8 @@ use crate::stream::Stream;
 
 /// Host memory in a copy that may not be finished. [`wait`](Pending::wait) gives it back.
 ///
-/// Dropping it waits. Forgetting it leaks the memory, so that the copy stays harmless: nothing that the device may still
-/// read or write is ever freed or given out.
+/// Dropping it waits. Forgetting it leaks the memory. So memory that the device may still read or write is never freed or given
+/// out.
 #[must_use = "dropping it waits for the copy and throws the memory away"]
 #[derive(Debug)]
 pub struct Pending<P> {
@@ -55,7 +55,7 @@ impl<P> Pending<P> {
         }
     }
 
-    /// Whether the copy is done, so that [`wait`](Pending::wait) will not wait.
+    /// True if the copy is done, so that [`wait`](Pending::wait) will not wait.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use crate::status::call;
 
 /// Page-locked host memory: a slice of `T`, zero at first. Made by [`Device::pinned`].
 ///
-/// A copy takes it by value, so that nobody accesses it meanwhile; see [`DeviceBuffer`](crate::DeviceBuffer).
+/// A copy takes it by value, so that no other code accesses it meanwhile; see [`DeviceBuffer`](crate::DeviceBuffer).
 pub struct PinnedBuffer<T> {
     pointer: NonNull<T>,
     len: usize,
@@ -31,8 +31,8 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
 impl Device {
-    /// Host memory that this device copies from and to on its own, `len` elements, zero. On a host with several NUMA nodes
-    /// it lies on the device's node.
+    /// Allocates host memory that this device copies from and to on its own, `len` elements, zero. On a host with several NUMA
+    /// nodes it is on the device's node.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As for [`Device::pinned`].
+    /// [`Error::Device`] if the driver has no such memory left.
     pub fn pinned_ring<T: Pod + Send + Sync>(&self, count: usize, len: usize) -> Result<PinnedRing<T>> {
         PinnedRing::new(self, count, len)
     }
@@ -99,7 +99,7 @@ impl<T> PinnedBuffer<T> {
         self.capacity
     }
 
-    /// Makes it shorter; it stays as it is if it has not that many elements.
+    /// Shortens it to `len` elements. Has no effect if it has fewer.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -121,7 +121,7 @@ impl<T> PinnedBuffer<T> {
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// Splits it into parts of `len` elements each, the last of which may be shorter, for several threads to fill.
+    /// Splits it into parts of `len` elements each, for several threads to fill. The last part may be shorter.
     /// [`PinnedPart::join`] puts them together again.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl<T> fmt::Debug for PinnedBuffer<T> {
 /// A part of a [`PinnedBuffer`] that was [split](PinnedBuffer::split): a slice of its own.
 #[derive(Debug)]
 pub struct PinnedPart<T> {
-    /// Nobody accesses the memory through it while it is split.
+    /// The whole buffer. No code accesses the memory through it while it is split.
     buffer: Arc<PinnedBuffer<T>>,
     range: Range<usize>,
 }
@@ -233,8 +233,8 @@ impl<T: Pod> Deref for PinnedPart<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the range is within the buffer's elements, each of which belongs to one part alone; the buffer,
-        // which has the memory, cannot be had while there is a part.
+        // SAFETY: the range is within the buffer's elements, and each element belongs to one part alone; the buffer, which owns
+        // the memory, cannot be reached while there is a part.
         unsafe {
             slice::from_raw_parts(
                 self.buffer.pointer.as_ptr().add(self.range.start),

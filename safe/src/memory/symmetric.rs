@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hipvit_sys::hip::hipError_t;
-
 use crate::error::{Error, Result};
 use crate::memory::block::Block;
 use crate::memory::operand::Operand;
-use crate::status::{call, is};
+use crate::status::call;
 use crate::stream::Stream;
 
-/// As much memory on each of several GPUs, which the kernels of all of them read and write, for kernels that give each other data
-/// while they run; and for each GPU some words of host memory, which its kernels and the host read and write.
+/// An equal amount of memory on each of several GPUs, for kernels that exchange data while they run. The kernels of all these
+/// GPUs read and write it. Each GPU also has some words of host memory, which its kernels and the host read and write.
 ///
-/// Its [operands](SymmetricMemory::operand) belong to no stream: launches on any stream of these GPUs take them, in no order but that
-/// which the kernels make themselves. The memory is uncached where the runtime has such memory (AMD), so that what one GPU writes is
-/// what another reads; providers for CUDA have none and need none.
+/// Its [operands](SymmetricMemory::operand) belong to no stream. Launches on any stream of these GPUs take them, ordered only by
+/// what the kernels do themselves. The memory is uncached if the runtime has such memory (AMD), so that each GPU reads what the
+/// others write. Providers for CUDA have none and need none.
 ///
 /// Dropping it, and the graphs that captured its use, waits for the streams that it was made with.
 #[derive(Debug)]
@@ -38,8 +36,8 @@ impl SymmetricMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are no streams or the sizes are 0; a GPU cannot access another's memory, or has none left; the
-    /// runtime has no uncached memory.
+    /// [`Error::Argument`] if there are no streams or a size is 0. [`Error::Device`] if a GPU cannot access another's memory or
+    /// the runtime has no uncached memory. [`Error::OutOfMemory`] if a GPU has too little memory.
     pub fn new(streams: &[Stream], bytes: usize, words: usize) -> Result<Self> {
         if streams.is_empty() || bytes == 0 || words == 0 {
             return Err(Error::argument(
@@ -71,7 +69,7 @@ impl SymmetricMemory {
         Ok(Self { parts, bytes, words })
     }
 
-    /// How many GPUs have a part.
+    /// Number of GPUs that have a part.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.parts.len()
@@ -90,12 +88,12 @@ impl SymmetricMemory {
     ///
     /// # Errors
     ///
-    /// As for [`SymmetricMemory::operand`].
+    /// [`Error::Argument`] if there was no such stream.
     pub fn words(&self, rank: usize) -> Result<Operand<'_>> {
         Ok(Operand::new(&self.part(rank)?.words, 0..4 * self.words, true))
     }
 
-    /// What a word of `rank` has now.
+    /// Returns the present value of a word of `rank`.
     ///
     /// # Errors
     ///
@@ -130,9 +128,4 @@ impl SymmetricMemory {
         let reason = || Error::argument("rank", format!("{rank} of {}", self.parts.len()));
         self.parts.get(rank).ok_or_else(reason)
     }
-}
-
-/// Whether the runtime has no such kind of memory, as providers for CUDA, where none is needed.
-pub(crate) fn is_not_offered(error: &Error) -> bool {
-    is(error, hipError_t::hipErrorNotSupported)
 }

@@ -13,7 +13,7 @@ use crate::memory::pinned::PinnedBuffer;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Copies from pinned memory into a buffer, carried out by another stream than the buffer's, so that they overlap with that
+/// Copies from pinned memory into a buffer. A stream other than the buffer's carries them out, so that they overlap with that
 /// stream's work and with the filling of the next piece. Made by [`DeviceBuffer::uploads_on`].
 ///
 /// The buffer is borrowed until [`finish`](Uploads::finish), after which its stream's work runs after all copies. Dropping
@@ -56,7 +56,10 @@ impl<T: Pod + Send + Sync> DeviceBuffer<T> {
     pub fn uploads_on(&mut self, copier: &Stream) -> Result<Uploads<'_, T>> {
         let stream = self.stream();
         if copier.device() != stream.device() {
-            return Err(Error::argument("copier", "is of another device than the buffer"));
+            return Err(Error::argument(
+                "copier",
+                "belongs to a different device than the buffer",
+            ));
         }
         for stream in [stream, copier] {
             stream.refuse_capture("an asynchronous copy")?;
@@ -86,8 +89,8 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         self.buffer.range(at, len)?;
         self.sources.push(source);
         self.copy(at, len, |copier, hip, target| {
-            // SAFETY: the target is as many bytes as the pinned memory has, which is in `sources`: nobody frees or accesses it before the
-            // copy is done.
+            // SAFETY: the target has as many bytes as the pinned memory, which is in `sources`: it is not freed or accessed
+            // before the copy is done.
             unsafe {
                 call!(
                     copier.device(),

@@ -1,4 +1,4 @@
-//! What hipRTC made, kept on disk, so that the next start of a program does not compile it again.
+//! Disk cache of code that hipRTC compiled, so that the next start of a program does not compile it again.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// What compiled code depends on, as one number of 256 bits.
+/// Hash of all that compiled code depends on, 256 bits.
 #[derive(Clone, Copy)]
 pub(super) struct Key([u8; 32]);
 
@@ -44,7 +44,7 @@ const MAGIC: &[u8; 16] = b"hipvit kernel 1\n";
 const HEADER: usize = MAGIC.len() + 32;
 
 const ENDING: &str = "code";
-/// Of files that are being written, or whose writer was killed.
+/// Extension of files that are being written, or whose writer was killed.
 const UNFINISHED: &str = "part";
 
 /// Number of bytes by which a folder is tried: on a full disk an empty file can be created.
@@ -63,13 +63,13 @@ impl KernelCache {
         }
     }
 
-    /// The same with another limit, in bytes.
+    /// Uses another limit, in bytes.
     #[must_use]
     pub fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
 
-    /// Where it is.
+    /// Folder of the cache.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -163,7 +163,7 @@ impl KernelCache {
         Ok(())
     }
 
-    /// Its own files; whatever else lies in the folder is left alone.
+    /// Returns the cache's own files. Other files in the folder are left alone.
     fn files(&self) -> io::Result<Vec<Kept>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

@@ -29,7 +29,7 @@ fn collectives(comms: &[Comm]) -> Result<(), Box<dyn std::error::Error>> {
     let sum: Vec<f32> = (0..N * ranks)
         .map(|i| values.iter().map(|v| v[i]).sum())
         .collect();
-    // Of up to eight ranks, in any order.
+    // Up to eight ranks, in any order.
     let near =
         |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
 
@@ -219,7 +219,7 @@ pub(crate) fn left_alone(device: &Device) -> Check {
     let mut buffer = streams[0].upload(&[1.0f32; N])?;
     comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)?;
     let found = reason(buffer.read(), 0)?;
-    ensure(found.contains("has not ended within 1 s"), || found.clone())?;
+    ensure(found.contains("did not end within 1 s"), || found.clone())?;
     reason(streams[0].synchronize(), 0)?;
     reason(
         comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer),
@@ -232,7 +232,7 @@ pub(crate) fn left_alone(device: &Device) -> Check {
     Ok(found)
 }
 
-/// What differs between the ranks is found by the emulated GPUs' RCCL; a real one need not notice.
+/// The emulated GPUs' RCCL detects calls that differ between the ranks; a real one need not.
 pub(crate) fn mismatch(device: &Device) -> Check {
     if !is_emulated(device)? {
         return Err(Absent("undefined on real GPUs").into());

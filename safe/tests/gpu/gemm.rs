@@ -96,8 +96,8 @@ pub(crate) fn blas<T: Element>(device: &Device, dtype: DType) -> Check {
     Ok(notes.join("; "))
 }
 
-/// Sums of `k` products of numbers up to 1: accumulated in f32, and
-/// one rounding to the result's type at its largest magnitude, some 6 standard deviations of √(k/9).
+/// Error bound of sums of `k` products of numbers up to 1, accumulated in f32. One rounding to the result's type at its largest
+/// magnitude, some 6 standard deviations of √(k/9).
 pub(crate) fn bound(dtype: DType, k: usize) -> f64 {
     let largest = 2.0 * (k as f64).sqrt() + 1.0;
     let epsilon = match dtype {

@@ -152,7 +152,7 @@ pub(crate) fn typed(device: &Device) -> Check {
     Ok("checked against its statement".into())
 }
 
-/// What the code object states is checked before the driver sees it.
+/// Arguments are checked against the parameters that the code object declares before the driver sees them.
 pub(crate) fn parameters(device: &Device) -> Check {
     let module = loaded(device)?;
     let stream = device.stream()?;

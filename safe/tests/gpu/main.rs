@@ -31,7 +31,7 @@ use half::{bf16, f16};
 use hip_safe::{DType, Device, Error, Runtime};
 use parking_lot::Mutex;
 
-/// What a check measured or compared, for the log.
+/// Measurement or comparison of a check, for the log.
 type Check = Result<String, Box<dyn std::error::Error>>;
 
 /// A test for each check.
@@ -127,7 +127,7 @@ fn is_absent(error: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// What a check needs and this machine lacks.
+/// A requirement of a check that this machine lacks.
 #[derive(Debug)]
 pub(crate) struct Absent(pub(crate) &'static str);
 

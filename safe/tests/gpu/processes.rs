@@ -17,7 +17,7 @@ const ROLE: &str = "HIP_SAFE_TEST_ROLE";
 /// The output of a process that has done it.
 const DONE: &str = "rank is done";
 
-/// Whether this process is a rank; does then what it was started for.
+/// Returns true if this process is a rank, after doing the work that it was started for.
 fn is_rank(device: &Device) -> Result<bool, Box<dyn std::error::Error>> {
     let Ok(role) = env::var(ROLE) else {
         return Ok(false);
@@ -62,8 +62,8 @@ fn is_rank(device: &Device) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(true)
 }
 
-/// Every dtype's and reduction's parts, in and out of place, with lengths that the ranks of a host do not divide: small integers, whose
-/// sums are exact in any order. The role says whether the ranks' hosts divide the all-reduces.
+/// All-reduces every dtype and reduction, in and out of place, with lengths that the ranks of a host do not divide. The values
+/// are small integers, whose sums are exact in any order. The role says whether the ranks' hosts divide the all-reduces.
 fn reduce_over_nodes(
     stream: &Stream,
     rendezvous: &mut Rendezvous,
@@ -121,7 +121,7 @@ fn configure(command: &mut Command, test: &str, role: &str, rank: usize, ranks: 
         .stderr(Stdio::piped());
 }
 
-/// What each rank printed, once all have done what they were started for.
+/// Returns the output of each rank, once all have ended.
 fn finish(ranks: Vec<Child>) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let outputs: Vec<_> = ranks.into_iter().map(Child::wait_with_output).collect();
     let mut texts = Vec::new();
@@ -203,7 +203,7 @@ pub(crate) fn nodes(device: &Device) -> Check {
     Ok("two hosts with two ranks each".into())
 }
 
-/// Two network namespaces with a cable between them stand for two hosts.
+/// Two network namespaces with a cable between them simulate two hosts.
 pub(crate) fn two_hosts(device: &Device) -> Check {
     if is_rank(device)? {
         return Ok("a rank".into());

@@ -96,7 +96,7 @@ fn of_rows<T: Element>(lt: &mut SparseLt, device: &Device, dtype: DType, m: usiz
                 continue;
             }
             computed += 1;
-            // The residual lies where the result goes.
+            // The residual is in the memory of the result.
             let mut d = stream.upload(&residual)?;
             let operands = SparseOperands {
                 a: da.reading(),

@@ -68,8 +68,8 @@ impl Arguments for Ends {
 /// All that a block can get is there at both of its ends; a byte more is refused.
 pub(crate) fn dynamic_lds(device: &Device) -> Check {
     let code = Rtc::new(device)?.compile("ends.hip", ENDS, &[], &[])?;
-    // SAFETY: the source above takes this structure and writes two floats at its address. Its other accesses are to LDS,
-    // of which the launches below give it `last + 1` floats.
+    // SAFETY: the source above takes this structure and writes two floats at its address. Its other accesses are to LDS, where
+    // the launches below give it `last + 1` floats.
     let kernel: Kernel<Ends> = unsafe { Module::load(device, code)?.kernel("ends") }?;
     let stream = device.stream()?;
     let most = device.properties().lds_per_block_max as u32;

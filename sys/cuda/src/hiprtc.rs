@@ -1,8 +1,8 @@
 //! hipRTC on NVRTC.
 //!
-//! A program's code is a cubin for the architecture of `--offload-arch=sm_90`, or of the thread's device if no option names
-//! one; for a virtual architecture such as `compute_90`, and with neither option nor device, it is PTX. AMD's
-//! architectures are rejected, with the reason in the program's log.
+//! A program's code is a cubin for the architecture of `--offload-arch=sm_90`, or of the thread's device if no option names one.
+//! It is PTX for a virtual architecture such as `compute_90`, and if there is neither an option nor a device. AMD's architectures
+//! are rejected, with the reason in the program's log.
 
 mod options;
 
@@ -10,18 +10,17 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
 use cudarc::nvrtc::sys::nvrtcProgram;
-use hipvit_sys::Status as _;
-use hipvit_sys::hiprtc::{self, hiprtcProgram, hiprtcResult};
+use hip_provider::export;
+use hip_provider::hiprtc::run;
+use hipvit_sys::hiprtc::{hiprtcProgram, hiprtcResult};
 
 use crate::hip::device_arch;
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught};
-use hipvit_sys::{export, not_offered};
 
 /// The target of a `hiprtcProgram`.
 struct Program {
     nvrtc: nvrtcProgram,
-    /// What precedes NVRTC's own log.
+    /// Text that precedes NVRTC's own log.
     message: CString,
 }
 
@@ -32,14 +31,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), hiprtcResult> {
         Ok(status @ 1..=11) => Err(hiprtcResult(status)),
         _ => Err(hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR),
     }
-}
-
-fn run(body: impl FnOnce() -> Result<(), hiprtcResult>) -> hiprtcResult {
-    caught(
-        hiprtcResult::HIPRTC_SUCCESS,
-        hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
-        body,
-    )
 }
 
 macro_rules! nvrtc {
@@ -73,11 +64,7 @@ unsafe fn nvrtc_log_size(program: &Program) -> Result<usize, hiprtcResult> {
     Ok(size)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn hiprtcGetErrorString(result: hiprtcResult) -> *const c_char {
-    c_name(result.name().unwrap_or("HIPRTC_ERROR_UNKNOWN"))
-}
-const _: hiprtc::prototypes::hiprtcGetErrorString = hiprtcGetErrorString;
+hip_provider::shared_hiprtc!();
 
 export! { hiprtc, hiprtcResult, run;
     fn hiprtcVersion(major: *mut i32, minor: *mut i32) {
@@ -168,15 +155,4 @@ export! { hiprtc, hiprtcResult, run;
     fn hiprtcGetLoweredName(handle: hiprtcProgram, expression: *const c_char, name: *mut *const c_char) {
         nvrtc!(nvrtcGetLoweredName(program(handle)?.nvrtc, expression, name))
     }
-}
-
-// LLVM bitcode and its linker.
-not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
-    hiprtcGetBitcode
-    hiprtcGetBitcodeSize
-    hiprtcLinkCreate
-    hiprtcLinkAddFile
-    hiprtcLinkAddData
-    hiprtcLinkComplete
-    hiprtcLinkDestroy
 }

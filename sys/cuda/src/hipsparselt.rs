@@ -1,11 +1,13 @@
-//! hipSPARSELt on cuSPARSELt from 0.5: the functions, their arguments and most values are the same; those that are not are mapped.
-//! cudarc has no cuSPARSELt, so the function types are hipSPARSELt's, whose handles and enumerations C passes alike.
+//! hipSPARSELt on cuSPARSELt from 0.5. The functions, their arguments and most values are the same; the others are mapped. cudarc
+//! has no cuSPARSELt, so the function types are hipSPARSELt's, whose handles and enumerations C passes alike.
 //!
 //! A handle or descriptor is the caller's memory, which hipSPARSELt makes larger than cuSPARSELt needs; cuSPARSELt wants it aligned to
 //! 16 bytes.
 
 use std::ffi::c_void;
 
+use hip_provider::export;
+use hip_provider::hipsparselt::run;
 use hipvit_sys::hip::{hipDataType, hipStream_t};
 use hipvit_sys::hipsparselt::{
     hipsparseLtComputetype_t, hipsparseLtHandle_t, hipsparseLtMatDescAttribute_t, hipsparseLtMatDescriptor_t,
@@ -17,15 +19,13 @@ use hipvit_sys::hipsparselt::{
 
 use crate::hip::bound;
 use crate::library::{CUSPARSELT, Missing, Symbol};
-use hipvit_sys::export;
-use hipvit_sys::export::caught;
 
 const INVALID: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_INVALID_VALUE;
 const NOT_INITIALIZED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_INITIALIZED;
 const NOT_SUPPORTED: hipsparseStatus_t = hipsparseStatus_t::HIPSPARSE_STATUS_NOT_SUPPORTED;
 
-/// The algorithms that are told of, of those that cuSPARSELt counts: 0.8.0 has 52 for f16, and from this one on they fault on an H200.
-/// For bf16 it has 21.
+/// Maximum number of algorithms to report. cuSPARSELt 0.8.0 counts 52 for f16, and the algorithms from this index on fault on an
+/// H200. For bf16 it has 21.
 const ALGORITHMS: i32 = 36;
 
 /// The first version whose compute types have the numbers below.
@@ -43,14 +43,10 @@ fn check(called: Result<hipsparseStatus_t, Missing>) -> Result<(), hipsparseStat
 
 /// Runs an exported function that works on the thread's device.
 fn on_device(body: impl FnOnce() -> Result<(), hipsparseStatus_t>) -> hipsparseStatus_t {
-    caught(
-        hipsparseStatus_t::HIPSPARSE_STATUS_SUCCESS,
-        hipsparseStatus_t::HIPSPARSE_STATUS_INTERNAL_ERROR,
-        || {
-            bound().map_err(|_| NOT_INITIALIZED)?;
-            body()
-        },
-    )
+    run(|| {
+        bound().map_err(|_| NOT_INITIALIZED)?;
+        body()
+    })
 }
 
 /// Calls a function of cuSPARSELt by the type of hipSPARSELt's. Use it inside an unsafe block.
@@ -191,7 +187,7 @@ export! { hipsparselt, hipsparseStatus_t, on_device;
         let set = sparse!(cusparseLtMatmulDescSetAttribute as hipsparseLtMatmulDescSetAttribute(
             handle, matmul, of_matmul(attribute)?, from, size,
         ));
-        // Of an activation that there is not for the matrices' types.
+        // The matrices' types lack this activation.
         let is_activation = attribute == hipsparseLtMatmulDescAttribute_t::HIPSPARSELT_MATMUL_ACTIVATION_GELU;
         set.map_err(|status| if is_activation && status == INVALID { NOT_SUPPORTED } else { status })
     }

@@ -1,8 +1,8 @@
 //! Opens NVIDIA's libraries and finds their functions.
 //!
-//! cudarc's own loader panics when a library or a function is missing, and reads statuses into Rust enumerations, for
-//! which a newer library's status would be undefined behaviour. So only its prototypes are used here: [`Prototype`] turns
-//! one into a C function pointer with every enumeration as an integer, and a [`Symbol`] looks the address up once.
+//! cudarc's own loader panics when a library or a function is missing. It reads statuses into Rust enumerations, for which a
+//! newer library's status would be undefined behaviour. So only its prototypes are used here. [`Prototype`] turns one into a C
+//! function pointer with every enumeration as an integer, and a [`Symbol`] looks the address up once.
 
 use std::env;
 use std::ffi::c_void;
@@ -50,7 +50,7 @@ pub(crate) static CUBLAS: Library = Library::new(&["libcublas.so.13", "libcublas
 pub(crate) static CUSPARSELT: Library = Library::new(&["libcusparseLt.so.0"], &[]);
 pub(crate) static CUDNN: Library = Library::new(&["libcudnn.so.9"], &[&CUBLASLT, &NVRTC]);
 pub(crate) static NCCL: Library = Library::new(&["libnccl.so.2"], &[]);
-/// Of CUDA 12.9 and newer; of older ones.
+/// NVTX of CUDA 12.9 and newer, and of older versions.
 pub(crate) static NVTX: Library = Library::new(
     &["libnvtx3interop.so.1", "libnvtx3interop.so", "libnvToolsExt.so.1"],
     &[],
@@ -72,8 +72,8 @@ fn find(sonames: &[&str]) -> Option<Handle> {
         .or_else(|| in_folders(&folders()))
 }
 
-/// Where CUDA is usually installed: `CUDA_HOME`, `CUDA_PATH`, its default folder, the driver's folder in containers, and
-/// the packages of the active Python environment.
+/// Returns the folders where CUDA is usually installed: `CUDA_HOME`, `CUDA_PATH`, its default folder, the driver's folder in
+/// containers, and the packages of the active Python environment.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for root in [
@@ -96,7 +96,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// CUDA's headers, beside one of the folders in which libraries are searched.
+/// Returns the folder of CUDA's headers, which is next to one of the folders in which libraries are searched.
 pub(crate) fn include_folder() -> Option<PathBuf> {
     let first =
         env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
@@ -120,10 +120,10 @@ fn load(file: &Path) -> Option<Handle> {
     unsafe { Handle::open(Some(file), RTLD_NOW | RTLD_LOCAL) }.ok()
 }
 
-/// Why a function cannot be called.
+/// Reason for which a function cannot be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// Its library is not installed.
+    /// The library is not installed.
     Library,
     /// The library is there, in a version without the function.
     Function,

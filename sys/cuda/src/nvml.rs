@@ -4,34 +4,13 @@ use std::ffi::c_char;
 use std::ptr;
 use std::sync::OnceLock;
 
+use hip_provider::hip::LinkType;
 use hipvit_sys::rocm_smi::rsmi_status_t;
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK,
     nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ as READ,
     nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK as OK,
 };
-
-/// A link between two devices, by the number that HSA and so `hipExtGetLinkTypeAndHopCount` give it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkType {
-    Pcie = 2,
-    /// NVLink is reported as xGMI, AMD's link for the same purpose.
-    NvLink = 4,
-}
-
-impl LinkType {
-    fn new(nvlink: bool) -> Self {
-        if nvlink { Self::NvLink } else { Self::Pcie }
-    }
-
-    /// The hops over it: one by NVLink; two by PCIe, up to the root and down again.
-    pub(crate) fn hops(self) -> u32 {
-        match self {
-            Self::NvLink => 1,
-            Self::Pcie => 2,
-        }
-    }
-}
 
 /// NVML, if it is installed. It comes with the driver: in the system's loader's path or in the driver's folder of a container.
 pub(crate) fn library() -> Option<&'static NvmlLib> {
@@ -90,19 +69,20 @@ fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<
     Ok(status == OK)
 }
 
-/// Whether the first can read the second's memory.
+/// True if the first device can read the second's memory.
 pub(crate) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
     peer_status(first, second, READ)
 }
 
-/// The link between two devices.
+/// The link between two devices. NVLink is reported as xGMI.
 pub(crate) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<LinkType, rsmi_status_t> {
-    peer_status(first, second, NVLINK).map(LinkType::new)
+    let nvlink = peer_status(first, second, NVLINK)?;
+    Ok(if nvlink { LinkType::Xgmi } else { LinkType::Pcie })
 }
 
 /// The link between the devices at these PCI addresses; `None` if NVML does not report it.
 pub(crate) fn link_by_address(first: &[c_char; 32], second: &[c_char; 32]) -> Option<LinkType> {
-    /// Whether NVML was initialised here. It counts, so that a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
+    /// True if NVML was initialised here. NVML counts initialisations, so a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
     static INITIALISED: OnceLock<bool> = OnceLock::new();
     // SAFETY: takes no arguments.
     if !*INITIALISED.get_or_init(|| unsafe { nvml!(nvmlInit_v2()) }.is_ok()) {

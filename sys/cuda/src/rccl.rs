@@ -4,7 +4,9 @@ use std::env;
 use std::ffi::{c_char, c_void};
 use std::sync::Once;
 
-use hipvit_sys::Status as _;
+use hip_provider::export::c_name;
+use hip_provider::rccl::run;
+use hip_provider::{export, not_offered};
 use hipvit_sys::hip::hipStream_t;
 use hipvit_sys::rccl::{
     self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclScalarResidence_t,
@@ -13,8 +15,6 @@ use hipvit_sys::rccl::{
 
 use crate::hip::bound;
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught};
-use hipvit_sys::{export, not_offered};
 
 fn check(called: Result<u32, Missing>) -> Result<(), ncclResult_t> {
     match called {
@@ -25,10 +25,6 @@ fn check(called: Result<u32, Missing>) -> Result<(), ncclResult_t> {
     }
 }
 
-fn run(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
-    caught(ncclResult_t::ncclSuccess, ncclResult_t::ncclInternalError, body)
-}
-
 /// Runs an exported function that works on the thread's device.
 fn on_device(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
     run(|| {
@@ -37,8 +33,8 @@ fn on_device(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
     })
 }
 
-/// NVLink multicast stays off unless the program or its user has set it: it takes memory and a driver service of every GPU, and where
-/// these are missing, as in containers and virtual machines, making a communicator fails.
+/// Switches NVLink multicast off unless the program or its user has set it. It takes memory and a driver service of every GPU.
+/// Where these are missing, as in containers and virtual machines, making a communicator fails.
 fn multicast_off() {
     static ONCE: Once = Once::new();
     const VARIABLE: &str = "NCCL_NVLS_ENABLE";
@@ -67,11 +63,7 @@ fn identifier(id: ncclUniqueId) -> cudarc::nccl::sys::ncclUniqueId {
 /// RCCL's configuration is that of NCCL 2.27, which holds its own size and version.
 const _: () = assert!(size_of::<ncclConfig_t>() == size_of::<cudarc::nccl::sys::ncclConfig_t>());
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
-    c_name(result.name().unwrap_or("unknown result code"))
-}
-const _: rccl::prototypes::ncclGetErrorString = ncclGetErrorString;
+hip_provider::shared_rccl!();
 
 /// # Safety
 /// `comm` is null or a communicator.

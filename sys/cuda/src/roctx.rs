@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::library::{NVTX, Symbol};
 
-/// What roctx returns where there are no ranges.
+/// Return value of roctx without ranges.
 const NONE: c_int = -1;
 
 static MARK: Symbol = Symbol::new(&NVTX, "nvtxMarkA");

@@ -15,7 +15,7 @@ use hipvit_sys::rocblas::rocblas_status_;
 use hipvit_sys::rocm_smi::rsmi_status_t;
 use hipvit_sys::{Provider, Table};
 
-/// The library as Cargo built it for this test: beside it, or one folder up.
+/// The library as Cargo built it for this test: in the same folder, or one folder up.
 fn provider() -> Provider {
     let test = std::env::current_exe().expect("this program's path");
     let folders = test.ancestors().skip(1).take(2);

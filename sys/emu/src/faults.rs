@@ -12,7 +12,7 @@ use std::{fmt, io, ptr};
 use gcnrun::{Fault, FaultKind, MemoryError};
 use hipvit_sys::hip::hipError_t;
 
-/// Which occurrence of an operation fails, counted from 1; `None` for none.
+/// The occurrence of an operation that fails, counted from 1; `None` for none.
 pub(crate) type Nth = Option<u64>;
 
 /// A failure: the status that the program gets, and the text of the report.
@@ -70,7 +70,7 @@ impl From<MemoryError> for Failure {
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
 static LOG: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// Also appends reports to this file (`HIP_EMU_LOG`).
+/// Makes reports go to this file (`HIP_EMU_LOG`) too.
 pub(crate) fn log_to(file: Option<PathBuf>) {
     let _ = LOG.set(file);
 }
@@ -111,8 +111,8 @@ pub(crate) fn publish(text: &str) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
 }
 
-/// The report of the last fault, a C string that is valid until the next call of this function on any thread; null if
-/// there was none.
+/// Returns the report of the last fault, or null if there was none. The C string is valid until the next call of this function on
+/// any thread.
 #[unsafe(no_mangle)]
 extern "C" fn hip_emu_last_fault() -> *const c_char {
     static SHOWN: Mutex<Option<CString>> = Mutex::new(None);
@@ -122,7 +122,7 @@ extern "C" fn hip_emu_last_fault() -> *const c_char {
     shown.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }
 
-/// Counts the occurrences of an operation, one of which may be set to fail.
+/// Counts the occurrences of an operation. One of them may be set to fail.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounter(AtomicU64);
 

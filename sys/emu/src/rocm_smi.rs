@@ -3,36 +3,17 @@
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
 
-use hipvit_sys::Status as _;
-use hipvit_sys::export::{c_name, caught, copy_text};
+use hip_provider::export::copy_text;
+use hip_provider::rocm_smi::{put, run};
+use hip_provider::{export, not_offered};
 use hipvit_sys::rocm_smi::{RSMI_IO_LINK_TYPE, rsmi_memory_type_t, rsmi_status_t, rsmi_sw_component_t};
-use hipvit_sys::{export, not_offered};
 
 use crate::hip::machine::{self, Device};
-use crate::hip::{LinkType, bus, link};
-
-fn run(body: impl FnOnce() -> Result<(), rsmi_status_t>) -> rsmi_status_t {
-    caught(
-        rsmi_status_t::RSMI_STATUS_SUCCESS,
-        rsmi_status_t::RSMI_STATUS_UNKNOWN_ERROR,
-        body,
-    )
-}
+use crate::hip::{bus, link};
 
 fn device(index: u32) -> Result<&'static Device, rsmi_status_t> {
     let index = i32::try_from(index).map_err(|_| rsmi_status_t::RSMI_STATUS_INVALID_ARGS)?;
     machine::device(index).map_err(|_| rsmi_status_t::RSMI_STATUS_INVALID_ARGS)
-}
-
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn put<T>(to: *mut T, value: T) -> Result<(), rsmi_status_t> {
-    if to.is_null() {
-        return Err(rsmi_status_t::RSMI_STATUS_INVALID_ARGS);
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write(value) };
-    Ok(())
 }
 
 /// # Safety
@@ -69,10 +50,6 @@ export! { rocm_smi, rsmi_status_t, run;
     fn rsmi_num_monitor_devices(to: *mut u32) {
         put(to, 0)?;
         put(to, machine::count().map_err(|_| rsmi_status_t::RSMI_STATUS_INIT_ERROR)? as u32)
-    }
-
-    fn rsmi_status_string(status: rsmi_status_t, text: *mut *const c_char) {
-        put(text, c_name(status.name().ok_or(rsmi_status_t::RSMI_STATUS_INVALID_ARGS)?))
     }
 
     fn rsmi_version_str_get(_component: rsmi_sw_component_t, text: *mut c_char, len: u32) {
@@ -126,10 +103,7 @@ export! { rocm_smi, rsmi_status_t, run;
             return Err(rsmi_status_t::RSMI_STATUS_INVALID_ARGS);
         }
         let (found, count) = link(first, second);
-        put(kind, match found {
-            LinkType::Xgmi => RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_XGMI,
-            LinkType::Pcie => RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_PCIEXPRESS,
-        })?;
+        put(kind, found.into())?;
         put(hops, count.into())
     }
 
@@ -140,55 +114,22 @@ export! { rocm_smi, rsmi_status_t, run;
     }
 }
 
+hip_provider::shared_rocm_smi!();
+
 not_offered! { rocm_smi, rsmi_status_t, rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED;
-    rsmi_dev_revision_get
-    rsmi_dev_brand_get
-    rsmi_dev_vram_vendor_get
     rsmi_dev_serial_number_get
     rsmi_dev_subsystem_id_get
-    rsmi_dev_subsystem_name_get
-    rsmi_dev_drm_render_minor_get
-    rsmi_dev_unique_id_get
-    rsmi_dev_xgmi_physical_id_get
-    rsmi_dev_guid_get
-    rsmi_dev_node_id_get
     rsmi_dev_pci_bandwidth_get
-    rsmi_topo_numa_affinity_get
-    rsmi_dev_pci_throughput_get
     rsmi_dev_pci_replay_counter_get
     rsmi_dev_power_ave_get
-    rsmi_dev_current_socket_power_get
     rsmi_dev_power_get
     rsmi_dev_energy_count_get
     rsmi_dev_power_cap_get
     rsmi_dev_power_cap_default_get
     rsmi_dev_power_cap_range_get
     rsmi_dev_memory_busy_percent_get
-    rsmi_dev_memory_reserved_pages_get
-    rsmi_dev_fan_rpms_get
-    rsmi_dev_fan_speed_get
-    rsmi_dev_fan_speed_max_get
     rsmi_dev_temp_metric_get
-    rsmi_dev_volt_metric_get
     rsmi_dev_busy_percent_get
-    rsmi_utilization_count_get
-    rsmi_dev_perf_level_get
     rsmi_dev_gpu_clk_freq_get
-    rsmi_version_get
     rsmi_dev_vbios_version_get
-    rsmi_dev_firmware_version_get
-    rsmi_dev_ecc_count_get
-    rsmi_dev_ecc_enabled_get
-    rsmi_dev_ecc_status_get
-    rsmi_compute_process_info_get
-    rsmi_compute_process_info_by_pid_get
-    rsmi_compute_process_gpus_get
-    rsmi_dev_xgmi_error_status
-    rsmi_dev_xgmi_hive_id_get
-    rsmi_topo_get_numa_node_number
-    rsmi_topo_get_link_weight
-    rsmi_minmax_bandwidth_get
-    rsmi_dev_compute_partition_get
-    rsmi_dev_partition_id_get
-    rsmi_dev_memory_partition_get
 }

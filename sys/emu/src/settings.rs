@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
     pub(crate) schedule: Schedule,
     pub(crate) seed: u64,
-    /// Whether unaligned loads and stores are faults.
+    /// True if unaligned loads and stores are faults.
     pub(crate) alignment: bool,
     /// Instructions that a wave may execute.
     pub(crate) budget: Option<u64>,
@@ -40,22 +40,31 @@ pub(crate) struct Settings {
     pub(crate) sample: Option<u64>,
     /// The file that gets where the marked bytes go, and which bytes these are.
     pub(crate) taint: Option<(PathBuf, Mark)>,
-    pub(crate) fail_allocation: Nth,
-    pub(crate) fail_launch: Nth,
-    pub(crate) fail_copy: Nth,
-    pub(crate) lose_device: Nth,
-    pub(crate) corrupt_replay: Nth,
-    pub(crate) hang_collective: Nth,
-    /// How long RCCL waits for other ranks.
+    pub(crate) faults: InjectedFaults,
+    /// Time limit for RCCL to wait for other ranks.
     pub(crate) rccl_timeout: Duration,
+}
+
+/// The occurrence of each operation that fails.
+#[derive(Debug)]
+pub(crate) struct InjectedFaults {
+    pub(crate) allocation: Nth,
+    pub(crate) launch: Nth,
+    pub(crate) copy: Nth,
+    /// The launch or copy at which the device is lost.
+    pub(crate) device_loss: Nth,
+    /// The replay that leaves its last piece of work out.
+    pub(crate) replay: Nth,
+    /// The submission of RCCL that never ends.
+    pub(crate) collective: Nth,
 }
 
 /// Bytes of a buffer, which kernels get by a pointer among their arguments: they are marked when these are launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// How the kernels' names begin.
+    /// Prefix of the kernels' names.
     pub(crate) kernel: String,
-    /// Which pointer it is, from 0.
+    /// Index of the pointer, from 0.
     pub(crate) pointer: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -83,7 +92,7 @@ fn visible(parts: &[&'static Part], list: &str) -> Vec<&'static Part> {
     named.map_while(|part| part).collect()
 }
 
-/// How programs that use hipvit-sys configure it.
+/// Setting by which programs that use hipvit-sys configure it.
 const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
 
 /// An invalid setting, and why.
@@ -213,12 +222,14 @@ impl Settings {
                     return Err(wrong("HIP_EMU_TAINT_MARK", &text, reason));
                 }
             },
-            fail_allocation: nth("HIP_EMU_FAIL_ALLOC")?,
-            fail_launch: nth("HIP_EMU_FAIL_LAUNCH")?,
-            fail_copy: nth("HIP_EMU_FAIL_COPY")?,
-            lose_device: nth("HIP_EMU_LOSE_DEVICE")?,
-            corrupt_replay: nth("HIP_EMU_CORRUPT_REPLAY")?,
-            hang_collective: nth("HIP_EMU_HANG_COLLECTIVE")?,
+            faults: InjectedFaults {
+                allocation: nth("HIP_EMU_FAIL_ALLOC")?,
+                launch: nth("HIP_EMU_FAIL_LAUNCH")?,
+                copy: nth("HIP_EMU_FAIL_COPY")?,
+                device_loss: nth("HIP_EMU_LOSE_DEVICE")?,
+                replay: nth("HIP_EMU_CORRUPT_REPLAY")?,
+                collective: nth("HIP_EMU_HANG_COLLECTIVE")?,
+            },
             rccl_timeout: Duration::from_secs(nth("HIP_EMU_RCCL_TIMEOUT")?.unwrap_or(300)),
         })
     }
@@ -298,7 +309,7 @@ mod tests {
         let settings = read(&[]).unwrap();
         assert_eq!(archs(&settings), ["gfx942"]);
         assert_eq!(settings.schedule, Schedule::Late);
-        assert_eq!(settings.fail_launch, None);
+        assert_eq!(settings.faults.launch, None);
     }
 
     #[test]

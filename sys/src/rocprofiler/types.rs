@@ -73,9 +73,9 @@ impl rocprofiler_counter_info_version_id_t {
     pub const ROCPROFILER_COUNTER_INFO_VERSION_0: Self = Self(1);
 }
 
-/// Which event of a kind of tracing it is.
+/// Number of an event within a kind of tracing.
 pub type rocprofiler_tracing_operation_t = i32;
-/// Of the tracing of code objects: a kernel is known from now on.
+/// Event of the tracing of code objects: a kernel becomes known.
 pub const ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER: rocprofiler_tracing_operation_t = 2;
 /// A counter and, of a counter with several instances, which of them.
 pub type rocprofiler_counter_instance_id_t = u64;

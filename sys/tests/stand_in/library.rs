@@ -2,7 +2,7 @@
 //! distinguishes builds.
 #![allow(non_snake_case, improper_ctypes_definitions)]
 
-/// What `hipRuntimeGetVersion` says: which build this is.
+/// Version that `hipRuntimeGetVersion` returns: it identifies the build.
 #[cfg(hip)]
 const BUILD: &str = env!("STAND_IN");
 

@@ -195,7 +195,7 @@ fn a_process_that_does_not_come_is_an_error_of_the_others() {
     }
     let arguments = [&TENSOR[..], &["--device", "hip", "--distributed-timeout", "1"]].concat();
     for (rank, reason) in [
-        (0, "rank 1 has not come within 1 s"),
+        (0, "rank 1 did not come within 1 s"),
         (1, "rank 0 was not reached within 1 s"),
     ] {
         let output = ends_soon(two(one_gpu).start(rank, &arguments));

@@ -389,7 +389,7 @@ fn what_processes_cannot_do_is_an_error() {
                 .clone()
                 .meeting_timeout(Duration::from_millis(300))
         };
-        assert!(error(alone(0)).contains("rank 1 has not come within 0.3 s"));
+        assert!(error(alone(0)).contains("rank 1 did not come within 0.3 s"));
         assert!(error(alone(1)).contains("rank 0 was not reached within 0.3 s"));
         // Only rank 0 runs images, and only the others follow.
         let lead = |session: Session| {

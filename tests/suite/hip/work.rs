@@ -232,7 +232,7 @@ fn dynamic_lds_goes_up_to_what_a_block_can_get() {
         let error = launch(96).unwrap_err().to_string();
         assert_eq!(
             error,
-            "launch: scale: 98304 bytes of dynamic LDS beside 1024 that it declares; \
+            "launch: scale: 98304 bytes of dynamic LDS in addition to the 1024 that it declares; \
              a block of GPU 0 (Fake Instinct, gfx942) can have 98304"
         );
         assert_eq!(buffer.read().unwrap(), [32.0; N]);

@@ -11,15 +11,15 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t,
 };
 
-use super::{Epilogue, table};
-use crate::blas::{Gemm, Matrix, Scaling, int};
+use crate::blas::{Epilogue, Gemm, Matrix, Scaling, int};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::call;
 
-/// Of factors before there are any: the library reads them when it runs. As aligned as cuBLASLt wants them.
-const SOME_POINTER: u64 = 256;
+/// Address that stands in for factors until the library runs. It has the alignment that cuBLASLt requires.
+const PLACEHOLDER_ADDRESS: u64 = 256;
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
 
@@ -29,7 +29,7 @@ pub struct Matmul {
     pub(super) gemm: Gemm,
     pub(super) epilogue: Epilogue,
     pub(super) description: hipblasLtMatmulDesc_t,
-    /// Of B, A, C and D, the first two of which are the library's A and B.
+    /// Layouts of B, A, C and D. The library calls the first two A and B.
     pub(super) layouts: [hipblasLtMatrixLayout_t; 4],
     pub(super) algorithms: Vec<hipblasLtMatmulHeuristicResult_t>,
     pub(super) selected: usize,
@@ -78,11 +78,11 @@ impl Matmul {
         // The library has kernels with and without factors, and chooses by whether there are pointers.
         for (attribute, count) in matmul.scale_pointers() {
             if count > 0 {
-                matmul.set(attribute, &SOME_POINTER)?;
+                matmul.set(attribute, &PLACEHOLDER_ADDRESS)?;
             }
         }
         if gemm.amax {
-            matmul.set(AMAX, &SOME_POINTER)?;
+            matmul.set(AMAX, &PLACEHOLDER_ADDRESS)?;
         }
         if gemm.scaling == Scaling::Outer {
             let outer = hipblasLtMatmulMatrixScale_t::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -95,7 +95,7 @@ impl Matmul {
         Ok(matmul)
     }
 
-    /// How many algorithms there are to [select](Matmul::select) from; at least one.
+    /// Number of algorithms to [select](Matmul::select) from, at least one.
     #[must_use]
     pub fn algorithms(&self) -> usize {
         self.algorithms.len()
@@ -105,7 +105,7 @@ impl Matmul {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are not so many.
+    /// [`Error::Argument`] if there is no algorithm with this index.
     pub fn select(&mut self, algorithm: usize) -> Result<()> {
         if algorithm >= self.algorithms.len() {
             return Err(Error::argument(
@@ -128,9 +128,9 @@ impl Matmul {
         self.algorithms[self.selected].workspaceSize
     }
 
-    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. Where the algorithm
-    /// divides the sum over `k` the same way for any number of rows, a row's result does not depend on how many there are;
-    /// one that distributes the work by the number of tiles (Stream-K) does not.
+    /// Selects the algorithm of `other`, which was prepared for a different number of rows. A row's result then does not depend
+    /// on the number of rows, provided that the algorithm divides the sum over `k` alike. Stream-K algorithms do not, because
+    /// they distribute the work by the number of tiles.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Matmul {
     }
 
     pub(super) fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::hipblaslt(&self.device)?;
         // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
         unsafe {
             call!(
@@ -185,7 +185,9 @@ impl Matmul {
 
 impl Drop for Matmul {
     fn drop(&mut self) {
-        let Ok(table) = table(&self.device) else { return };
+        let Ok(table) = libraries::hipblaslt(&self.device) else {
+            return;
+        };
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe { call!(self.device, table.hipblasLtMatrixLayoutDestroy(layout)) };

@@ -10,11 +10,12 @@ use hipvit_sys::hipsparselt::{
     hipsparseLtSparsity_t, hipsparseOperation_t, hipsparseOrder_t,
 };
 
-use super::{SparseGemm, SparseLt, table};
+use super::handle::{Object, SparseGemm, SparseLt};
 use crate::blas::{Epilogue, int};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::libraries;
 use crate::status::call;
 
 /// The alignment of what the library reads and writes, in bytes.
@@ -41,7 +42,7 @@ unsafe impl Send for Plan {}
 
 /// They point to each other, so that they stay where they are.
 struct Objects {
-    /// Of the weight, of A, and of C and D, as the library sees them.
+    /// Descriptors of the weight, of A, and of C and D, as the library sees them.
     matrices: [Described; 3],
     description: Object<hipsparseLtMatmulDescriptor_t>,
     selection: Object<hipsparseLtMatmulAlgSelection_t>,
@@ -49,7 +50,7 @@ struct Objects {
 }
 
 impl Plan {
-    /// By the default algorithm.
+    /// Makes a plan with the default algorithm.
     pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<Self> {
         // Some address shows whether the library computes it.
         let bias = if bias == 0 { lt.workspace.address() } else { bias };
@@ -64,7 +65,7 @@ impl Plan {
         algorithm: Option<usize>,
     ) -> Result<Self> {
         let device = lt.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipsparselt(device)?;
         let SparseGemm { m, n, k, dtype, .. } = gemm;
         // Column-major, the factors swap, and each is what the transpose of its rows is.
         let mut objects = Box::new(Objects {
@@ -77,7 +78,7 @@ impl Plan {
             selection: Object::new(),
             plan: Object::new(),
         });
-        let [compressed, _] = lt.sizes(&objects.matrices[0])?;
+        let [compressed, _] = objects.matrices[0].sizes(lt)?;
         let Objects {
             matrices: [weight, dense, result],
             description,
@@ -164,7 +165,7 @@ impl Plan {
     }
 
     fn make(&mut self, lt: &SparseLt) -> Result<()> {
-        let table = table(&self.device)?;
+        let table = libraries::hipsparselt(&self.device)?;
         let Objects {
             description,
             selection,
@@ -223,7 +224,9 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        let Ok(table) = table(&self.device) else { return };
+        let Ok(table) = libraries::hipsparselt(&self.device) else {
+            return;
+        };
         if self.is_made {
             // SAFETY: destroyed once, by its owner.
             let result = unsafe {
@@ -252,7 +255,7 @@ impl Described {
         sparse: bool,
     ) -> Result<Self> {
         let device = lt.stream.device();
-        let table = table(device)?;
+        let table = libraries::hipsparselt(device)?;
         let mut object = Box::new(Object::new());
         let kind = match dtype {
             DType::F16 => hipDataType::HIP_R_16F,
@@ -299,18 +302,35 @@ impl Described {
         })
     }
 
+    /// Returns the bytes of the compressed weight, and the bytes of memory that compressing takes.
+    pub(super) fn sizes(&self, lt: &SparseLt) -> Result<[usize; 2]> {
+        let device = lt.stream.device();
+        let table = libraries::hipsparselt(device)?;
+        let [mut bytes, mut buffer] = [0; 2];
+        // SAFETY: handle and descriptor live; the call writes two sizes.
+        unsafe {
+            call!(
+                device,
+                table.hipsparseLtSpMMACompressedSize2(lt.raw, self.read(), &mut bytes, &mut buffer)
+            )
+        }?;
+        Ok([bytes, buffer])
+    }
+
     pub(super) fn raw(&mut self) -> *mut hipsparseLtMatDescriptor_t {
         self.object.get()
     }
 
     pub(super) fn read(&self) -> *const hipsparseLtMatDescriptor_t {
-        &raw const self.object.0
+        self.object.read()
     }
 }
 
 impl Drop for Described {
     fn drop(&mut self) {
-        let Ok(table) = table(&self.device) else { return };
+        let Ok(table) = libraries::hipsparselt(&self.device) else {
+            return;
+        };
         // SAFETY: destroyed once, by its owner.
         let result = unsafe {
             call!(
@@ -322,22 +342,6 @@ impl Drop for Described {
     }
 }
 
-/// Memory for one of the library's objects, aligned as cuSPARSELt's are.
-#[repr(align(16))]
-pub(super) struct Object<T>(T);
-
-impl<T: Default> Object<T> {
-    pub(super) fn new() -> Self {
-        Self(T::default())
-    }
-}
-
-impl<T> Object<T> {
-    pub(super) fn get(&mut self) -> *mut T {
-        &raw mut self.0
-    }
-}
-
 fn set<T: Copy>(
     lt: &SparseLt,
     description: &mut Object<hipsparseLtMatmulDescriptor_t>,
@@ -345,7 +349,7 @@ fn set<T: Copy>(
     value: &T,
 ) -> Result<()> {
     let device = lt.stream.device();
-    let table = table(device)?;
+    let table = libraries::hipsparselt(device)?;
     // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
     unsafe {
         call!(

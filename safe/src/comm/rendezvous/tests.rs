@@ -124,7 +124,7 @@ fn a_missing_rank_is_named_at_all_ranks() {
         assert_eq!(
             failed,
             Err(format!(
-                "rank {rank} of 4: rendezvous at 127.0.0.1:{port}: rank 1, 3 has not come within 1 s"
+                "rank {rank} of 4: rendezvous at 127.0.0.1:{port}: rank 1, 3 did not come within 1 s"
             ))
         );
     }
@@ -163,7 +163,7 @@ fn a_rank_that_leaves_before_all_have_come_leaves_its_place_open() {
     let port = free_port();
     let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], LONG).remove(0));
     let leaf = || world(1, 3, port, "a");
-    // One that has not got the welcome, and one that has come.
+    // One rank that did not receive the welcome, and one that has come.
     let deadline = Instant::now() + LONG;
     handshake::greet(&connected(port), &leaf(), deadline).unwrap();
     handshake::introduce(&connected(port), &leaf(), deadline).unwrap();
@@ -180,7 +180,7 @@ fn ranks_that_left_are_missing() {
     let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], timeout).remove(0));
     handshake::introduce(&connected(port), &world(1, 3, port, "a"), Instant::now() + LONG).unwrap();
     let text = root.join().unwrap().unwrap_err();
-    assert!(text.ends_with("rank 1, 2 has not come within 1 s"), "{text}");
+    assert!(text.ends_with("rank 1, 2 did not come within 1 s"), "{text}");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_relay_at_the_first_port_gets_no_message_of_the_ranks() {
     assert!(!has(b"Welcome") && !has(b"Parts"));
 }
 
-/// What rank 0 makes of a rank that comes by a relay at another address, with the same port.
+/// Returns what rank 0 answers a rank that comes by a relay at another address, with the same port.
 #[cfg(target_os = "linux")]
 fn relayed(listens_at: &str) -> io::Result<usize> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -293,7 +293,7 @@ fn different_numbers_of_ranks_are_an_error_of_all_ranks() {
     for failed in run(worlds, LONG) {
         let text = failed.unwrap_err();
         assert!(
-            text.ends_with("rank 1 was told of 3 ranks, rank 0 of 2"),
+            text.ends_with("rank 1 expects 3 ranks, rank 0 expects 2"),
             "{text}"
         );
     }

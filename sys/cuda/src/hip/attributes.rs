@@ -1,7 +1,7 @@
 //! Device attributes, under HIP's names.
 
 use cudarc::driver::sys::CUdevice_attribute_enum as Cu;
-use hipvit_sys::hip::{self, hipDeviceAttribute_t, hipError_t};
+use hipvit_sys::hip::{hipDeviceAttribute_t, hipError_t};
 
 use super::{context, cu, hip_without_context};
 

@@ -6,10 +6,9 @@ use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::CUcontext;
-use hipvit_sys::hip::{self, hipCtx_t, hipDevice_t, hipError_t};
+use hipvit_sys::hip::{hipCtx_t, hipDevice_t, hipError_t};
 
-use super::status::run;
-use super::{cu, hip, hip_without_context};
+use super::status::{cu, hip_without_context, run};
 
 thread_local! {
     /// The device that the thread selected.
@@ -46,6 +45,14 @@ pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipEr
         body()
     })
 }
+
+/// Exports HIP functions that need a current context; a thread without one gets its device's.
+macro_rules! hip {
+    ($($functions:tt)*) => {
+        hip_provider::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::context::in_context; $($functions)* }
+    };
+}
+pub(super) use hip;
 
 /// Makes a device's primary context the thread's.
 fn bind(device: i32) -> Result<(), hipError_t> {
@@ -150,7 +157,7 @@ hip_without_context! {
         cu!(cuDevicePrimaryCtxRelease_v2(device))
     }
 
-    /// For the thread's device; before its first use, as CUDA's runtime requires too.
+    /// Sets the flags of the thread's device. Must be called before its first use, as in CUDA's runtime.
     fn hipSetDeviceFlags(flags: u32) {
         init()?;
         cu!(cuDevicePrimaryCtxSetFlags_v2(DEVICE.get(), flags))

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
-use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
+use hip_provider::hip::{MemoryKind, copy_target_and_source};
+use hipvit_sys::hip::{hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
 
 use super::pointer::address;
 use super::{cu, hip};
@@ -62,27 +63,28 @@ unsafe fn copy(
     }
 }
 
-/// The memory types that a copy of this kind reads and writes.
+/// The driver's memory types that a copy of this kind reads and writes.
 pub(super) fn memory_types(kind: hipMemcpyKind) -> Result<(CUmemorytype, CUmemorytype), hipError_t> {
-    use CUmemorytype::{
-        CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
+    let of_driver = |memory| match memory {
+        MemoryKind::Host => CUmemorytype::CU_MEMORYTYPE_HOST,
+        MemoryKind::Device => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        MemoryKind::Any => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
     };
-    Ok(match kind {
-        hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
-        hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
-        hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
-        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
-            (DEVICE, DEVICE)
-        }
-        hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
-        _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-    })
+    let (target, source) = copy_target_and_source(kind)?;
+    Ok((of_driver(source), of_driver(target)))
+}
+
+/// Rows of memory, which begin `pitch` bytes apart.
+#[derive(Clone, Copy)]
+struct Pitched<P> {
+    pointer: P,
+    pitch: usize,
 }
 
 /// The driver's parameters of a two-dimensional copy.
 fn rows(
-    (to, to_pitch): (*mut c_void, usize),
-    (from, from_pitch): (*const c_void, usize),
+    to: Pitched<*mut c_void>,
+    from: Pitched<*const c_void>,
     (width, height): (usize, usize),
     kind: hipMemcpyKind,
 ) -> Result<CUDA_MEMCPY2D, hipError_t> {
@@ -91,17 +93,17 @@ fn rows(
         srcXInBytes: 0,
         srcY: 0,
         srcMemoryType: source,
-        srcHost: from,
-        srcDevice: address(from),
+        srcHost: from.pointer,
+        srcDevice: address(from.pointer),
         srcArray: std::ptr::null_mut(),
-        srcPitch: from_pitch,
+        srcPitch: from.pitch,
         dstXInBytes: 0,
         dstY: 0,
         dstMemoryType: target,
-        dstHost: to,
-        dstDevice: address(to),
+        dstHost: to.pointer,
+        dstDevice: address(to.pointer),
         dstArray: std::ptr::null_mut(),
-        dstPitch: to_pitch,
+        dstPitch: to.pitch,
         WidthInBytes: width,
         Height: height,
     })
@@ -112,15 +114,9 @@ fn byte(value: i32) -> u8 {
     value.to_le_bytes()[0]
 }
 
+hip_provider::export_copies! { hip, copy, copy_async }
+
 hip! {
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) {
-        copy(to, from, size, kind)
-    }
-
-    fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t) {
-        copy_async(to, from, size, kind, stream)
-    }
-
     fn hipMemcpyWithStream(
         to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t,
     ) {
@@ -128,42 +124,18 @@ hip! {
         cu!(cuStreamSynchronize(stream.cast()))
     }
 
-    fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice)
-    }
-
-    fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost)
-    }
-
-    fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice, stream)
-    }
-
-    fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost, stream)
-    }
-
-    fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
-    }
-
     fn hipMemcpy2D(
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind,
     ) {
-        cu!(cuMemcpy2DUnaligned_v2(&rows((to, to_pitch), (from, from_pitch), (width, height), kind)?))
+        cu!(cuMemcpy2DUnaligned_v2(&rows(Pitched { pointer: to, pitch: to_pitch }, Pitched { pointer: from, pitch: from_pitch }, (width, height), kind)?))
     }
 
     fn hipMemcpy2DAsync(
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind, stream: hipStream_t,
     ) {
-        cu!(cuMemcpy2DAsync_v2(&rows((to, to_pitch), (from, from_pitch), (width, height), kind)?, stream.cast()))
+        cu!(cuMemcpy2DAsync_v2(&rows(Pitched { pointer: to, pitch: to_pitch }, Pitched { pointer: from, pitch: from_pitch }, (width, height), kind)?, stream.cast()))
     }
 
     fn hipMemset(to: *mut c_void, value: i32, size: usize) {

@@ -5,8 +5,8 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo};
 use hipvit_sys::hip::{
-    self, hipGraph_t, hipGraphEdgeData, hipGraphExec_t, hipGraphExecUpdateResult, hipGraphNode_t,
-    hipGraphNodeType, hipStream_t, hipStreamCaptureMode, hipStreamCaptureStatus,
+    hipGraph_t, hipGraphEdgeData, hipGraphExec_t, hipGraphExecUpdateResult, hipGraphNode_t, hipGraphNodeType,
+    hipStream_t, hipStreamCaptureMode, hipStreamCaptureStatus,
 };
 
 use super::{cu, hip};

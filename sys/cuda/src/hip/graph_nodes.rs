@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext};
 use hipvit_sys::hip::{
-    self, dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
+    dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
@@ -110,7 +110,7 @@ hip! {
     fn hipGraphKernelNodeGetParams(node: hipGraphNode_t, parameters: *mut hipKernelNodeParams) {
         let mut found = std::mem::MaybeUninit::<CUDA_KERNEL_NODE_PARAMS>::zeroed();
         cu!(cuGraphKernelNodeGetParams_v2(node.cast(), found.as_mut_ptr()))?;
-        // Numbers and pointers, all of which may be zero.
+        // Numbers and pointers: zero is valid for all of them.
         let found = found.assume_init();
         parameters.write(hipKernelNodeParams {
             blockDim: dim3 { x: found.blockDimX, y: found.blockDimY, z: found.blockDimZ },

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use hipvit_sys::hip::{
-    self, hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
+    hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
     hipJitOption, hipModule_t, hipStream_t,
 };
 
@@ -27,7 +27,7 @@ pub(super) unsafe fn launch_options(extra: *mut *mut c_void) -> Result<Option<[*
     // At most a buffer, its size, and the end marker.
     let mut options = [ptr::null_mut(); 5];
     for pair in 0..2 {
-        // SAFETY: the end has not been met, so there is an option, and its value after it.
+        // SAFETY: the end was not reached, so there is an option, and its value after it.
         unsafe {
             let option = *extra.add(2 * pair);
             if option.addr() == END || option.is_null() {

@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 
+use hip_provider::hip::LinkType;
 use hipvit_sys::hip::{self, hipDeviceP2PAttr, hipError_t};
 
 use super::pointer::address;
 use super::{context, cu, hip, hip_without_context};
-use crate::nvml::{LinkType, link_by_address};
+use crate::nvml::link_by_address;
 
 /// The link between two devices.
 fn link(first: i32, second: i32) -> Result<LinkType, hipError_t> {

@@ -5,7 +5,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute};
 use hipvit_sys::hip::{
-    self, hipDeviceptr_t, hipError_t, hipMemoryType, hipPointer_attribute, hipPointerAttribute_t,
+    hipDeviceptr_t, hipError_t, hipMemoryType, hipPointer_attribute, hipPointerAttribute_t,
 };
 
 use super::{cu, hip};

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use cudarc::driver::sys::CUdevice_attribute_enum as Cu;
-use hipvit_sys::hip::{self, hipDeviceProp_tR0600, hipError_t};
+use hipvit_sys::hip::{hipDeviceProp_tR0600, hipError_t};
 
 use super::attributes::attribute;
 use super::{context, cu, hip_without_context};

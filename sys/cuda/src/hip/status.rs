@@ -6,7 +6,6 @@ use std::ptr;
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::{self, hipError_t};
 
-use super::hip_without_context;
 use crate::library::{Missing, call};
 
 /// HIP's status for the driver's. Most have the same value.
@@ -39,7 +38,23 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
     }
 }
 
-hipvit_sys::last_error!();
+/// Calls a function of the driver: `Ok(())`, or HIP's status for the driver's.
+macro_rules! cu {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::hip::check($crate::library::call!(CUDA, driver, $function($($argument),*)))
+    };
+}
+pub(crate) use cu;
+
+hip_provider::shared_hip!();
+
+/// Exports HIP functions that need no context.
+macro_rules! hip_without_context {
+    ($($functions:tt)*) => {
+        hip_provider::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::status::run; $($functions)* }
+    };
+}
+pub(super) use hip_without_context;
 
 /// The driver's description if it knows the status, else the name.
 #[unsafe(no_mangle)]
@@ -55,24 +70,6 @@ extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     }
 }
 const _: hip::prototypes::hipGetErrorString = hipGetErrorString;
-
-hip_without_context! {
-    fn hipDrvGetErrorName(error: hipError_t, text: *mut *const c_char) {
-        if error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorName(error));
-        Ok(())
-    }
-
-    fn hipDrvGetErrorString(error: hipError_t, text: *mut *const c_char) {
-        if error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorString(error));
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -72,7 +72,7 @@ hip! {
     }
 
     fn hipStreamAddCallback(stream: hipStream_t, callback: hipStreamCallback_t, data: *mut c_void, flags: u32) {
-        // The same C signature: a handle, a status that is an unsigned int in both, a pointer.
+        // Both have the same C signature: a handle, a status that is an unsigned int, a pointer.
         let callback = std::mem::transmute::<hipStreamCallback_t, CUstreamCallback>(callback);
         cu!(cuStreamAddCallback(stream.cast(), callback, data, flags))
     }

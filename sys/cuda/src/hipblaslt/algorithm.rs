@@ -46,7 +46,7 @@ pub(super) unsafe fn result(
     hipblasLtMatmulHeuristicResult_t {
         algo: numbered(keep(algorithm), workspace),
         workspaceSize: workspace,
-        state: super::translate(status),
+        state: super::status::translate(status),
         wavesCount: waves,
         reserved: [0; 4],
     }

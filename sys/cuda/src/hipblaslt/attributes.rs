@@ -15,10 +15,48 @@ use hipvit_sys::hipblaslt::{
     hipblasStatus_t,
 };
 
-use super::{check, datatype, value};
+use super::status::check;
 use crate::library::call;
 
 const NOT_SUPPORTED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
+
+/// An element type's value: CUDA's and HIP's are the same, except AMD's own types, which are above them.
+pub(super) fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
+    if datatype.0 < 1000 {
+        Ok(datatype.0)
+    } else {
+        Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
+    }
+}
+
+/// Reads a `T` from the `size` bytes at `at`.
+pub(super) unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasStatus_t> {
+    if at.is_null() || size < size_of::<T>() {
+        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+    }
+    // SAFETY: there are enough bytes, and the caller vouches for the type.
+    Ok(unsafe { at.cast::<T>().read_unaligned() })
+}
+
+/// Writes 4 bytes to `to`, which has `size`, and their number to `written`.
+pub(super) unsafe fn set_value(
+    to: *mut c_void,
+    size: usize,
+    written: *mut usize,
+    value: u32,
+) -> Result<(), hipblasStatus_t> {
+    if to.is_null() || size < size_of::<u32>() {
+        return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+    }
+    // SAFETY: there are 4 bytes; `written` is null or may be written.
+    unsafe {
+        to.cast::<u32>().write_unaligned(value);
+        if !written.is_null() {
+            written.write(size_of::<u32>());
+        }
+    }
+    Ok(())
+}
 
 pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> {
     let compute = match of {
@@ -38,9 +76,9 @@ pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> 
     Ok(compute as u32)
 }
 
-/// Lets GEMMs of FP8 keep their sums in the matrix cores, as AMD's do, rather than add them up in f32 every few instructions.
-/// On Hopper the sums then have 14 bits, which E4M3's operands of 4 bits leave small beside their own rounding, and the GEMMs are
-/// faster: what frameworks choose for inference. Other types have no such algorithms.
+/// Lets FP8 GEMMs keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
+/// Hopper the sums then have 14 bits, an error that is small compared with the rounding of E4M3's 4 bits. The GEMMs are faster;
+/// frameworks choose this for inference. Other types have no such algorithms.
 ///
 /// # Safety
 /// Both are handles of cuBLASLt, `a` that of the layout of A.
@@ -160,7 +198,7 @@ pub(super) fn of_desc(of: hipblasLtMatmulDescAttributes_t) -> Result<u32, hipbla
 /// Maps a value of hipBLASLt's to cuBLASLt's.
 type Renumber = fn(u32) -> Result<u32, hipblasStatus_t>;
 
-/// How an attribute's value is mapped; `None` if its bytes are passed unchanged.
+/// Returns the function that maps an attribute's value, or `None` if its bytes are passed unchanged.
 pub(super) fn to_cuda(of: hipblasLtMatmulDescAttributes_t) -> Option<Renumber> {
     use hipblasLtMatmulDescAttributes_t as Hip;
     match of {

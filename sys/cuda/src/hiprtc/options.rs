@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString};
 
 use crate::library::include_folder;
 
-/// As hipRTC does, take generic lambdas in device code for device code: without it NVRTC takes them for functions of the host, and refuses
-/// them.
+/// Treats generic lambdas in device code as device code, as hipRTC does. Without this option NVRTC treats them as host functions
+/// and rejects them.
 const DEVICE_CODE: &str = "--device-as-default-execution-space";
 
 /// The options for NVRTC. `device` is the architecture of the thread's device, if there is one: the default of

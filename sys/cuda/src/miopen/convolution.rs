@@ -8,17 +8,16 @@ use cudarc::cudnn::sys::{
     cudnnConvolutionDescriptor_t, cudnnConvolutionFwdAlgo_t as Cudnn, cudnnConvolutionFwdAlgoPerf_t,
     cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t,
 };
+use hip_provider::export;
+use hip_provider::miopen::{BAD_PARAMETER, Convolution, convolution, tensor};
 use hipvit_sys::miopen::{
     miopenConvAlgoPerf_t, miopenConvAlgoPerf_t__bindgen_ty_1, miopenConvFwdAlgorithm_t,
-    miopenConvolutionDescriptor_t, miopenConvolutionMode_t, miopenDataType_t, miopenHandle_t, miopenStatus_t,
+    miopenConvolutionDescriptor_t, miopenDataType_t, miopenHandle_t, miopenStatus_t,
     miopenTensorDescriptor_t,
 };
 
-use super::tensor::{Described, DescribedFilter, Tensor, tensor};
-use super::{Handle, cudnn, handle, on_device, run};
-use hipvit_sys::export;
-
-const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
+use super::tensor::{Described, DescribedFilter, ints};
+use super::{Handle, cudnn, handle, on_device};
 
 /// MIOpen's algorithms and cuDNN's. MIOpen's direct algorithm needs no workspace, like cuDNN's implicit GEMM without
 /// precomputed indices; cuDNN's own direct algorithm was never implemented.
@@ -45,50 +44,12 @@ const ALGORITHMS: [(miopenConvFwdAlgorithm_t, u32); 5] = [
     ),
 ];
 
-/// The target of a `miopenConvolutionDescriptor_t`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Convolution {
-    padding: Vec<i32>,
-    stride: Vec<i32>,
-    dilation: Vec<i32>,
-    groups: i32,
-}
+/// cuDNN's convolution descriptor, destroyed on drop.
+struct DescribedConvolution(cudnnConvolutionDescriptor_t);
 
-/// The convolution of a descriptor.
-///
-/// # Safety
-/// The descriptor is null, or was made by `miopenCreateConvolutionDescriptor` and not destroyed, and no other thread
-/// changes it.
-unsafe fn convolution<'a>(of: miopenConvolutionDescriptor_t) -> Result<&'a mut Convolution, miopenStatus_t> {
-    // SAFETY: as the caller says.
-    unsafe { of.cast::<Convolution>().as_mut() }.ok_or(BAD)
-}
-
-impl Convolution {
-    /// The output's lengths: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in the spatial dimensions.
-    fn output(&self, input: &Tensor, filter: &Tensor) -> Result<Vec<i32>, miopenStatus_t> {
-        let ([batch, _, input @ ..], [features, _, filter @ ..]) = (&input.lengths[..], &filter.lengths[..])
-        else {
-            return Err(BAD);
-        };
-        if [input.len(), filter.len()] != [self.padding.len(); 2] {
-            return Err(BAD);
-        }
-        let mut lengths = vec![*batch, *features];
-        for (axis, (input, filter)) in input.iter().zip(filter).enumerate() {
-            let span = i64::from(*input) + 2 * i64::from(self.padding[axis])
-                - i64::from(self.dilation[axis]) * (i64::from(*filter) - 1)
-                - 1;
-            if span < 0 {
-                return Err(BAD);
-            }
-            lengths.push(i32::try_from(span / i64::from(self.stride[axis]) + 1).map_err(|_| BAD)?);
-        }
-        Ok(lengths)
-    }
-
-    /// cuDNN's descriptor of it, for an input type. Accumulators are f32, f64 or i32; f32 is not rounded to TF32.
-    fn described(&self, kind: miopenDataType_t) -> Result<DescribedConvolution, miopenStatus_t> {
+impl DescribedConvolution {
+    /// Describes MIOpen's convolution for an input type. Accumulators are f32, f64 or i32; f32 is not rounded to TF32.
+    fn new(convolution: &Convolution, kind: miopenDataType_t) -> Result<Self, miopenStatus_t> {
         let (compute, math) = match kind {
             miopenDataType_t::miopenDouble => (
                 cudnnDataType_t::CUDNN_DATA_DOUBLE,
@@ -109,28 +70,28 @@ impl Convolution {
         let mut descriptor = ptr::null_mut();
         // SAFETY: `descriptor` is a handle that the call may write.
         unsafe { cudnn!(cudnnCreateConvolutionDescriptor(&mut descriptor))? };
-        let described = DescribedConvolution(descriptor);
+        let described = Self(descriptor);
+        let (padding, stride) = (ints(&convolution.padding)?, ints(&convolution.stride)?);
+        let dilation = ints(&convolution.dilation)?;
+        let groups = i32::try_from(convolution.groups).map_err(|_| BAD_PARAMETER)?;
         let mode = cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION as u32;
         // SAFETY: the arrays have a number for each axis.
         unsafe {
             cudnn!(cudnnSetConvolutionNdDescriptor(
                 descriptor,
-                self.padding.len() as i32,
-                self.padding.as_ptr(),
-                self.stride.as_ptr(),
-                self.dilation.as_ptr(),
+                padding.len() as i32,
+                padding.as_ptr(),
+                stride.as_ptr(),
+                dilation.as_ptr(),
                 mode,
                 compute as u32,
             ))?;
-            cudnn!(cudnnSetConvolutionGroupCount(descriptor, self.groups))?;
+            cudnn!(cudnnSetConvolutionGroupCount(descriptor, groups))?;
             cudnn!(cudnnSetConvolutionMathType(descriptor, math as u32))?;
         }
         Ok(described)
     }
 }
-
-/// cuDNN's convolution descriptor, destroyed on drop.
-struct DescribedConvolution(cudnnConvolutionDescriptor_t);
 
 impl Drop for DescribedConvolution {
     fn drop(&mut self) {
@@ -148,21 +109,18 @@ struct Problem {
 }
 
 impl Problem {
-    /// # Safety
-    /// As for [`tensor`] and [`convolution`].
-    unsafe fn new(
+    fn new(
         x: miopenTensorDescriptor_t,
         w: miopenTensorDescriptor_t,
         of: miopenConvolutionDescriptor_t,
         y: miopenTensorDescriptor_t,
     ) -> Result<Self, miopenStatus_t> {
-        // SAFETY: as the caller says.
-        let (x, w, of, y) = unsafe { (tensor(x)?, tensor(w)?, convolution(of)?, tensor(y)?) };
+        let (x, w, y) = (tensor(x)?, tensor(w)?, tensor(y)?);
         Ok(Self {
-            convolution: of.described(x.kind)?,
-            x: x.described()?,
-            w: w.described_as_filter()?,
-            y: y.described()?,
+            convolution: DescribedConvolution::new(&convolution(of)?, x.kind)?,
+            x: Described::new(&x)?,
+            w: DescribedFilter::new(&w)?,
+            y: Described::new(&y)?,
         })
     }
 
@@ -197,88 +155,7 @@ fn to_cudnn(algorithm: miopenConvFwdAlgorithm_t) -> Result<u32, miopenStatus_t> 
         .iter()
         .find(|(miopen, _)| *miopen == algorithm)
         .map(|(_, cudnn)| *cudnn)
-        .ok_or(BAD)
-}
-
-/// Transposed convolution is not supported; grouped and depthwise ones are set by the number of groups.
-fn forward_only(mode: miopenConvolutionMode_t) -> Result<(), miopenStatus_t> {
-    if mode == miopenConvolutionMode_t::miopenTranspose {
-        return Err(miopenStatus_t::miopenStatusUnsupportedOp);
-    }
-    Ok(())
-}
-
-export! { miopen, miopenStatus_t, run;
-    fn miopenCreateConvolutionDescriptor(to: *mut miopenConvolutionDescriptor_t) {
-        let plain = Convolution { padding: vec![0; 2], stride: vec![1; 2], dilation: vec![1; 2], groups: 1 };
-        to.write(Box::into_raw(Box::new(plain)).cast());
-        Ok(())
-    }
-
-    fn miopenDestroyConvolutionDescriptor(of: miopenConvolutionDescriptor_t) {
-        convolution(of)?;
-        // It was made by `Box::into_raw` above.
-        drop(Box::from_raw(of.cast::<Convolution>()));
-        Ok(())
-    }
-
-    fn miopenInitConvolutionDescriptor(
-        of: miopenConvolutionDescriptor_t, mode: miopenConvolutionMode_t, pad_h: i32, pad_w: i32, stride_h: i32,
-        stride_w: i32, dilation_h: i32, dilation_w: i32,
-    ) {
-        forward_only(mode)?;
-        if pad_h.min(pad_w) < 0 || stride_h.min(stride_w) < 1 || dilation_h.min(dilation_w) < 1 {
-            return Err(BAD);
-        }
-        *convolution(of)? = Convolution {
-            padding: vec![pad_h, pad_w],
-            stride: vec![stride_h, stride_w],
-            dilation: vec![dilation_h, dilation_w],
-            groups: 1,
-        };
-        Ok(())
-    }
-
-    fn miopenSetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: i32) {
-        if groups < 1 {
-            return Err(BAD);
-        }
-        convolution(of)?.groups = groups;
-        Ok(())
-    }
-
-    fn miopenGetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: *mut i32) {
-        groups.write(convolution(of)?.groups);
-        Ok(())
-    }
-
-    fn miopenGetConvolutionSpatialDim(of: miopenConvolutionDescriptor_t, count: *mut i32) {
-        count.write(convolution(of)?.padding.len() as i32);
-        Ok(())
-    }
-
-    fn miopenGetConvolutionForwardOutputDim(
-        of: miopenConvolutionDescriptor_t, input: miopenTensorDescriptor_t, filter: miopenTensorDescriptor_t,
-        n: *mut i32, c: *mut i32, h: *mut i32, w: *mut i32,
-    ) {
-        let lengths = convolution(of)?.output(tensor(input)?, tensor(filter)?)?;
-        let [batch, features, height, width] = lengths[..] else { return Err(BAD) };
-        n.write(batch);
-        c.write(features);
-        h.write(height);
-        w.write(width);
-        Ok(())
-    }
-
-    fn miopenGetConvolutionNdForwardOutputDim(
-        of: miopenConvolutionDescriptor_t, input: miopenTensorDescriptor_t, filter: miopenTensorDescriptor_t,
-        count: *mut i32, to: *mut i32,
-    ) {
-        let lengths = convolution(of)?.output(tensor(input)?, tensor(filter)?)?;
-        count.write(lengths.len() as i32);
-        ptr::copy_nonoverlapping(lengths.as_ptr(), to, lengths.len());
-        Ok(())
-    }
+        .ok_or(BAD_PARAMETER)
 }
 
 export! { miopen, miopenStatus_t, on_device;
@@ -349,7 +226,7 @@ export! { miopen, miopenStatus_t, on_device;
         of: miopenHandle_t, alpha: *const c_void, b_desc: miopenTensorDescriptor_t, b: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
     ) {
-        let (bias, result) = (tensor(b_desc)?.described()?, tensor(y_desc)?.described()?);
+        let (bias, result) = (Described::of(b_desc)?, Described::of(y_desc)?);
         cudnn!(cudnnAddTensor(handle(of)?, alpha, bias.0, b, beta, result.0, y))
     }
 }

@@ -3,83 +3,23 @@
 
 use hipvit_sys::miopen::miopenStatus_t;
 
-hipvit_sys::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusUnsupportedOp;
-    miopenSetAllocator
-    miopenGetKernelTime
-    miopenEnableProfiling
-    miopenSetTensorCastType
-    miopenInitConvolutionNdDescriptor
-    miopenGetConvolutionDescriptor
-    miopenGetConvolutionNdDescriptor
-    miopenSetConvolutionAttribute
-    miopenGetConvolutionAttribute
-    miopenSetConvolutionFindMode
-    miopenGetConvolutionFindMode
+hip_provider::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusUnsupportedOp;
     miopenConvolutionForwardGetSolutionCount
     miopenConvolutionForwardGetSolution
     miopenConvolutionForwardGetSolutionWorkspaceSize
     miopenConvolutionForwardCompileSolution
     miopenConvolutionForwardImmediate
     miopenLayerNormForward
-    miopenCatForward
-    miopenGLUForward
-    miopenCreateFusionPlan
-    miopenDestroyFusionPlan
-    miopenCompileFusionPlan
-    miopenFusionPlanGetWorkSpaceSize
-    miopenCreateOpConvForward
-    miopenCreateOpActivationForward
-    miopenCreateOpBiasForward
-    miopenCreateOperatorArgs
-    miopenDestroyOperatorArgs
-    miopenSetOpArgsConvForward
-    miopenSetOpArgsActivForward
-    miopenSetOpArgsBiasForward
-    miopenExecuteFusionPlan
-    miopenExecuteFusionPlan_v2
-    miopenConvolutionBiasActivationForward
-    miopenCreateReduceTensorDescriptor
-    miopenDestroyReduceTensorDescriptor
-    miopenSetReduceTensorDescriptor
-    miopenGetReduceTensorDescriptor
-    miopenGetReductionIndicesSize
-    miopenGetReductionWorkspaceSize
-    miopenReduceTensor
-    miopenCreateConvProblem
     miopenCreateMhaProblem
     miopenCreateMhaDescriptor
     miopenSetMhaDescriptor
     miopenGetMhaDescriptor
-    miopenCreateSoftmaxDescriptor
-    miopenSetSoftmaxDescriptor
-    miopenGetSoftmaxDescriptor
     miopenDestroyProblem
     miopenSetProblemTensorDescriptor
-    miopenCreateFindOptions
-    miopenDestroyFindOptions
-    miopenSetFindOptionTuning
-    miopenSetFindOptionResultsOrder
-    miopenSetFindOptionWorkspaceLimit
-    miopenSetFindOptionPreallocatedWorkspace
-    miopenSetFindOptionPreallocatedTensor
-    miopenSetFindOptionAttachBinaries
     miopenFindSolutions
     miopenRunSolution
     miopenDestroySolution
-    miopenLoadSolution
-    miopenSaveSolution
-    miopenGetSolutionSize
     miopenGetSolutionWorkspaceSize
-    miopenGetSolutionTime
-    miopenGetSolutionSolverId
-    miopenGetSolverIdConvAlgorithm
-    miopenCreateActivationProblem
-    miopenFuseProblems
-    miopenCreateBiasProblem
-    miopenCreateSoftmaxProblem
     miopenAddLayerNormForward
     miopenT5LayerNormForward
-    miopenRoPEForward
-    miopenSetTuningPolicy
-    miopenGetTuningPolicy
 }

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
+use hip_provider::export;
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_gemm_algo, rocblas_half, rocblas_handle, rocblas_operation, rocblas_status,
     rocblas_stride,
@@ -11,7 +12,6 @@ use hipvit_sys::rocblas::{
 
 use super::{Handle, cublas, datatype, handle, on_device, operation};
 use crate::hip::cu;
-use hipvit_sys::export;
 
 /// cuBLAS's default algorithm: -1.
 const ALGORITHM: u32 = (-1_i32).cast_unsigned();
@@ -36,8 +36,8 @@ fn compute(of: rocblas_datatype) -> Result<u32, rocblas_status> {
     })
 }
 
-/// Solution indices are rocBLAS's own; index 0 is the default.
-fn own_choice(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
+/// Rejects all solutions but the default, because cuBLAS has no list of solutions.
+fn check_solution(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
     if algorithm == rocblas_gemm_algo::rocblas_gemm_algo_solution_index && solution != 0 {
         return Err(rocblas_status::rocblas_status_not_implemented);
     }
@@ -56,8 +56,8 @@ struct Output {
 /// `beta` is known to be zero.
 ///
 /// # Safety
-/// The matrices have the given rows, columns and batch, of elements of `size` bytes; `beta` has the type `compute` and is
-/// where the handle's pointer mode says.
+/// The matrices have the given rows, columns and batch, with elements of `size` bytes. `beta` has the type `compute` and is in
+/// the memory that the handle's pointer mode says.
 #[allow(clippy::too_many_arguments, reason = "the shape of one GEMM")]
 unsafe fn copy_to_output(
     of: Handle,
@@ -115,7 +115,7 @@ unsafe fn copy_to_output(
     Ok(())
 }
 
-/// Whether a factor is zero, of either sign.
+/// True if a factor is zero, of either sign.
 unsafe fn is_zero(factor: *const c_void, of: rocblas_datatype) -> Result<bool, rocblas_status> {
     // SAFETY: the caller's number has this type.
     unsafe {
@@ -139,7 +139,7 @@ export! { rocblas, rocblas_status, on_device;
         d: *mut c_void, d_type: rocblas_datatype, ldd: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }
@@ -163,7 +163,7 @@ export! { rocblas, rocblas_status, on_device;
         d_type: rocblas_datatype, ldd: i32, stride_d: rocblas_stride, batch: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }
@@ -188,7 +188,7 @@ export! { rocblas, rocblas_status, on_device;
         d: *mut c_void, d_type: rocblas_datatype, ldd: i32, batch: i32, compute_type: rocblas_datatype,
         algorithm: rocblas_gemm_algo, solution: i32, _flags: u32,
     ) {
-        own_choice(algorithm, solution)?;
+        check_solution(algorithm, solution)?;
         if c_type != d_type || c != d.cast_const() || ldc != ldd {
             return Err(rocblas_status::rocblas_status_not_implemented);
         }

@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 
+use hip_provider::export;
 use hipvit_sys::hip::hipStream_t;
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_handle, rocblas_operation, rocblas_status, rocblas_stride,
 };
 
 use super::{cublas, datatype, handle, on_device, operation};
-use hipvit_sys::export;
 
 export! { rocblas, rocblas_status, on_device;
     fn rocblas_set_vector(n: i32, size: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32) {

@@ -3,6 +3,9 @@
 use std::ffi::c_char;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hip_provider::export;
+use hip_provider::export::copy_text;
+use hip_provider::rocm_smi::run;
 use hipvit_sys::rocm_smi::{
     RSMI_POWER_TYPE, rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t, rsmi_pcie_bandwidth_t,
     rsmi_status_t, rsmi_temperature_metric_t,
@@ -14,10 +17,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN, nvmlUtilization_t,
 };
 
-use super::run;
 use crate::nvml::{device, nvml};
-use hipvit_sys::export;
-use hipvit_sys::export::copy_text;
 
 /// ROCm SMI's edge and junction sensors; NVML has one sensor for the chip.
 const EDGE_OR_JUNCTION: std::ops::RangeInclusive<u32> = 0..=1;

@@ -41,7 +41,7 @@ fn provider() -> Result<&'static Provider, String> {
     static PROVIDER: OnceLock<Result<Provider, String>> = OnceLock::new();
     let open = || match env::var("HIPVIT_PROVIDER") {
         Ok(_) => Provider::from_env().map_err(|error| error.to_string()),
-        // The library as Cargo built it for this test: beside it, or one folder up.
+        // The library as Cargo built it for this test: in the same folder, or one folder up.
         Err(_) => Ok(Provider::cuda()),
     };
     PROVIDER.get_or_init(open).as_ref().map_err(Clone::clone)
@@ -82,7 +82,7 @@ impl Gpu {
         }
     }
 
-    /// As [`Gpu::open`], for tests that only compile: hip-on-cuda does so wherever NVRTC is.
+    /// Opens a device for tests that only compile: hip-on-cuda does so wherever NVRTC is. See [`Gpu::open`].
     pub(crate) fn for_compiling() -> Result<Option<Self>, String> {
         let (gpu, device) = Self::first()?;
         let Err(cause) = device else {
@@ -99,7 +99,7 @@ impl Gpu {
         }
     }
 
-    /// Whether the device is NVIDIA's.
+    /// True if the device is NVIDIA's.
     pub(crate) fn is_nvidia(&self) -> bool {
         self.arch.starts_with("sm_")
     }
@@ -148,7 +148,7 @@ impl Gpu {
         Ok(memory)
     }
 
-    /// Memory of the thread's device for so many zeros.
+    /// Allocates memory of the thread's device for `count` zeros.
     pub(crate) fn zeros(&self, count: usize) -> Result<Memory, String> {
         self.upload(&vec![0.0_f32; count])
     }

@@ -17,7 +17,7 @@ extern \"C\" __global__ void scale(ELEMENT* values, int n) {
 }
 ";
 
-/// A template, of which there is code only for the instances that are named.
+/// A template, which has code only for the instances that are named.
 const TEMPLATE: &CStr = c"
 namespace nn {
 template <typename T, int STEP> __global__ void count(T* values) { values[threadIdx.x] = STEP * threadIdx.x; }
@@ -25,7 +25,7 @@ template <typename T, int STEP> __global__ void count(T* values) { values[thread
 __device__ int limits[4];
 ";
 
-/// What a program was compiled to.
+/// Result of compiling a program.
 pub(crate) struct Compiled {
     /// The machine code.
     pub(crate) code: Vec<u8>,
@@ -135,7 +135,7 @@ fn an_amd_arch_is_refused_on_nvidia() -> Outcome {
     }
 }
 
-/// As hipvit's kernels are: `-DHIPVIT_DTYPE=f16`, `-DHIPVIT_HEAD_DIM=64`.
+/// Definitions like those of hipvit's kernels: `-DHIPVIT_DTYPE=f16`, `-DHIPVIT_HEAD_DIM=64`.
 #[test]
 fn definitions_reach_the_compiler() -> Outcome {
     let Some(gpu) = Gpu::for_compiling()? else {

@@ -331,8 +331,8 @@ fn graph_capture_and_replay() -> Outcome {
         (&raw mut number).cast(),
     ];
     let (mut stream, mut graph, mut exec, mut nodes) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
-    // SAFETY: as in `added`, with the sum as an operand and the result, each element of which one thread reads and writes;
-    // the handles live until they are destroyed, after the stream was waited for.
+    // SAFETY: the arrays are those of `added`, with the sum as an operand and the result. One thread reads and writes each
+    // element. The handles live until they are destroyed, after the stream was waited for.
     unsafe {
         ok(hip.hipStreamCreateWithFlags(&mut stream, hipStreamNonBlocking))?;
         ok(hip.hipStreamBeginCapture(stream, hipStreamCaptureMode::hipStreamCaptureModeThreadLocal))?;

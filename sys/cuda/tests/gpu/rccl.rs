@@ -102,8 +102,8 @@ fn collectives(gpu: &Gpu, all: &[Rank]) -> Outcome {
             .map(|index| all.iter().map(|rank| rank.values[index]).sum())
             .collect()
     };
-    // SAFETY of all calls: every rank has `2·COUNT` values to send and to receive into, of which two ranks use `COUNT` each
-    // where each has a part; they live until the streams were waited for.
+    // SAFETY of all calls: every rank has `2·COUNT` values to send and to receive into. Two ranks use `COUNT` each where each has
+    // a part. The values live until the streams were waited for.
     collective(
         gpu,
         all,

@@ -8,7 +8,7 @@ use hipvit_sys::rocm_smi::{
 use crate::Outcome;
 use crate::device::{Gpu, ok};
 
-/// What a sensor measures, as text; that the device lacks the sensor is no failure.
+/// Returns a sensor's figure as text. A missing sensor is not a failure.
 fn sensor(called: Result<rsmi_status_t, Error>, figure: impl FnOnce() -> String) -> Result<String, String> {
     match called {
         Ok(rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED) => Ok("-".into()),

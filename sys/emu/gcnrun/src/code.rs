@@ -8,18 +8,18 @@ use crate::operands::Source;
 use crate::space::Space;
 use crate::wave::Wave;
 
-/// Why a wave stopped.
+/// Reason for which a wave stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It waits at a barrier.
+    /// The wave waits at a barrier.
     Barrier,
-    /// It has ended.
+    /// The wave has ended.
     End,
-    /// It executed `s_sleep`: it waits for other waves, or kernels.
+    /// The wave executed `s_sleep`: it waits for other waves or kernels.
     Sleep,
 }
 
-/// How an instruction ended: go on to the next, or leave the interpreter's loop.
+/// Result of an instruction: continue with the next, or leave the interpreter's loop.
 pub(crate) type Outcome = Result<(), Box<Exit>>;
 
 #[derive(Debug)]
@@ -49,14 +49,14 @@ pub(crate) fn uninitialised(what: impl Into<String>) -> FaultKind {
 /// Executes one instruction for all lanes.
 pub(crate) type Handler = for<'a, 's> fn(&mut Context<'a, 's>, &Instruction) -> Outcome;
 
-/// What instructions work on.
+/// State that instructions work on.
 pub(crate) struct Context<'a, 's> {
     pub(crate) wave: &'a mut Wave,
     pub(crate) space: &'a mut Space<'s>,
     pub(crate) code: &'a Code,
     /// Index of the instruction that comes next.
     pub(crate) next: u32,
-    /// Whether the host has AVX2 and FMA.
+    /// True if the host has AVX2 and FMA.
     pub(crate) has_fma: bool,
     /// Set while an operation is tried with its unknown bits replaced.
     pub(crate) assume_known: bool,
@@ -72,9 +72,9 @@ pub(crate) struct Instruction {
     pub(crate) dst: Destination,
     /// The scalar register that a result goes to, if there is one; the second result of instructions with two.
     pub(crate) sdst: Option<u8>,
-    /// Whether denormals are never flushed, whatever MODE says.
+    /// True if denormals are never flushed, whatever MODE says.
     pub(crate) ignores_mode: bool,
-    /// Whether denormals are always flushed.
+    /// True if denormals are always flushed.
     pub(crate) flushes: bool,
     /// An offset, an immediate, or the index of a branch's target.
     pub(crate) offset: i64,
@@ -84,7 +84,7 @@ pub(crate) struct Instruction {
     pub(crate) dual: Option<Box<[Instruction; 2]>>,
 }
 
-/// Which bits of its destination register an operation leaves unchanged.
+/// Bits of its destination register that an operation leaves unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// Writes all 32 bits.
@@ -97,7 +97,7 @@ pub(crate) enum Keep {
     Sdwa { shift: u8, width: u8, rest: Rest },
 }
 
-/// What SDWA does with the other bits.
+/// Treatment of the other bits by SDWA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Zero,
@@ -112,7 +112,7 @@ pub(crate) struct Destination {
     pub(crate) keep: Keep,
     /// Output multiplier: 1, 2, 4 or ½.
     pub(crate) scale: f32,
-    /// Whether float results are clamped to 0 … 1.
+    /// True if float results are clamped to 0 … 1.
     pub(crate) clamp: bool,
 }
 
@@ -145,14 +145,14 @@ pub(crate) struct Code {
     /// Each instruction's address, and the position and length of its text.
     lines: Vec<(u64, u32, u32)>,
     text: String,
-    /// For each word of the code, the instruction that begins there.
+    /// Index of the instruction that begins at each word of the code.
     index: Vec<u32>,
     begin: u64,
     /// One more than the highest vector register and accumulation register that the code names.
     registers: [usize; 2],
-    /// What is not supported, for each instruction that cannot be executed.
+    /// Description of each instruction that cannot be executed.
     unsupported: HashMap<u32, String>,
-    /// Whether it has `s_sleep`, which waves execute while they wait for others.
+    /// True if the code has `s_sleep`, which waves execute while they wait for others.
     sleeps: bool,
 }
 
@@ -201,12 +201,12 @@ impl Code {
         }
     }
 
-    /// Whether it has `s_sleep`.
+    /// True if the code has `s_sleep`.
     pub(crate) fn sleeps(&self) -> bool {
         self.sleeps
     }
 
-    /// How many lines the listing has.
+    /// Number of lines of the listing.
     pub(crate) fn line_count(&self) -> usize {
         self.lines.len()
     }
@@ -266,7 +266,7 @@ impl Code {
         line.split("//").next().unwrap_or(line).trim()
     }
 
-    /// How many vector and accumulation registers a [`Wave`] needs at least for what the code names.
+    /// Numbers of vector and accumulation registers that a [`Wave`] needs at least for the registers that the code names.
     pub(crate) fn registers(&self) -> [usize; 2] {
         self.registers
     }

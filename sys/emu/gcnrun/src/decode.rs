@@ -1,8 +1,8 @@
 //! From the disassembler's text to instructions that can be executed.
 //!
-//! [`line`](crate::line) splits a line into mnemonic, operands and modifiers; [`isa`] says what each kind of instruction makes
-//! of them. Every modifier must be taken by someone: what is left over makes the instruction unsupported, and an unsupported
-//! instruction faults when it is executed, so that none silently computes a wrong result.
+//! [`line`](crate::line) splits a line into mnemonic, operands and modifiers; [`isa`] decodes each kind of instruction from them.
+//! A modifier that no decoder takes makes the instruction unsupported. An unsupported instruction faults when it is executed, so
+//! that none silently computes a wrong result.
 
 use crate::code::{Code, Instruction, NOWHERE};
 use crate::isa;

@@ -10,8 +10,8 @@ use crate::cache::{Cache, Key};
 /// A part of the cache's key, to be changed together with how code is disassembled.
 const CACHE_VERSION: &[u8] = b"llvm-objdump -d 1";
 
-/// Where LLVM's disassembler may be: `GCNRUN_OBJDUMP` alone, or ROCm's and, in PATH, `llvm-objdump-22` … `-18` and
-/// `llvm-objdump`, which is often older.
+/// Returns the possible paths of LLVM's disassembler: `GCNRUN_OBJDUMP` alone, or ROCm's and, in PATH, `llvm-objdump-22` … `-18`
+/// and `llvm-objdump`, which is often older.
 fn candidates() -> Vec<PathBuf> {
     if let Some(named) = env::var_os("GCNRUN_OBJDUMP") {
         return vec![named.into()];
@@ -30,7 +30,7 @@ fn candidates() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What `llvm-objdump -d` writes about a code object, from the cache if it is there.
+/// Returns the output of `llvm-objdump -d` for a code object, from the cache if it is there.
 ///
 /// # Errors
 /// Why there is none, and what to install.

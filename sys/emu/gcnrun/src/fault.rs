@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Why a kernel was stopped.
+/// Reason for which a kernel was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
     /// The emulator does not support the instruction, or one of its operands or modifiers.
     UnknownInstruction {
-        /// What is not supported.
+        /// The unsupported instruction or operand.
         what: String,
     },
     /// A global access outside every allocation.
@@ -61,7 +61,7 @@ pub enum FaultKind {
     },
     /// An uninitialised value is used as an address, a branch condition or a lane mask, or is stored to global memory.
     Uninitialised {
-        /// What held the value, and what it was used for.
+        /// Place of the value, and its use.
         what: String,
     },
     /// Two waves accessed the same byte of LDS without a barrier between, and at least one wrote.
@@ -70,12 +70,12 @@ pub enum FaultKind {
         offset: u32,
         /// The other wave; `None` if there were several.
         other: Option<u32>,
-        /// Whether the other wave wrote (or else read).
+        /// True if the other wave wrote; false if it read.
         other_wrote: bool,
     },
     /// Waves of a block wait at different barriers.
     BarrierDivergence {
-        /// Where another wave of the block waits.
+        /// Address at which another wave of the block waits.
         other_pc: u64,
     },
     /// The arguments do not have the size that the kernel takes.
@@ -87,12 +87,12 @@ pub enum FaultKind {
     },
     /// The launch asks for what the kernel or the device does not allow.
     Configuration {
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
     /// A wave used up its instruction budget.
     Timeout {
-        /// How many instructions it executed.
+        /// Number of instructions that it executed.
         instructions: u64,
     },
     /// The kernel trapped, as `abort` and failed assertions do.
@@ -139,7 +139,7 @@ impl fmt::Display for FaultKind {
                 allocation: (begin, length),
             } => write!(
                 f,
-                "{address:#x} lies in {length} bytes at {begin:#x}, which were freed"
+                "{address:#x} is in {length} bytes at {begin:#x} that were freed"
             ),
             Self::NoPeerAccess { address, owner } => write!(
                 f,
@@ -147,11 +147,11 @@ impl fmt::Display for FaultKind {
             ),
             Self::LdsOverrun { offset, bytes, size } => write!(
                 f,
-                "{bytes} bytes at {offset} of LDS, of which the block has {size} bytes"
+                "{bytes} bytes at {offset} of LDS exceed the block's {size} bytes"
             ),
             Self::ScratchOverrun { offset, bytes, size } => write!(
                 f,
-                "{bytes} bytes at {offset} of scratch memory, of which a lane has {size} bytes"
+                "{bytes} bytes at {offset} of scratch memory exceed the lane's {size} bytes"
             ),
             Self::Uninitialised { what } => write!(f, "uninitialised value: {what}"),
             Self::LdsRace {
@@ -175,10 +175,9 @@ impl fmt::Display for FaultKind {
                 write!(f, "the kernel takes {expected} bytes of arguments, not {given}")
             }
             Self::Configuration { what } => f.write_str(what),
-            Self::Timeout { instructions } => write!(
-                f,
-                "the wave executed {instructions} instructions and has not ended"
-            ),
+            Self::Timeout { instructions } => {
+                write!(f, "the wave executed {instructions} instructions and did not end")
+            }
             Self::Trap { number } => write!(f, "trap {number}"),
             Self::WildJump { target } => write!(f, "a jump to {target:#x}, where no code is"),
         }
@@ -187,10 +186,10 @@ impl fmt::Display for FaultKind {
 
 impl std::error::Error for FaultKind {}
 
-/// Why and where a kernel was stopped.
+/// Reason and place at which a kernel was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What went wrong.
+    /// The fault.
     pub kind: FaultKind,
     /// The kernel's name.
     pub kernel: String,

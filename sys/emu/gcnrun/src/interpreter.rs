@@ -8,7 +8,7 @@ use crate::wave::Wave;
 /// A fault and where it happened.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopped {
-    /// What is wrong.
+    /// The fault.
     pub kind: FaultKind,
     /// Address of the instruction.
     pub pc: u64,
@@ -91,7 +91,7 @@ fn execute<const WATCHED: bool>(
     }
 }
 
-/// Whether the host has AVX2 and FMA.
+/// True if the host has AVX2 and FMA.
 fn host_has_fma() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

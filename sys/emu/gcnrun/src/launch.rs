@@ -3,7 +3,7 @@
 /// In which order the blocks of a grid and the waves of a block run. A correct kernel gives the same in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By index.
+    /// In the order of the indices.
     #[default]
     Forward,
     /// The last first.
@@ -23,7 +23,7 @@ pub struct Checks {
     /// ROCm runs the hardware in its unaligned access mode and compilers merge smaller accesses accordingly. Scalar loads
     /// and atomic operations have to be aligned in any case.
     pub alignment: bool,
-    /// How many instructions a wave may execute before it is reported as hung.
+    /// Maximum number of instructions of a wave before it is reported as hung.
     pub budget: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Launch<'a> {
     pub arguments: &'a [u8],
     /// In which order blocks and waves run.
     pub order: Order,
-    /// What is checked.
+    /// The checks to make.
     pub options: Checks,
 }
 

@@ -4,14 +4,14 @@ use crate::isa::Encoding;
 use crate::operands::{self, Place, Source, Type};
 use crate::wave::AGPR;
 
-/// What decoding depends on.
+/// Properties of an architecture that decoding depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arch {
     /// GCN and CDNA: results of 16 bits clear the upper half, `v_cmpx` writes a mask too.
     pub(crate) gfx9: bool,
     pub(crate) gfx11: bool,
     pub(crate) gfx12: bool,
-    /// Of 8-bit floats, where there are instructions for them.
+    /// Encoding of 8-bit floats, if there are instructions for them.
     pub(crate) float8: Option<Encoding>,
     pub(crate) lanes: u32,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Arch {
 /// A line of the disassembly.
 #[derive(Debug)]
 pub(crate) struct Line<'t> {
-    /// With its encoding suffix.
+    /// The mnemonic with its encoding suffix.
     pub(crate) mnemonic: &'t str,
     pub(crate) operands: Vec<&'t str>,
     modifiers: Vec<(&'t str, &'t str)>,
@@ -27,7 +27,7 @@ pub(crate) struct Line<'t> {
     pub(crate) dual: Option<Box<Line<'t>>>,
     /// The first word of the encoding.
     pub(crate) word: u32,
-    /// Where the instruction after this begins.
+    /// Address of the next instruction.
     pub(crate) end: u64,
     pub(crate) arch: Arch,
     /// Set by decoding: the lower half of the word is a branch offset.
@@ -126,7 +126,7 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// Removes a modifier that is a list of bits; `default` stands for bits that are absent.
+    /// Removes a modifier that is a list of bits; `default` replaces absent bits.
     pub(crate) fn bits(&mut self, name: &str, default: bool) -> Result<[bool; 4], String> {
         let mut bits = [default; 4];
         if let Some(value) = self.take(name) {
@@ -137,7 +137,7 @@ impl<'t> Line<'t> {
         Ok(bits)
     }
 
-    /// Whether a modifier is present.
+    /// True if a modifier is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.modifiers.iter().any(|modifier| modifier.0 == name)
     }

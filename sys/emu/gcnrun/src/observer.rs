@@ -1,4 +1,4 @@
-//! What watches a launch run, if anything does: the counters of a profiled launch, or the tracer of marked bytes.
+//! Observers of a launch: the counters of a profiled launch, or the tracer of marked bytes.
 
 use crate::profile::{Access, Recorder};
 use crate::taint::Tracer;
@@ -31,7 +31,7 @@ impl Observer {
         }
     }
 
-    /// It has executed it.
+    /// Observes a wave after it executed an instruction.
     pub(crate) fn after(&mut self, instruction: u32, wave: &Wave) {
         if let Self::Tracer(tracer) = self {
             tracer.look(instruction, wave);

@@ -1,7 +1,7 @@
 //! Operands: from the disassembler's text to sources that the interpreter fetches.
 //!
-//! A 64-bit operand is two sources, one for each half; packed and half-word selections, signs and SDWA's bytes are
-//! [`Change`]s made when a source is fetched, so that an operation sees plain values.
+//! A 64-bit operand is two sources, one for each half. Packed and half-word selections, signs and SDWA's bytes are [`Change`]s
+//! made when a source is fetched, so that an operation sees plain values.
 
 use half::{bf16, f16};
 
@@ -49,7 +49,7 @@ impl Type {
     }
 }
 
-/// Where 32 bits come from.
+/// Source of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Vgpr(u16),

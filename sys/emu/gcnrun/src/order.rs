@@ -1,4 +1,4 @@
-//! Which blocks of a grid run, and in which order: samples, permutations.
+//! Selection and order of the blocks of a grid that run: samples, permutations.
 
 /// The first of the blocks that a sample takes, and how many. They are neighbours, because these share what they load, and
 /// whole rows, whose blocks may differ.
@@ -12,8 +12,8 @@ pub(crate) fn sampled(grid: [u32; 3], most: u64) -> (u64, u64) {
     ((units - taken) / 2 * unit, taken * unit)
 }
 
-/// Where `index` goes in a permutation of `0..count`: a Feistel network of four rounds over the next power of four,
-/// walked until it is in range.
+/// Returns the place of `index` in a permutation of `0..count`. It is a Feistel network of four rounds over the next power of
+/// four, walked until it is in range.
 pub(crate) fn permuted(index: u64, count: u64, seed: u64) -> u64 {
     let bits = (u64::BITS - count.leading_zeros()).div_ceil(2);
     let mask = (1_u64 << bits) - 1;

@@ -23,7 +23,7 @@ const LDS: u32 = 65536;
 const LDS_GFX950: u32 = 163_840;
 /// Instructions that a wave executes before another wave of its block runs: waves may wait for each other without a barrier.
 const TIME_SLICE: u64 = 1 << 20;
-/// Bytes of an AQL dispatch packet, which lies before the kernel arguments.
+/// Bytes of an AQL dispatch packet, which precedes the kernel arguments.
 const PACKET: u64 = 64;
 /// Bytes after the arguments, because scalar loads may be wider than the arguments.
 const SLACK: u64 = 64;
@@ -39,13 +39,13 @@ impl Program {
         Ok(statistics)
     }
 
-    /// As [`Program::launch`], for a kernel that may wait for others, of other devices: it runs on the calling thread, a block after the
-    /// other, and `pause` is called when all waves of a block that can run have executed `s_sleep`. Kernels that wait for each other need
-    /// the same order of blocks: a block runs to its end before the next one begins.
+    /// Launches a kernel that may wait for others, of other devices. It runs on the calling thread, a block after the other.
+    /// `pause` is called when all waves of a block that can run have executed `s_sleep`. Kernels that wait for each other need
+    /// the same order of blocks, because a block runs to its end before the next one begins. See [`Program::launch`].
     ///
     /// # Errors
     ///
-    /// As [`Program::launch`].
+    /// A [`Fault`] if the launch does not fit the kernel, or the kernel does something wrong.
     pub fn launch_waiting(
         &self,
         launch: &Launch<'_>,
@@ -55,18 +55,19 @@ impl Program {
         Ok(statistics)
     }
 
-    /// Whether a kernel of the program may wait for others: there is an `s_sleep`.
+    /// True if a kernel of the program may wait for others: there is an `s_sleep`.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.code().is_ok_and(Code::sleeps)
     }
 
-    /// As [`Program::launch`], and counts what it executes. Of a grid of more than `sample` blocks at most that many run,
-    /// neighbours from the middle: whole rows of the grid, unless one has more blocks. The others' results are then missing.
+    /// Launches a kernel and counts what it executes. Of a grid of more than `sample` blocks at most that many run: neighbours
+    /// from the middle, in whole rows unless one row has more blocks. The others' results are then missing. See
+    /// [`Program::launch`].
     ///
     /// # Errors
     ///
-    /// As [`Program::launch`].
+    /// A [`Fault`] if the launch does not fit the kernel, or the kernel does something wrong.
     pub fn profile(&self, launch: &Launch<'_>, sample: u64) -> Result<Profile, Fault> {
         let (_, watched) = self.start(launch, Watch::Count(sample.max(1)), None)?;
         match watched {
@@ -75,12 +76,12 @@ impl Program {
         }
     }
 
-    /// As [`Program::launch`], and follows the bytes that [`Memory::taint`](crate::Memory::taint) marked. Nothing else counts
-    /// as uninitialised then.
+    /// Launches a kernel and follows the bytes that [`Memory::taint`](crate::Memory::taint) marked. Nothing else counts as
+    /// uninitialised then. See [`Program::launch`].
     ///
     /// # Errors
     ///
-    /// As [`Program::launch`].
+    /// A [`Fault`] if the launch does not fit the kernel, or the kernel does something wrong.
     pub fn taint(&self, launch: &Launch<'_>) -> Result<Taint, Fault> {
         let launch = Launch {
             options: Checks {
@@ -237,17 +238,17 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What is watched while a launch runs.
+/// Observation of a launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Nothing,
-    /// Everything is counted, of at most so many blocks.
+    /// Counts everything, in at most this number of blocks.
     Count(u64),
     /// Marked bytes are followed.
     Follow,
 }
 
-/// What was seen.
+/// Result of the observation.
 enum Watched {
     Nothing,
     Profile(Box<Profile>),

@@ -1,8 +1,8 @@
 //! The registers of one wave, and which of their bits are initialised.
 //!
-//! A bit is *known* if it was computed from initialised bits. Registers begin unknown (and hold a poison value that is a NaN
-//! in every float type); [`isa`](crate::isa) propagates which bits are known, and [`run`](crate::run) sets what the hardware
-//! sets before the first instruction.
+//! A bit is *known* if it was computed from initialised bits. Registers begin unknown, with a poison value that is a NaN in every
+//! float type. [`isa`](crate::isa) propagates which bits are known, and [`run`](crate::run) sets what the hardware sets before
+//! the first instruction.
 
 /// The value of unknown registers: a quiet NaN as `f32`, and as either half of an `f16` or `bf16` pair.
 pub(crate) const POISON: u32 = 0x7fff_7fff;
@@ -23,7 +23,7 @@ pub(crate) const AGPR: usize = 256;
 pub(crate) struct Mode {
     /// Two bits: whether denormal `f32` inputs (1) and results (2) are kept. 3 keeps both, 0 flushes both.
     pub denormals_f32: u8,
-    /// The same for `f16` and `f64`.
+    /// Treatment of `f16` and `f64` denormals, with the same bits.
     pub denormals_f16_f64: u8,
 }
 
@@ -44,23 +44,23 @@ pub(crate) type Row = [u32; 64];
 pub(crate) struct Wave {
     /// 32 or 64.
     pub lanes: u32,
-    /// Which wave of its block this is.
+    /// Index of this wave in its block.
     pub index: u32,
     /// Address of the next instruction.
     pub pc: u64,
     /// The scalar condition code.
     pub scc: bool,
-    /// Whether [`scc`](Self::scc) is known.
+    /// True if [`scc`](Self::scc) is known.
     pub scc_known: bool,
     /// Scalar registers: 0 to 105, `vcc` at [`VCC`], `ttmp0` at 108, `m0` at [`M0`], `exec` at [`EXEC`].
     pub sgpr: [u32; 128],
-    /// Their known bits.
+    /// Known bits of the scalar registers.
     pub sgpr_known: [u32; 128],
     /// Vector registers; the accumulation registers begin at [`AGPR`]. The last row is the interpreter's own.
     pub vgpr: Vec<Row>,
     /// The lanes whose low and whose high 16 bits are known, for each vector register.
     pub vgpr_known: Vec<[u64; 2]>,
-    /// How arithmetic treats denormals.
+    /// Treatment of denormals by arithmetic.
     pub mode: Mode,
     /// Instructions executed.
     pub executed: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Its numbers, without the gaps between columns, which may hold anything.
+    /// Loads the matrix's numbers, without the gaps between columns, which may hold anything.
     pub(crate) fn load<T: Real>(&self, memory: &Memory) -> Result<Vec<T>, FaultKind> {
         let bytes = self.rows * self.element.size();
         if self.is_packed() {
@@ -103,7 +103,7 @@ impl Factor {
         }
     }
 
-    /// Its numbers, packed in columns of the factor, not of the memory.
+    /// Loads the numbers, packed in columns of the factor, not of the memory.
     pub(crate) fn values<T: Real>(&self, memory: &Memory) -> Result<Vec<T>, FaultKind> {
         let stored = self.stored.load::<T>(memory)?;
         let Matrix { rows, columns, .. } = self.stored;
@@ -208,7 +208,7 @@ pub(crate) enum Batch {
 }
 
 impl Batch {
-    /// With a stride, `address` is the first matrix's; without, the array's.
+    /// Makes a batch. With a stride, `address` is that of the first matrix; without, that of the array of addresses.
     pub(crate) fn new(address: u64, stride: Option<i64>) -> Self {
         match stride {
             Some(stride) => Self::Strided {

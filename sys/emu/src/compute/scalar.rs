@@ -37,7 +37,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it is known to be 0 before the work runs.
+    /// True if it is known to be 0 before the work runs.
     pub(crate) fn is_zero(self) -> bool {
         matches!(self, Self::Given(0.0))
     }

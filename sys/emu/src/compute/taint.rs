@@ -1,6 +1,6 @@
-//! How a library's work passes marked bytes on: it runs twice. First as a probe, with NaN for each marked element of its
-//! operands: a result that is NaN then depends on one. The probe's results are not stored. Then as always, and those
-//! results are marked.
+//! Propagation of marked bytes through a library's work, which runs twice. First it runs as a probe, with NaN for each marked
+//! element of its operands: a result that is NaN depends on one. The probe's results are not stored. Then it runs as usual, and
+//! those results are marked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::element::{Element, Real};
 use crate::faults::Failure;
 use crate::hip::machine;
 
-/// Whether a probe runs. Work of all devices runs one at a time.
+/// True while a probe runs. Work of all devices runs one at a time.
 static PROBING: AtomicBool = AtomicBool::new(false);
 /// The results that were NaN in the probe, as address and length.
 static FOUND: Mutex<Vec<[u64; 2]>> = Mutex::new(Vec::new());
@@ -42,7 +42,7 @@ fn follower() -> Option<&'static crate::hip::Follower> {
     machine::machine().ok()?.follower.as_ref()
 }
 
-/// Whether marked bytes are followed: they count as unwritten, and nothing else does.
+/// True if marked bytes are followed: only they count as unwritten.
 pub(super) fn follows() -> bool {
     follower().is_some()
 }
@@ -59,7 +59,7 @@ pub(super) fn probe(memory: &Memory, address: u64, bytes: &mut [u8]) -> Result<(
     Ok(())
 }
 
-/// Whether a probe runs.
+/// True while a probe runs.
 pub(crate) fn is_probe() -> bool {
     PROBING.load(Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Which calls active captures forbid: those that wait or allocate, on the threads that the captures' modes say.
+//! Calls that active captures forbid: those that wait or allocate, on the threads that the captures' modes say.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct Restriction {
 static ACTIVE: Mutex<Vec<Arc<Restriction>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Which captures forbid this thread to wait: those of all threads, its own, or none.
+    /// Captures that forbid this thread to wait: those of all threads, its own, or none.
     static MODE: Cell<hipStreamCaptureMode> = const { Cell::new(hipStreamCaptureMode::hipStreamCaptureModeGlobal) };
 }
 
@@ -69,7 +69,7 @@ impl Restriction {
         self.invalid.load(Ordering::Relaxed)
     }
 
-    /// Whether this thread may not call functions that wait or allocate.
+    /// True if this thread may not call functions that wait or allocate.
     fn forbids(&self) -> bool {
         let own = self.thread == thread::current().id();
         match MODE.get() {
@@ -81,8 +81,7 @@ impl Restriction {
     }
 }
 
-/// For calls that wait for the device or allocate: if an active capture forbids them, an error, which also invalidates the
-/// capture.
+/// Returns an error, and invalidates the capture, if an active capture forbids calls that wait for the device or allocate.
 pub(super) fn forbid_waiting() -> Result<(), hipError_t> {
     let active = active();
     let mut forbidding = active.iter().filter(|capture| capture.forbids()).peekable();

@@ -6,6 +6,7 @@
 use std::slice;
 
 use gcnrun::{Allocation, FaultKind, Kind, Memory};
+use hip_provider::hip::{MemoryKind, copy_target_and_source};
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
 
 use super::machine::{self, memory};
@@ -29,6 +30,22 @@ struct Side {
     pageable: bool,
     /// Pinned or managed memory, which the host can access.
     host: bool,
+}
+
+/// Rows of memory, which begin `pitch` bytes apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    pub(super) address: u64,
+    pub(super) pitch: usize,
+}
+
+impl Rows {
+    pub(super) fn new<T>(pointer: *const T, pitch: usize) -> Self {
+        Self {
+            address: address(pointer),
+            pitch,
+        }
+    }
 }
 
 /// A pointer's address.
@@ -63,15 +80,14 @@ fn known(address: u64, bytes: u64, what: &str) -> Result<Option<Allocation>, hip
 
 impl Side {
     fn new(
-        address: u64,
-        pitch: usize,
+        Rows { address, pitch }: Rows,
         (width, height): (usize, usize),
-        device: Option<bool>,
+        kind: MemoryKind,
     ) -> Result<Self, hipError_t> {
         let bytes = (pitch * (height - 1) + width) as u64;
         let known = known(address, bytes, "a copy")?;
         // Pageable host memory cannot be passed as device memory.
-        if device == Some(true) && known.is_none() {
+        if kind == MemoryKind::Device && known.is_none() {
             return Err(hipError_t::hipErrorInvalidValue);
         }
         Ok(Self {
@@ -90,33 +106,24 @@ impl Side {
 impl Copy {
     /// A copy of `size.1` rows of `size.0` bytes, checked against its allocations; `None` if it is empty.
     pub(super) fn new(
-        (to, to_pitch): (u64, usize),
-        (from, from_pitch): (u64, usize),
+        to: Rows,
+        from: Rows,
         size: (usize, usize),
         kind: hipMemcpyKind,
     ) -> Result<Option<Self>, hipError_t> {
-        let (to_device, from_device) = match kind {
-            hipMemcpyKind::hipMemcpyHostToHost => (Some(false), Some(false)),
-            hipMemcpyKind::hipMemcpyHostToDevice => (Some(true), Some(false)),
-            hipMemcpyKind::hipMemcpyDeviceToHost => (Some(false), Some(true)),
-            hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
-                (Some(true), Some(true))
-            }
-            hipMemcpyKind::hipMemcpyDefault => (None, None),
-            _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-        };
+        let (to_kind, from_kind) = copy_target_and_source(kind)?;
         if size.0 == 0 || size.1 == 0 {
             return Ok(None);
         }
-        if to == 0 || from == 0 {
+        if to.address == 0 || from.address == 0 {
             return Err(hipError_t::hipErrorInvalidValue);
         }
-        if size.1 > 1 && (size.0 > to_pitch || size.0 > from_pitch) {
+        if size.1 > 1 && (size.0 > to.pitch || size.0 > from.pitch) {
             return Err(hipError_t::hipErrorInvalidPitchValue);
         }
         Ok(Some(Self {
-            to: Side::new(to, to_pitch, size, to_device)?,
-            from: Side::new(from, from_pitch, size, from_device)?,
+            to: Side::new(to, size, to_kind)?,
+            from: Side::new(from, size, from_kind)?,
             width: size.0,
             height: size.1,
         }))
@@ -138,7 +145,7 @@ impl Copy {
     }
 
     /// # Safety
-    /// As for `run`.
+    /// The host memory that it reads or writes is valid, and not accessed otherwise meanwhile.
     unsafe fn copy_row(&self, memory: &Memory, to: u64, from: u64) -> Result<(), FaultKind> {
         let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
         match (self.to.pageable, self.from.pageable) {
@@ -161,12 +168,12 @@ impl Copy {
         }
     }
 
-    /// Whether either side is pageable host memory.
+    /// True if either side is pageable host memory.
     pub(super) fn is_pageable(&self) -> bool {
         self.to.pageable || self.from.pageable
     }
 
-    /// Whether a blocking call has to wait: not for copies between devices, whose results the host does not see.
+    /// True if a blocking call has to wait. Copies between devices need no wait, because the host does not see their results.
     pub(super) fn concerns_host(&self) -> bool {
         self.to.host || self.from.host
     }
@@ -187,7 +194,7 @@ pub(super) struct Fill {
 impl Fill {
     /// A fill of `size.1` rows of `size.0` elements of `bytes` bytes with `value`'s lowest; `None` if it is empty.
     pub(super) fn new(
-        (to, pitch): (u64, usize),
+        Rows { address: to, pitch }: Rows,
         size: (usize, usize),
         value: u32,
         bytes: usize,

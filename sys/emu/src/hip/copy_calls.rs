@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use gcnrun::{Kind, Memory};
 use hipvit_sys::hip::{hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
 
-use super::copy::{Copy, Fill, address};
+use super::copy::{Copy, Fill, Rows, address};
 use super::machine::{self, machine, memory};
 use super::stream::{self, Stream};
 use super::task::Task;
@@ -21,7 +21,7 @@ fn submit(stream: &Stream, copy: Option<Copy>, waits: bool) -> Result<(), hipErr
         capture_mode::forbid_waiting()?;
     }
     let machine = machine()?;
-    if machine.copies.fires(machine.settings.fail_copy) {
+    if machine.copies.fires(machine.settings.faults.copy) {
         let failure = Failure::new(hipError_t::hipErrorUnknown, "injected by HIP_EMU_FAIL_COPY");
         let device = stream.device;
         let fail = move |_: &Memory| {
@@ -51,7 +51,7 @@ fn row(
     size: usize,
     kind: hipMemcpyKind,
 ) -> Result<Option<Copy>, hipError_t> {
-    Copy::new((address(to), size), (address(from), size), (size, 1), kind)
+    Copy::new(Rows::new(to, size), Rows::new(from, size), (size, 1), kind)
 }
 
 fn copy(to: *const c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<(), hipError_t> {
@@ -88,53 +88,31 @@ fn fill(fill: Option<Fill>, stream: Option<hipStream_t>) -> Result<(), hipError_
 }
 
 fn elements(to: u64, count: usize, value: u32, bytes: usize) -> Result<Option<Fill>, hipError_t> {
-    Fill::new((to, count * bytes), (count, 1), value, bytes)
+    Fill::new(
+        Rows {
+            address: to,
+            pitch: count * bytes,
+        },
+        (count, 1),
+        value,
+        bytes,
+    )
 }
 
+hip_provider::export_copies! { hip, copy, copy_async }
+
 hip! {
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) {
-        copy(to, from, size, kind)
-    }
-
-    fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t) {
-        copy_async(to, from, size, kind, stream)
-    }
-
     fn hipMemcpyWithStream(
         to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t,
     ) {
         submit(&*stream::find(stream)?, row(to, from, size, kind)?, true)
     }
 
-    fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice)
-    }
-
-    fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost)
-    }
-
-    fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice, stream)
-    }
-
-    fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost, stream)
-    }
-
-    fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
-    }
-
     fn hipMemcpy2D(
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind,
     ) {
-        let copy = Copy::new((address(to), to_pitch), (address(from), from_pitch), (width, height), kind)?;
+        let copy = Copy::new(Rows::new(to, to_pitch), Rows::new(from, from_pitch), (width, height), kind)?;
         submit(&*stream::find(std::ptr::null_mut())?, copy, true)
     }
 
@@ -142,7 +120,7 @@ hip! {
         to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
         kind: hipMemcpyKind, stream: hipStream_t,
     ) {
-        let copy = Copy::new((address(to), to_pitch), (address(from), from_pitch), (width, height), kind)?;
+        let copy = Copy::new(Rows::new(to, to_pitch), Rows::new(from, from_pitch), (width, height), kind)?;
         submit(&*stream::find(stream)?, copy, false)
     }
 
@@ -193,10 +171,10 @@ hip! {
     }
 
     fn hipMemset2D(to: *mut c_void, pitch: usize, value: i32, width: usize, height: usize) {
-        fill(Fill::new((address(to), pitch), (width, height), value.cast_unsigned(), 1)?, None)
+        fill(Fill::new(Rows::new(to, pitch), (width, height), value.cast_unsigned(), 1)?, None)
     }
 
     fn hipMemset2DAsync(to: *mut c_void, pitch: usize, value: i32, width: usize, height: usize, stream: hipStream_t) {
-        fill(Fill::new((address(to), pitch), (width, height), value.cast_unsigned(), 1)?, Some(stream))
+        fill(Fill::new(Rows::new(to, pitch), (width, height), value.cast_unsigned(), 1)?, Some(stream))
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-use hipvit_sys::export::copy_text;
+use hip_provider::export::copy_text;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{hipCtx_t, hipDevice_t, hipDeviceProp_tR0600, hipError_t, hipLimit_t, hipUUID};
 
 use super::machine::{self, Device, count, current, device, machine};
 use super::properties::{bus, properties, uuid};
-use super::{capture_mode, hip, put, queue};
+use super::{capture_mode, hip, queue};
 
 /// A device's PCI address.
 fn bus_id(device: &Device) -> String {

@@ -1,16 +1,18 @@
 //! Events: points in streams, and the host's time when they were reached.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipError_t, hipEvent_t, hipStream_t};
 
 use super::capture::Captured;
+use super::hip;
 use super::machine::{Device, current};
 use super::queue::{self, Point};
+use super::recording::{Recording, State};
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{Handles, hip, put};
 
 static EVENTS: Handles<Event> = Handles::new();
 
@@ -24,62 +26,41 @@ const VALID_FLAGS: u32 = hip::hipEventBlockingSync
 pub(super) struct Event {
     device: &'static Device,
     flags: u32,
-    state: Mutex<State>,
-}
-
-enum State {
-    Never,
-    Recorded(Recorded),
-    /// Recorded on a stream that was being captured.
-    Captured(Captured),
-}
-
-#[derive(Clone)]
-pub(super) struct Recorded {
-    pub(super) point: Point,
-    pub(super) time: Arc<OnceLock<Instant>>,
+    pub(super) recording: Arc<Recording>,
+    /// The capture in which the event was last recorded. Valid while the recording says so.
+    captured: Mutex<Option<Captured>>,
 }
 
 impl Event {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn set(&self, recorded: Recorded) {
-        *self.state() = State::Recorded(recorded);
-    }
-
-    pub(super) fn recorded(&self) -> Option<Recorded> {
-        match &*self.state() {
-            State::Recorded(recorded) => Some(recorded.clone()),
-            _ => None,
-        }
-    }
-
     fn captured(&self) -> Option<Captured> {
-        match &*self.state() {
-            State::Captured(captured) => Some(captured.clone()),
+        match self.recording.state() {
+            State::Captured => self
+                .captured
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             _ => None,
         }
     }
 
-    fn record(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<(), hipError_t> {
+    fn record(&self, stream: &Stream) -> Result<(), hipError_t> {
         if let Some(captured) = stream.captured()? {
-            *self.state() = State::Captured(captured);
+            *self.captured.lock().unwrap_or_else(PoisonError::into_inner) = Some(captured);
+            self.recording.set(State::Captured);
             return Ok(());
         }
         if stream.device.ordinal != self.device.ordinal {
             return Err(hipError_t::hipErrorInvalidHandle);
         }
-        stream.submit(&Task::Record(self.clone())).map(drop)
+        stream.submit(&Task::Record(self.recording.clone())).map(drop)
     }
 
     /// The point to wait for; `None` if there is none.
     fn point(&self) -> Result<Option<Point>, hipError_t> {
-        match &*self.state() {
+        match self.recording.state() {
             State::Never => Ok(None),
             State::Recorded(recorded) => Ok(Some(recorded.point)),
-            State::Captured(_) => Err(hipError_t::hipErrorCapturedEvent),
+            State::Captured => Err(hipError_t::hipErrorCapturedEvent),
         }
     }
 }
@@ -97,7 +78,8 @@ unsafe fn create(to: *mut hipEvent_t, flags: u32) -> Result<(), hipError_t> {
     let event = Event {
         device: current()?,
         flags,
-        state: Mutex::new(State::Never),
+        recording: Recording::new(),
+        captured: Mutex::default(),
     };
     // SAFETY: as the caller says.
     unsafe { put(to, EVENTS.insert(Arc::new(event))) }
@@ -117,7 +99,7 @@ hip! {
     }
 
     fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) {
-        find(event)?.record(&stream::find(stream)?)
+        find(event)?.record(&*stream::find(stream)?)
     }
 
     /// `hipEventRecordExternal` has no effect: a record in a capture is part of the capture.
@@ -125,7 +107,7 @@ hip! {
         if flags > 1 {
             return Err(hipError_t::hipErrorInvalidValue);
         }
-        find(event)?.record(&stream::find(stream)?)
+        find(event)?.record(&*stream::find(stream)?)
     }
 
     fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: u32) {
@@ -134,12 +116,12 @@ hip! {
         }
         let (stream, event) = (stream::find(stream)?, find(event)?);
         match event.captured() {
-            Some(captured) => stream.join(captured),
+            Some(captured) => stream.member.join(captured),
             // An event that was never recorded is complete.
-            None if event.recorded().is_none() => Ok(()),
+            None if event.recording.recorded().is_none() => Ok(()),
             // Recorded outside the capture: a replay could not wait for it.
             None if stream.captured()?.is_some() => Err(hipError_t::hipErrorStreamCaptureIsolation),
-            None => stream.submit(&Task::Wait(event)).map(drop),
+            None => stream.submit(&Task::Wait(event.recording.clone())).map(drop),
         }
     }
 
@@ -166,7 +148,7 @@ hip! {
         if (start.flags | stop.flags) & hip::hipEventDisableTiming != 0 {
             return Err(hipError_t::hipErrorInvalidHandle);
         }
-        let (Some(from), Some(to)) = (start.recorded(), stop.recorded()) else {
+        let (Some(from), Some(to)) = (start.recording.recorded(), stop.recording.recorded()) else {
             return Err(hipError_t::hipErrorInvalidHandle);
         };
         start.device.outcome()?;

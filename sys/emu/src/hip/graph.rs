@@ -4,56 +4,48 @@
 //! which a missing dependency is likely to change the result.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_char};
-use std::fmt::Write as _;
-use std::fs;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use hipvit_sys::hip::{
-    hipError_t, hipGraph_t, hipGraphExec_t, hipGraphExecUpdateResult, hipGraphInstantiateParams,
-    hipGraphInstantiateResult, hipGraphNode_t, hipGraphNodeType, hipStream_t,
-};
+use hip_provider::Handles;
+use hipvit_sys::hip::{hipError_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t};
 
-use super::machine::machine;
 use super::queue;
-use super::stream;
-use super::task::Task;
-use super::{Handles, hip, put};
+use super::task::{Task, TaskList};
 use crate::settings::Schedule;
 
-static GRAPHS: Handles<Graph> = Handles::new();
-static NODES: Handles<NodeRef> = Handles::new();
-static EXECUTABLES: Handles<Executable> = Handles::new();
+pub(super) static GRAPHS: Handles<Graph> = Handles::new();
+pub(super) static NODES: Handles<NodeRef> = Handles::new();
+pub(super) static EXECUTABLES: Handles<Executable> = Handles::new();
 
 pub(super) struct Graph {
-    /// By index, which does not change; a destroyed node is `None`.
+    /// Nodes by index, which does not change; a destroyed node is `None`.
     nodes: Mutex<Vec<Option<Node>>>,
     this: Weak<Graph>,
 }
 
 #[derive(Clone)]
-struct Node {
+pub(super) struct Node {
     task: Task,
-    after: Vec<usize>,
+    pub(super) after: Vec<usize>,
     handle: usize,
 }
 
 /// The object behind a node's handle.
 pub(super) struct NodeRef {
-    graph: Weak<Graph>,
-    index: usize,
+    pub(super) graph: Weak<Graph>,
+    pub(super) index: usize,
 }
 
 pub(super) struct Executable {
     tasks: Mutex<Vec<Step>>,
     /// The graph that it was instantiated from, for its nodes' handles.
     graph: Weak<Graph>,
-    flags: u64,
+    pub(super) flags: u64,
 }
 
 /// A task and the indices of its dependencies; `None` where a node was destroyed.
-type Step = Option<(Task, Vec<usize>)>;
+pub(super) type Step = Option<(Task, Vec<usize>)>;
 
 impl Graph {
     pub(super) fn new() -> Arc<Self> {
@@ -63,7 +55,7 @@ impl Graph {
         })
     }
 
-    fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
+    pub(super) fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,15 +105,10 @@ impl Graph {
             .collect()
     }
 
-    fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<Step> {
         let nodes = self.nodes();
         let step = |node: &Option<Node>| node.as_ref().map(|node| (node.task.clone(), node.after.clone()));
         nodes.iter().map(step).collect()
-    }
-
-    /// Its tasks in an order that it allows.
-    pub(super) fn in_order(&self) -> Result<Vec<Task>, hipError_t> {
-        in_order(&self.steps())
     }
 
     /// A copy.
@@ -130,7 +117,7 @@ impl Graph {
     }
 
     /// A graph of these steps, under the same indices.
-    fn of(steps: Vec<Step>) -> Result<Arc<Self>, hipError_t> {
+    pub(super) fn of(steps: Vec<Step>) -> Result<Arc<Self>, hipError_t> {
         let graph = Self::new();
         for step in steps {
             match step {
@@ -147,6 +134,12 @@ impl Graph {
     }
 }
 
+impl TaskList for Graph {
+    fn in_order(&self) -> Result<Vec<Task>, hipError_t> {
+        in_order(&self.steps())
+    }
+}
+
 impl Drop for Graph {
     fn drop(&mut self) {
         for node in self.nodes().iter().flatten() {
@@ -156,7 +149,7 @@ impl Drop for Graph {
 }
 
 /// The steps in an order that their dependencies allow; which one, the schedule says. An error if they form a cycle.
-fn in_order(steps: &[Step]) -> Result<Vec<Task>, hipError_t> {
+pub(super) fn in_order(steps: &[Step]) -> Result<Vec<Task>, hipError_t> {
     let schedule = queue::schedule();
     let mut left: BTreeSet<usize> = (0..steps.len()).filter(|&index| steps[index].is_some()).collect();
     let mut tasks = Vec::with_capacity(left.len());
@@ -182,11 +175,11 @@ fn in_order(steps: &[Step]) -> Result<Vec<Task>, hipError_t> {
 }
 
 impl Executable {
-    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
+    pub(super) fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Self>, hipError_t> {
+    pub(super) fn of(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Self>, hipError_t> {
         let steps = graph.steps();
         in_order(&steps)?;
         Ok(Arc::new(Self {
@@ -194,22 +187,6 @@ impl Executable {
             graph: Arc::downgrade(graph),
             flags,
         }))
-    }
-
-    fn launch(&self, stream: hipStream_t) -> Result<(), hipError_t> {
-        let stream = stream::find(stream)?;
-        let steps = self.steps().clone();
-        if stream.captured()?.is_some() {
-            return stream.submit(&Task::Graph(Graph::of(steps)?)).map(drop);
-        }
-        let mut tasks = in_order(&steps)?;
-        let machine = machine()?;
-        if machine.replays.fires(machine.settings.corrupt_replay)
-            && let Some(last) = tasks.iter().rposition(Task::is_work)
-        {
-            tasks.remove(last);
-        }
-        tasks.iter().try_for_each(|task| stream.submit(task).map(drop))
     }
 
     /// Replaces the task of a node by another one of the same kind.
@@ -228,7 +205,7 @@ impl Executable {
 }
 
 impl NodeRef {
-    fn with<R>(&self, use_node: impl FnOnce(&mut Node) -> R) -> Result<R, hipError_t> {
+    pub(super) fn with<R>(&self, use_node: impl FnOnce(&mut Node) -> R) -> Result<R, hipError_t> {
         let graph = self.graph.upgrade().ok_or(hipError_t::hipErrorInvalidHandle)?;
         let mut nodes = graph.nodes();
         match nodes.get_mut(self.index) {
@@ -285,244 +262,4 @@ pub(super) unsafe fn indices(
         }
     };
     (0..count).map(index).collect()
-}
-
-/// Writes nodes as HIP does: only their number if there is no array; else as many as fit, followed by nulls.
-///
-/// # Safety
-/// `count` is null or may be read and written, and `to` is null or has as many elements.
-unsafe fn give<T: Copy>(found: &[T], empty: T, to: *mut T, count: *mut usize) -> Result<(), hipError_t> {
-    if count.is_null() {
-        return Err(hipError_t::hipErrorInvalidValue);
-    }
-    // SAFETY: as the caller says.
-    unsafe {
-        if to.is_null() {
-            count.write(found.len());
-            return Ok(());
-        }
-        for index in 0..*count {
-            to.add(index).write(found.get(index).copied().unwrap_or(empty));
-        }
-        count.write(found.len().min(*count));
-    }
-    Ok(())
-}
-
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn instantiate(to: *mut hipGraphExec_t, graph: hipGraph_t, flags: u64) -> Result<(), hipError_t> {
-    let executable = Executable::of(&find(graph)?, flags)?;
-    // SAFETY: as the caller says.
-    unsafe { put(to, EXECUTABLES.insert(executable)) }
-}
-
-/// Why an executable graph cannot be updated to another graph.
-fn difference(old: &[Step], new: &[Step]) -> Option<(hipGraphExecUpdateResult, usize)> {
-    let topology = hipGraphExecUpdateResult::hipGraphExecUpdateErrorTopologyChanged;
-    if old.len() != new.len() {
-        return Some((topology, old.len().min(new.len())));
-    }
-    for (index, pair) in old.iter().zip(new).enumerate() {
-        match pair {
-            (None, None) => {}
-            (Some((a, before)), Some((b, after))) => {
-                if before != after {
-                    return Some((topology, index));
-                }
-                if a.kind() != b.kind() {
-                    let kind = hipGraphExecUpdateResult::hipGraphExecUpdateErrorNodeTypeChanged;
-                    return Some((kind, index));
-                }
-            }
-            _ => return Some((topology, index)),
-        }
-    }
-    None
-}
-
-hip! {
-    fn hipGraphCreate(graph: *mut hipGraph_t, flags: u32) {
-        if flags != 0 {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        put(graph, handle(Graph::new()))
-    }
-
-    fn hipGraphDestroy(graph: hipGraph_t) {
-        GRAPHS.remove(graph).map(drop)
-    }
-
-    fn hipGraphClone(to: *mut hipGraph_t, from: hipGraph_t) {
-        put(to, handle(find(from)?.copy()?))
-    }
-
-    fn hipGraphAddDependencies(
-        graph: hipGraph_t, from: *const hipGraphNode_t, to: *const hipGraphNode_t, count: usize,
-    ) {
-        let graph = find(graph)?;
-        let pairs = indices(&graph, from, count)?.into_iter().zip(indices(&graph, to, count)?);
-        let mut nodes = graph.nodes();
-        for (before, after) in pairs {
-            if before == after {
-                return Err(hipError_t::hipErrorInvalidValue);
-            }
-            let node = nodes.get_mut(after).and_then(Option::as_mut);
-            node.ok_or(hipError_t::hipErrorInvalidValue)?.after.push(before);
-        }
-        Ok(())
-    }
-
-    fn hipGraphGetEdges(graph: hipGraph_t, from: *mut hipGraphNode_t, to: *mut hipGraphNode_t, count: *mut usize) {
-        let graph = find(graph)?;
-        let steps = graph.steps();
-        let edges = steps.iter().enumerate().flat_map(|(index, step)| {
-            let after = step.iter().flat_map(|(_, after)| after.clone());
-            after.map(move |before| (before, index))
-        });
-        let (before, after): (Vec<_>, Vec<_>) = edges.unzip();
-        let capacity = count.as_ref().copied();
-        give(&graph.handles(&before), ptr::null_mut(), from, count)?;
-        if let Some(capacity) = capacity && !to.is_null() {
-            let mut capacity = capacity;
-            give(&graph.handles(&after), ptr::null_mut(), to, &mut capacity)?;
-        }
-        Ok(())
-    }
-
-    fn hipGraphGetNodes(graph: hipGraph_t, nodes: *mut hipGraphNode_t, count: *mut usize) {
-        let graph = find(graph)?;
-        let all: Vec<_> = (0..graph.steps().len()).collect();
-        give(&graph.handles(&all), ptr::null_mut(), nodes, count)
-    }
-
-    fn hipGraphGetRootNodes(graph: hipGraph_t, nodes: *mut hipGraphNode_t, count: *mut usize) {
-        let graph = find(graph)?;
-        let steps = graph.steps().into_iter().enumerate();
-        let roots = steps.filter(|(_, step)| step.as_ref().is_some_and(|(_, after)| after.is_empty()));
-        let roots: Vec<_> = roots.map(|(index, _)| index).collect();
-        give(&graph.handles(&roots), ptr::null_mut(), nodes, count)
-    }
-
-    fn hipGraphNodeGetDependencies(node: hipGraphNode_t, nodes: *mut hipGraphNode_t, count: *mut usize) {
-        let node = find_node(node)?;
-        let after = node.with(|node| node.after.clone())?;
-        let graph = node.graph.upgrade().ok_or(hipError_t::hipErrorInvalidHandle)?;
-        give(&graph.handles(&after), ptr::null_mut(), nodes, count)
-    }
-
-    fn hipGraphNodeGetDependentNodes(node: hipGraphNode_t, nodes: *mut hipGraphNode_t, count: *mut usize) {
-        let node = find_node(node)?;
-        let graph = node.graph.upgrade().ok_or(hipError_t::hipErrorInvalidHandle)?;
-        let steps = graph.steps().into_iter().enumerate();
-        let later = steps.filter(|(_, step)| step.as_ref().is_some_and(|(_, after)| after.contains(&node.index)));
-        let later: Vec<_> = later.map(|(index, _)| index).collect();
-        give(&graph.handles(&later), ptr::null_mut(), nodes, count)
-    }
-
-    fn hipGraphNodeGetType(node: hipGraphNode_t, kind: *mut hipGraphNodeType) {
-        put(kind, find_node(node)?.task()?.kind())
-    }
-
-    fn hipGraphDestroyNode(node: hipGraphNode_t) {
-        let node = NODES.remove(node)?;
-        let graph = node.graph.upgrade().ok_or(hipError_t::hipErrorInvalidHandle)?;
-        let mut nodes = graph.nodes();
-        if let Some(place) = nodes.get_mut(node.index) {
-            *place = None;
-        }
-        for other in nodes.iter_mut().flatten() {
-            other.after.retain(|&before| before != node.index);
-        }
-        Ok(())
-    }
-
-    /// Nothing is written to the log buffer.
-    fn hipGraphInstantiate(
-        exec: *mut hipGraphExec_t, graph: hipGraph_t, error_node: *mut hipGraphNode_t, log: *mut c_char, size: usize,
-    ) {
-        if !error_node.is_null() {
-            error_node.write(ptr::null_mut());
-        }
-        if !log.is_null() && size > 0 {
-            log.write(0);
-        }
-        instantiate(exec, graph, 0)
-    }
-
-    fn hipGraphInstantiateWithFlags(exec: *mut hipGraphExec_t, graph: hipGraph_t, flags: u64) {
-        instantiate(exec, graph, flags)
-    }
-
-    fn hipGraphInstantiateWithParams(
-        exec: *mut hipGraphExec_t, graph: hipGraph_t, parameters: *mut hipGraphInstantiateParams,
-    ) {
-        let parameters = parameters.as_mut().ok_or(hipError_t::hipErrorInvalidValue)?;
-        parameters.errNode_out = ptr::null_mut();
-        let done = instantiate(exec, graph, parameters.flags);
-        parameters.result_out = match done {
-            Ok(()) => hipGraphInstantiateResult::hipGraphInstantiateSuccess,
-            Err(_) => hipGraphInstantiateResult::hipGraphInstantiateError,
-        };
-        done
-    }
-
-    fn hipGraphLaunch(exec: hipGraphExec_t, stream: hipStream_t) {
-        find_executable(exec)?.launch(stream)
-    }
-
-    /// No operation.
-    fn hipGraphUpload(exec: hipGraphExec_t, stream: hipStream_t) {
-        find_executable(exec)?;
-        stream::find(stream).map(drop)
-    }
-
-    fn hipGraphExecGetFlags(exec: hipGraphExec_t, flags: *mut u64) {
-        put(flags, find_executable(exec)?.flags)
-    }
-
-    fn hipGraphExecDestroy(exec: hipGraphExec_t) {
-        EXECUTABLES.remove(exec).map(drop)
-    }
-
-    fn hipGraphExecUpdate(
-        exec: hipGraphExec_t, graph: hipGraph_t, error_node: *mut hipGraphNode_t,
-        result: *mut hipGraphExecUpdateResult,
-    ) {
-        let (exec, graph) = (find_executable(exec)?, find(graph)?);
-        let new = graph.steps();
-        let mut old = exec.steps();
-        let changed = difference(&old, &new);
-        if !error_node.is_null() {
-            let node = changed.and_then(|(_, index)| graph.handles(&[index]).first().copied());
-            error_node.write(node.unwrap_or(ptr::null_mut()));
-        }
-        let success = hipGraphExecUpdateResult::hipGraphExecUpdateSuccess;
-        if !result.is_null() {
-            result.write(changed.map_or(success, |(result, _)| result));
-        }
-        if changed.is_some() {
-            return Err(hipError_t::hipErrorGraphExecUpdateFailure);
-        }
-        *old = new;
-        Ok(())
-    }
-
-    /// In Graphviz's format, without the details that the flags select.
-    fn hipGraphDebugDotPrint(graph: hipGraph_t, file: *const c_char, _flags: u32) {
-        if file.is_null() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        let file = CStr::from_ptr(file).to_string_lossy();
-        let mut text = "digraph {\n".to_owned();
-        for (index, step) in find(graph)?.steps().iter().enumerate() {
-            let Some((task, after)) = step else { continue };
-            let _ = writeln!(text, "  n{index} [label={:?}];", task.name());
-            for before in after {
-                let _ = writeln!(text, "  n{before} -> n{index};");
-            }
-        }
-        text.push_str("}\n");
-        fs::write(&*file, text).map_err(|_| hipError_t::hipErrorOperatingSystem)
-    }
 }

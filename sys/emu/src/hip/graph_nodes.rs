@@ -4,16 +4,17 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{
     dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
-use super::copy::{Copy, Fill, address};
+use super::copy::{Copy, Fill, Rows};
 use super::graph::{self, find, find_executable, find_node};
 use super::launch::Launch;
 use super::task::{HostFunction, Task};
-use super::{event, hip, put};
+use super::{event, hip};
 
 /// Adds a task as a node.
 ///
@@ -65,7 +66,7 @@ unsafe fn fill(from: *const hipMemsetParams) -> Result<Task, hipError_t> {
     let from = unsafe { from.as_ref() }.ok_or(hipError_t::hipErrorInvalidValue)?;
     let size = (from.width, from.height);
     let fill = Fill::new(
-        (address(from.dst), from.pitch),
+        Rows::new(from.dst, from.pitch),
         size,
         from.value,
         from.elementSize as usize,
@@ -74,7 +75,7 @@ unsafe fn fill(from: *const hipMemsetParams) -> Result<Task, hipError_t> {
 }
 
 fn row(to: *const c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<Task, hipError_t> {
-    let copy = Copy::new((address(to), size), (address(from), size), (size, 1), kind)?;
+    let copy = Copy::new(Rows::new(to, size), Rows::new(from, size), (size, 1), kind)?;
     copy.map(Task::Copy).ok_or(hipError_t::hipErrorInvalidValue)
 }
 
@@ -177,13 +178,13 @@ hip! {
         node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize,
         event: hipEvent_t,
     ) {
-        add(node, graph, dependencies, count, Task::Record(event::find(event)?))
+        add(node, graph, dependencies, count, Task::Record(event::find(event)?.recording.clone()))
     }
 
     fn hipGraphAddEventWaitNode(
         node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize,
         event: hipEvent_t,
     ) {
-        add(node, graph, dependencies, count, Task::Wait(event::find(event)?))
+        add(node, graph, dependencies, count, Task::Wait(event::find(event)?.recording.clone()))
     }
 }

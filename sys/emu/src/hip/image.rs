@@ -1,4 +1,4 @@
-//! A module's image in memory, of which callers pass only the address: an ELF file or a clang offload bundle.
+//! A module's image in memory: an ELF file or a clang offload bundle. Callers pass only its address.
 
 use std::slice;
 
@@ -130,7 +130,7 @@ unsafe fn from_bundle<'a>(image: *const u8, part: &Part) -> Result<&'a [u8], (hi
     Err((hipError_t::hipErrorNoBinaryForGpu, reason))
 }
 
-/// Whether code for `target` runs on the part: same processor, and all its features present.
+/// True if code for `target` runs on the part: same processor, and all its features present.
 pub(super) fn fits(target: &str, part: &Part) -> bool {
     let mut words = target.split(':');
     words.next() == Some(part.arch) && words.all(|feature| part.target.split(':').any(|has| has == feature))

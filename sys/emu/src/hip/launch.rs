@@ -8,8 +8,9 @@ use gcnrun::Checks;
 use hipvit_sys::hip::{hipError_t, hipFunction_t};
 
 use super::machine::machine;
-use super::module::{Function, find_function};
+use super::module::{Function, Module, find_function};
 use super::queue;
+use super::records::RecordedLaunch;
 use crate::faults::{Failure, report};
 use crate::parts::THREADS_PER_BLOCK;
 
@@ -93,11 +94,18 @@ impl Launch {
                 ..defaults
             },
         };
+        let Module { program, device, .. } = &*self.function.module;
+        let recorded = RecordedLaunch {
+            call: &launch,
+            program,
+            info: &self.function.info,
+            device: device.ordinal,
+            part: device.part,
+        };
         match (&machine.profiler, &machine.follower) {
-            (Some(profiler), _) => profiler.run(self, &machine.memory, &launch)?,
-            (None, Some(follower)) => follower.run(self, &machine.memory, &launch)?,
+            (Some(profiler), _) => profiler.run(&recorded, &machine.memory)?,
+            (None, Some(follower)) => follower.run(&recorded, &machine.memory)?,
             (None, None) => {
-                let program = &self.function.module.program;
                 if program.may_wait() {
                     program.launch_waiting(&launch, &queue::pause)?
                 } else {
@@ -189,7 +197,7 @@ unsafe fn from_buffer(extra: *mut *mut c_void) -> Result<Vec<u8>, hipError_t> {
     let (mut buffer, mut size) = (ptr::null(), None);
     // At most a buffer and its size.
     for pair in 0..3 {
-        // SAFETY: the end has not been met, so there is an option, and its value after it.
+        // SAFETY: the end was not reached, so there is an option, and its value after it.
         let option = unsafe { *extra.add(2 * pair) }.addr();
         if option == END {
             break;

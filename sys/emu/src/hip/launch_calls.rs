@@ -8,7 +8,7 @@ use hipvit_sys::hip::{HIP_LAUNCH_CONFIG, hipError_t, hipFunction_t, hipStream_t}
 
 use super::launch::Launch;
 use super::machine::machine;
-use super::occupancy::blocks_per_multiprocessor;
+use super::residency::blocks_per_multiprocessor;
 use super::task::Task;
 use super::{hip, stream};
 use crate::faults::{Failure, report};
@@ -19,7 +19,7 @@ fn submit(launch: Arc<Launch>, stream: hipStream_t) -> Result<(), hipError_t> {
         return Err(hipError_t::hipErrorInvalidHandle);
     }
     let machine = machine()?;
-    if machine.launches.fires(machine.settings.fail_launch) {
+    if machine.launches.fires(machine.settings.faults.launch) {
         let failure = Failure::new(
             hipError_t::hipErrorLaunchFailure,
             "injected by HIP_EMU_FAIL_LAUNCH",
@@ -46,7 +46,7 @@ hip! {
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let launch = Launch::new(function, grid, block, shared, arguments, ptr::null_mut())?;
-        let capacity = blocks_per_multiprocessor(&launch.function, block.iter().product(), shared)
+        let capacity = blocks_per_multiprocessor(launch.function.part(), &launch.function.info, block.iter().product(), shared)
             * launch.function.part().multiprocessors;
         if grid.iter().map(|&n| u64::from(n)).product::<u64>() > capacity.into() {
             return Err(hipError_t::hipErrorCooperativeLaunchTooLarge);

@@ -43,7 +43,7 @@ pub(crate) struct Device {
     pub(crate) part: &'static Part,
     /// Bytes of its memory that are allocated.
     pub(crate) used: AtomicU64,
-    /// Its legacy default stream.
+    /// The device's legacy default stream.
     pub(crate) null: StreamId,
     state: Mutex<State>,
 }
@@ -77,7 +77,7 @@ pub(crate) fn on_loss(hook: LossHook) {
         .push(hook);
 }
 
-/// What `hip_emu_configure` was given.
+/// Text that `hip_emu_configure` was given.
 static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
 
 fn configured() -> Option<String> {

@@ -9,16 +9,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gcnrun::{Kind, MemoryError};
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemPool_t, hipMemoryAdvise, hipStream_t};
 
 use super::copy::address;
 use super::machine::{self, Device, current, device, machine, memory};
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{capture_mode, hip, put, queue};
+use super::{capture_mode, hip, queue};
 use crate::faults::{Failure, report};
 
-/// What the runtime records of an allocation.
+/// Record that the runtime keeps of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     /// The thread's device at the time.
@@ -64,7 +65,7 @@ fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> 
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    if machine.allocations.fires(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.faults.allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let (total, bytes) = (machine.settings.memory, size as u64);
@@ -94,7 +95,7 @@ fn allocate_shared(size: usize, kind: Kind, flags: u32) -> Result<*mut c_void, h
         return Ok(ptr::null_mut());
     }
     let machine = machine()?;
-    if machine.allocations.fires(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.faults.allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let address = machine.memory.allocate(size as u64, kind, 4096);
@@ -122,8 +123,8 @@ fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
     freed.map_err(|error| Failure::new(hipError_t::hipErrorInvalidValue, error.to_string()))
 }
 
-/// [`release`] as a call: waits for all work of the device that was current when the memory was allocated, as AMD's runtime does,
-/// and reports errors. Not for other devices: their collectives may wait for this thread.
+/// Frees memory for a call. Waits for all work of the device that was current when the memory was allocated, as AMD's runtime
+/// does, and reports errors. Does not wait for other devices, because their collectives may wait for this thread.
 fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError_t> {
     let chosen = machine::chosen()?;
     if memory.is_null() {

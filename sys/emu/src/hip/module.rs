@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gcnrun::{KernelInfo, LoadError, Program};
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_files::regular_file;
 use hipvit_sys::hip::{
     hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
@@ -12,7 +14,7 @@ use hipvit_sys::hip::{
 
 use super::image::{code_object, fits};
 use super::machine::{Device, current, machine};
-use super::{Handles, capture_mode, hip, put, queue};
+use super::{capture_mode, hip, queue};
 use crate::faults::{Failure, report};
 use crate::parts::Part;
 

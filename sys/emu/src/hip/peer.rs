@@ -3,17 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use hip_provider::hip::{LinkType, put};
 use hipvit_sys::hip::{hipDeviceP2PAttr, hipError_t};
 
+use super::hip;
 use super::machine::{Device, current, device, machine};
-use super::{hip, put};
-
-/// HSA's link types, which `hipExtGetLinkTypeAndHopCount` returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkType {
-    Pcie = 2,
-    Xgmi = 4,
-}
 
 /// The link between two devices and the hops over it: one by Infinity Fabric, two by PCIe.
 pub(crate) fn link(first: &Device, second: &Device) -> (LinkType, u32) {
@@ -24,7 +18,7 @@ pub(crate) fn link(first: &Device, second: &Device) -> (LinkType, u32) {
     }
 }
 
-/// Which device may access which other's memory.
+/// Pairs of devices: the first may access the second's memory.
 static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
 
 fn set(peer: i32, allowed: bool) -> Result<(), hipError_t> {

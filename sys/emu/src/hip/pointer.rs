@@ -4,14 +4,15 @@ use std::ffi::c_void;
 use std::ptr;
 
 use gcnrun::{Allocation, Kind};
+use hip_provider::hip::put;
 use hipvit_sys::hip::{
     hipDeviceptr_t, hipError_t, hipMemoryType, hipPointer_attribute, hipPointerAttribute_t,
 };
 
 use super::copy::address;
+use super::hip;
 use super::machine::machine;
 use super::memory::origin;
-use super::{hip, put};
 
 fn find<T>(pointer: *const T) -> Result<Option<Allocation>, hipError_t> {
     Ok(machine()?

@@ -9,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use gcnrun::{Memory, Profile};
 use serde::Serialize;
 
-use super::launch::Launch;
-use super::occupancy::blocks_per_multiprocessor;
-use super::records;
+use super::records::{self, RecordedLaunch};
+use super::residency::blocks_per_multiprocessor;
 use crate::faults::Failure;
 use crate::settings::Settings;
 
@@ -31,7 +30,7 @@ struct State {
     first: HashMap<Key, u64>,
 }
 
-/// What equal launches have in common: all but the addresses of their buffers.
+/// Properties that equal launches share: all but the addresses of their buffers.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     device: u32,
@@ -45,7 +44,7 @@ struct Key {
 /// A line of the file.
 #[derive(Serialize)]
 struct Record<'a> {
-    /// Its place among the process's launches, from 0.
+    /// Number of the launch in the process, from 0.
     launch: u64,
     device: u32,
     arch: &'static str,
@@ -54,22 +53,29 @@ struct Record<'a> {
     block: [u32; 3],
     /// Lanes of a wave.
     wave: u32,
-    vgprs: u32,
-    agprs: u32,
-    sgprs: u32,
-    spilled_vgprs: u32,
-    spilled_sgprs: u32,
+    #[serde(flatten)]
+    registers: Registers,
     /// Bytes of LDS of a block, static and dynamic.
     lds: u32,
     /// Bytes of scratch memory of a lane.
     scratch: u32,
-    /// How many blocks a multiprocessor (on RDNA, a pair of compute units) holds at once.
+    /// Number of blocks that a multiprocessor (on RDNA, a pair of compute units) holds at once.
     resident_blocks: u32,
     /// The earlier launch whose counts are this one's, which did not run; otherwise the counts follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     same_as: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Profile>,
+}
+
+/// Registers of a kernel.
+#[derive(Serialize)]
+struct Registers {
+    vgprs: u32,
+    agprs: u32,
+    sgprs: u32,
+    spilled_vgprs: u32,
+    spilled_sgprs: u32,
 }
 
 impl Profiler {
@@ -89,24 +95,19 @@ impl Profiler {
     }
 
     /// Runs a launch, or a sample of its blocks, and writes a line.
-    pub(super) fn run(
-        &self,
-        launch: &Launch,
-        memory: &Memory,
-        gcnrun: &gcnrun::Launch<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) fn run(&self, launch: &RecordedLaunch<'_>, memory: &Memory) -> Result<(), Failure> {
+        let RecordedLaunch { call, info, part, .. } = *launch;
         // Launches run one at a time, so the lock is not contended.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = launch.function.module.device;
         let number = state.launches;
         state.launches += 1;
         let key = Key {
-            device: device.ordinal,
-            kernel: launch.name().to_owned(),
-            grid: launch.grid,
-            block: launch.block,
-            lds: launch.lds,
-            arguments: without_addresses(memory, gcnrun.arguments),
+            device: launch.device,
+            kernel: call.kernel.to_owned(),
+            grid: call.grid,
+            block: call.block,
+            lds: call.dynamic_lds,
+            arguments: without_addresses(memory, call.arguments),
         };
         let same_as = match self.sample {
             Some(_) => state.first.get(&key).copied(),
@@ -115,30 +116,32 @@ impl Profiler {
         let profile = match same_as {
             Some(_) => None,
             None => {
-                let program = &launch.function.module.program;
-                Some(program.profile(gcnrun, self.sample.unwrap_or(u64::MAX))?)
+                let blocks = self.sample.unwrap_or(u64::MAX);
+                Some(launch.program.profile(call, blocks)?)
             }
         };
-        let info = &launch.function.info;
         let record = Record {
             launch: number,
-            device: device.ordinal,
-            arch: device.part.arch,
-            kernel: launch.name(),
-            grid: launch.grid,
-            block: launch.block,
-            wave: device.part.wave,
-            vgprs: info.vgprs,
-            agprs: info.agprs,
-            sgprs: info.sgprs,
-            spilled_vgprs: info.spilled_vgprs,
-            spilled_sgprs: info.spilled_sgprs,
-            lds: info.lds + launch.lds,
+            device: launch.device,
+            arch: part.arch,
+            kernel: call.kernel,
+            grid: call.grid,
+            block: call.block,
+            wave: part.wave,
+            registers: Registers {
+                vgprs: info.vgprs,
+                agprs: info.agprs,
+                sgprs: info.sgprs,
+                spilled_vgprs: info.spilled_vgprs,
+                spilled_sgprs: info.spilled_sgprs,
+            },
+            lds: info.lds + call.dynamic_lds,
             scratch: info.scratch,
             resident_blocks: blocks_per_multiprocessor(
-                &launch.function,
-                launch.block.iter().product(),
-                launch.lds,
+                part,
+                info,
+                call.block.iter().product(),
+                call.dynamic_lds,
             ),
             same_as,
             profile,

@@ -3,10 +3,11 @@
 
 use std::ffi::c_char;
 
+use hip_provider::hip::put;
 use hipvit_sys::hip::{hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipUUID};
 
+use super::hip;
 use super::machine::{Device, device, machine};
-use super::{hip, put};
 use crate::parts::THREADS_PER_BLOCK;
 
 /// `gfx942` in a fixed array of C characters.
@@ -28,8 +29,7 @@ pub(super) fn uuid(device: &Device) -> hipUUID {
     uuid
 }
 
-/// What `hipDeviceArch_t` holds, by bits: everything but funnel shifts, extended synchronisation, surfaces and dynamic
-/// parallelism.
+/// Value of `hipDeviceArch_t`, by bits: everything but funnel shifts, extended synchronisation, surfaces and dynamic parallelism.
 const ARCH: u32 = 0b1001_0111_1111_1111;
 
 pub(super) fn properties(device: &Device) -> Result<hipDeviceProp_tR0600, hipError_t> {
@@ -59,12 +59,12 @@ pub(super) fn properties(device: &Device) -> Result<hipDeviceProp_tR0600, hipErr
 
     p.clockRate = part.clock as i32;
     p.clockInstructionRate = 100_000;
-    p.memoryClockRate = part.memory_clock as i32;
-    p.memoryBusWidth = part.memory_bus as i32;
+    p.memoryClockRate = part.memory.clock as i32;
+    p.memoryBusWidth = part.memory.bus as i32;
     p.l2CacheSize = part.l2 as i32;
     p.globalL1CacheSupported = 1;
     p.localL1CacheSupported = 1;
-    p.ECCEnabled = part.ecc.into();
+    p.ECCEnabled = part.memory.ecc.into();
     p.pciBusID = bus(device) as i32;
     p.isLargeBar = 1;
     p.textureAlignment = 256;
@@ -130,7 +130,7 @@ fn attribute(device: &Device, wanted: hipDeviceAttribute_t) -> Result<i32, hipEr
         hipDeviceAttributeComputeCapabilityMajor => p.major,
         hipDeviceAttributeComputeCapabilityMinor => p.minor,
         hipDeviceAttributeManagedMemory => p.managedMemory,
-        hipDeviceAttributeMaxAvailableVgprsPerThread => device.part.vector_registers_per_wave as i32,
+        hipDeviceAttributeMaxAvailableVgprsPerThread => device.part.vector_registers.per_wave as i32,
         hipDeviceAttributeMaxBlocksPerMultiProcessor => p.maxBlocksPerMultiProcessor,
         hipDeviceAttributeMaxBlockDimX => p.maxThreadsDim[0],
         hipDeviceAttributeMaxBlockDimY => p.maxThreadsDim[1],

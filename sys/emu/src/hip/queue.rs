@@ -1,10 +1,10 @@
 //! The streams' queues and the threads that run them.
 //!
-//! A stream's operations run in order, on a thread of its own, and not before they are *demanded*: because
-//! something waits for them or for an operation that depends on them, by the schedule, because the queue is full, or after a
-//! time without calls. So a program without the necessary synchronisation sees old data. Device operations run one at a time
-//! (a kernel that waits for another [pauses](pause) meanwhile),
-//! in an order that only depends on the schedule and the submissions; host functions run concurrently.
+//! A stream's operations run in order, on a thread of its own, and not before they are *demanded*. They are demanded if something
+//! waits for them or for an operation that depends on them. The schedule, a full queue, or a time without calls demands them too.
+//! So a program without the necessary synchronisation sees old data. Device operations run one at a time; a kernel that waits for
+//! another [pauses](pause) meanwhile. Their order only depends on the schedule and the submissions. Host functions run
+//! concurrently.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,7 +36,7 @@ pub(super) enum Action {
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Records the time, for an event.
     Mark(Arc<OnceLock<Instant>>),
-    /// Only waits for what it depends on.
+    /// Waits for its dependencies, and does nothing else.
     Nothing,
     /// Waits for a condition, which work of other streams makes true.
     Until(Arc<dyn Fn() -> bool + Send + Sync>),
@@ -67,20 +67,20 @@ struct Queue {
     completed: u64,
     closed: bool,
     has_worker: bool,
-    /// When its running work paused last, as a number; 0 if it has not.
+    /// Number of the last pause of its running work; 0 if it did not pause.
     paused: u64,
 }
 
 struct Scheduler {
     streams: BTreeMap<StreamId, Queue>,
     next: StreamId,
-    /// Whether work is running.
+    /// True while work is running.
     busy: bool,
     /// The stream chosen to run next.
     turn: Option<StreamId>,
     schedule: Schedule,
     random: Random,
-    /// How often work has paused.
+    /// Number of pauses of work.
     pauses: u64,
 }
 
@@ -213,7 +213,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the stream's first operation is demanded work, with everything before it done.
+    /// True if the stream's first operation is demanded work, with everything before it done.
     fn is_ready(&self, queue: &Queue) -> bool {
         (queue.completed < queue.demanded || queue.closed)
             && queue.operations.front().is_some_and(|operation| {
@@ -222,7 +222,7 @@ impl Scheduler {
             })
     }
 
-    /// Whether this stream's work may run now.
+    /// True if this stream's work may run now.
     fn may_work(&mut self, stream: StreamId) -> bool {
         if self.busy {
             return false;
@@ -340,7 +340,7 @@ pub(super) fn wait(points: &[Point]) {
     }
 }
 
-/// Whether all of the points were reached. The others are demanded, so that polling ends.
+/// Returns true if all of the points were reached. The others are demanded, so that polling ends.
 pub(super) fn poll(points: &[Point]) -> bool {
     let mut scheduler = scheduler();
     points.iter().for_each(|&point| scheduler.demand(point));

@@ -2,45 +2,35 @@
 
 use std::ffi::c_char;
 
-use hipvit_sys::Status as _;
-use hipvit_sys::hip::{self, hipError_t};
+use hip_provider::hip::put;
+use hipvit_sys::hip::{HIP_VERSION, hipError_t, prototypes};
 
-use super::hip;
+hip_provider::shared_hip!();
 
-hipvit_sys::last_error!();
-
-/// The same as the name.
+/// Returns the name: there are no descriptions.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     hipGetErrorName(error)
 }
-const _: hip::prototypes::hipGetErrorString = hipGetErrorString;
+const _: prototypes::hipGetErrorString = hipGetErrorString;
+
+/// Exports functions of HIP.
+macro_rules! hip {
+    ($($functions:tt)*) => {
+        hip_provider::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::status::run; $($functions)* }
+    };
+}
+pub(super) use hip;
 
 hip! {
-    fn hipDrvGetErrorName(error: hipError_t, text: *mut *const c_char) {
-        if text.is_null() || error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorName(error));
-        Ok(())
-    }
-
-    fn hipDrvGetErrorString(error: hipError_t, text: *mut *const c_char) {
-        if text.is_null() || error.name().is_none() {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        text.write(hipGetErrorString(error));
-        Ok(())
-    }
-
     /// The version of the runtime, as in AMD's.
     fn hipDriverGetVersion(version: *mut i32) {
-        super::put(version, hip::HIP_VERSION as i32)
+        put(version, HIP_VERSION as i32)
     }
 
     /// The version of HIP's headers.
     fn hipRuntimeGetVersion(version: *mut i32) {
-        super::put(version, hip::HIP_VERSION as i32)
+        put(version, HIP_VERSION as i32)
     }
 
     fn hipProfilerStart() {

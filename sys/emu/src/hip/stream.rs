@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{iter, ptr, slice};
 
 use gcnrun::Memory;
+use hip_provider::Handles;
+use hip_provider::hip::put;
 use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
 
-use super::capture::Capture;
+use super::capture::{Captured, Member};
 use super::capture_mode;
+use super::hip;
 use super::machine::{self, Device, Work, current, machine, memory};
 use super::queue::{self, Action, Point, StreamId};
 use super::task::{HostFunction, Joint, Task};
-use super::{Handles, hip, put};
 use crate::faults::Failure;
 
 static STREAMS: Handles<Stream> = Handles::new();
@@ -30,9 +32,9 @@ pub(super) struct Stream {
     priority: i32,
     /// The compute units that it was restricted to, 32 per word. The mask has no effect.
     cu_mask: Option<Vec<u32>>,
-    /// Whether it is the legacy default stream.
+    /// True for the legacy default stream.
     is_null: bool,
-    pub(super) capture: Mutex<Option<Capture>>,
+    pub(super) member: Arc<Member>,
 }
 
 impl Stream {
@@ -54,7 +56,7 @@ impl Stream {
             priority,
             cu_mask,
             is_null: false,
-            capture: Mutex::default(),
+            member: Member::new(device.ordinal, false, blocking),
         })
     }
 
@@ -66,7 +68,7 @@ impl Stream {
             priority: 0,
             cu_mask: None,
             is_null: true,
-            capture: Mutex::default(),
+            member: Member::new(device.ordinal, true, true),
         })
     }
 
@@ -74,20 +76,25 @@ impl Stream {
         self.is_null
     }
 
-    /// Whether it synchronises with the default stream.
-    pub(super) fn is_blocking(&self) -> bool {
-        self.flags & hip::hipStreamNonBlocking == 0
+    /// The stream's part in a capture.
+    pub(super) fn captured(&self) -> Result<Option<Captured>, hipError_t> {
+        self.member.captured()
+    }
+
+    /// Returns an error while the stream is captured, for calls that query its work.
+    pub(super) fn forbid_capture(&self) -> Result<(), hipError_t> {
+        self.member.forbid_capture()
     }
 
     /// Submits a task: into the capture, if there is one, else to the queue. `None` if it was captured.
     pub(super) fn submit(&self, task: &Task) -> Result<Option<Point>, hipError_t> {
         self.device.alive()?;
-        if self.capture_task(task)? {
+        if self.member.capture_task(task)? {
             return Ok(None);
         }
         if task.is_work() {
             let machine = machine()?;
-            if machine.submissions.fires(machine.settings.lose_device) {
+            if machine.submissions.fires(machine.settings.faults.device_loss) {
                 let lost = Failure::new(
                     hipError_t::hipErrorLaunchFailure,
                     "the device is lost: injected by HIP_EMU_LOSE_DEVICE",
@@ -168,10 +175,10 @@ pub(crate) fn submit(
     stream.submit(&Task::Library(name.into(), work)).map(drop)
 }
 
-/// As [`submit`], for work that other devices take part in. `start` is called for each submission of it, also by graphs.
+/// Submits work that other devices take part in. `start` is called for each submission of it, also by graphs. See [`submit`].
 ///
 /// # Errors
-/// As for [`submit`].
+/// There is no such stream, or its device is lost.
 pub(crate) fn submit_joint(
     stream: hipStream_t,
     name: &str,
@@ -306,7 +313,7 @@ hip! {
         put(stream, STREAMS.insert(created))
     }
 
-    /// For a stream without a mask, all compute units.
+    /// Returns all compute units for a stream without a mask.
     fn hipExtStreamGetCUMask(stream: hipStream_t, words: u32, mask: *mut u32) {
         let stream = find(stream)?;
         let found = match &stream.cu_mask {

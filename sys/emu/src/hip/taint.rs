@@ -1,5 +1,5 @@
-//! Marked bytes, followed through the launches of a process, and written to the file of `HIP_EMU_TAINT`: one JSON object per
-//! line, a launch's or a library call's. The README describes them.
+//! Marked bytes, followed through the launches of a process and written to the file of `HIP_EMU_TAINT`. Each line is a JSON
+//! object for a launch or a library call. The README describes them.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,8 +9,7 @@ use gcnrun::{Memory, Taint};
 use hipvit_sys::hip::hipError_t;
 use serde::Serialize;
 
-use super::launch::Launch;
-use super::records;
+use super::records::{self, RecordedLaunch};
 use crate::faults::Failure;
 use crate::settings::{Mark, Settings};
 
@@ -30,7 +29,7 @@ struct State {
 /// A line of the file.
 #[derive(Serialize)]
 struct Record<'a, C> {
-    /// Its place among the records, from 0.
+    /// Number of the record, from 0.
     record: u64,
     /// The address of the bytes that were marked before it ran, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,30 +73,23 @@ impl Follower {
     }
 
     /// Runs a launch, and writes a line.
-    pub(super) fn run(
-        &self,
-        launch: &Launch,
-        memory: &Memory,
-        gcnrun: &gcnrun::Launch<'_>,
-    ) -> Result<(), Failure> {
-        let marked = if launch.name().starts_with(&self.mark.kernel) {
-            Some(self.mark(memory, gcnrun.arguments)?)
+    pub(super) fn run(&self, launch: &RecordedLaunch<'_>, memory: &Memory) -> Result<(), Failure> {
+        let call = launch.call;
+        let marked = if call.kernel.starts_with(&self.mark.kernel) {
+            Some(self.mark(memory, call.arguments)?)
         } else {
             None
         };
-        let function = &launch.function;
-        let taint = function.module.program.taint(gcnrun)?;
-        let device = function.module.device;
-        let call = LaunchCall {
-            kernel: launch.name(),
-            device: device.ordinal,
-            arch: device.part.arch,
-            grid: launch.grid,
-            block: launch.block,
-            wave: device.part.wave,
-            taint,
+        let record = LaunchCall {
+            kernel: call.kernel,
+            device: launch.device,
+            arch: launch.part.arch,
+            grid: call.grid,
+            block: call.block,
+            wave: launch.part.wave,
+            taint: launch.program.taint(call)?,
         };
-        self.write(marked, &call)
+        self.write(marked, &record)
     }
 
     /// Writes a line for a library's call, which has stored these ranges that carry marked bytes.

@@ -6,12 +6,17 @@ use std::sync::{Arc, OnceLock};
 use hipvit_sys::hip::{hipError_t, hipGraphNodeType};
 
 use super::copy::{Copy, Fill};
-use super::event::{Event, Recorded};
-use super::graph::Graph;
 use super::launch::Launch;
 use super::machine::{Device, Work};
 use super::queue::{self, Action, Point, StreamId};
+use super::recording::{Recorded, Recording, State};
 use crate::faults::Failure;
+
+/// Tasks that are submitted together.
+pub(super) trait TaskList: Send + Sync {
+    /// Returns the tasks in an order that their dependencies allow, which may differ from call to call.
+    fn in_order(&self) -> Result<Vec<Task>, hipError_t>;
+}
 
 #[derive(Clone)]
 pub(super) enum Task {
@@ -23,9 +28,10 @@ pub(super) enum Task {
     /// Work that other devices take part in, with a name for reports. Called once for each submission, in their order.
     Joint(Arc<str>, Arc<dyn Fn() -> Joint + Send + Sync>),
     Host(HostFunction),
-    Record(Arc<Event>),
-    Wait(Arc<Event>),
-    Graph(Arc<Graph>),
+    Record(Arc<Recording>),
+    Wait(Arc<Recording>),
+    /// The tasks of a child graph.
+    Graph(Arc<dyn TaskList>),
     Empty,
 }
 
@@ -81,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Whether it is work of a device.
+    /// True for work of a device.
     pub(super) fn is_work(&self) -> bool {
         matches!(
             self,
@@ -125,14 +131,14 @@ impl Task {
                     Vec::new(),
                 )
             }
-            Self::Record(event) => {
+            Self::Record(recording) => {
                 let time = Arc::new(OnceLock::new());
                 let point = queue::push(stream, Action::Mark(time.clone()), Vec::new())?;
-                event.set(Recorded { point, time });
+                recording.set(State::Recorded(Recorded { point, time }));
                 Ok(point)
             }
-            Self::Wait(event) => {
-                let after = event.recorded().map(|recorded| recorded.point);
+            Self::Wait(recording) => {
+                let after = recording.recorded().map(|recorded| recorded.point);
                 queue::push(stream, Action::Nothing, after.into_iter().collect())
             }
             Self::Graph(graph) => {

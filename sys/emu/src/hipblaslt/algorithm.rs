@@ -1,6 +1,6 @@
-//! Algorithms. There are two, whose results may differ in the last bit, as those of the real library do. Each is for problems with
-//! certain scales: the real library's kernels multiply by scales or do not, so that one that was chosen before the scales were set
-//! would leave them out. Here such a call is refused.
+//! Algorithms. There are two, whose results may differ in the last bit, as those of the real library do. The real library's
+//! kernels either multiply by scales or do not, so one that was chosen before the scales were set would leave them out. So each
+//! algorithm is for problems with certain scales, and other calls are refused.
 
 use hipvit_sys::hipblaslt::{hipblasLtMatmulAlgo_t, hipblasLtMatmulHeuristicResult_t, hipblasStatus_t};
 
@@ -11,7 +11,7 @@ const MARK: u64 = 0x6869_705F_656D_7501;
 pub(super) enum Algorithm {
     /// One sum over `k`. Needs no workspace.
     Whole,
-    /// Split k: sums over both halves, of which the first is kept in the workspace.
+    /// Split k: sums over both halves. The workspace holds the first.
     Split,
 }
 
@@ -27,7 +27,7 @@ impl Algorithm {
         }
     }
 
-    /// For a problem of `count` results with such [scales](super::matmul::Problem::scaling).
+    /// Returns the result for a problem of `count` results with these [scales](super::matmul::Problem::scaling).
     pub(super) fn result(self, count: usize, scaling: u64) -> hipblasLtMatmulHeuristicResult_t {
         let number: u64 = match self {
             Self::Whole => 0,

@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::algorithm::Algorithm;
 use super::attributes::{Attributes, SAME_TYPE};
+use super::enumerations::{element, is_transposed};
 use super::epilogue::{Activation, Epilogue};
-use super::{element, is_transposed};
 use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, Vector, gemm, read, write};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -100,10 +100,16 @@ pub(super) struct Problem {
     scales: Scales,
     /// The address of the largest magnitude of the result before its scale, f32; 0 if it is not asked for.
     amax: u64,
-    /// Whether alpha is a vector of `m` elements on the device.
+    pub(super) scalars: Scalars,
+}
+
+/// Alpha and beta.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scalars {
+    /// True if alpha is a vector of `m` elements on the device.
     alpha_vector: bool,
-    pub(super) scalars_on_device: bool,
-    pub(super) scalar: Element,
+    pub(super) on_device: bool,
+    pub(super) element: Element,
 }
 
 /// Addresses of factors in f32, 0 for 1; of A for each row and of B for each column, if they are `outer`.
@@ -148,7 +154,8 @@ impl Descriptor {
         }
     }
 
-    /// Whether these types are computed in f64, if they are multiplied at all; and the type of alpha and beta.
+    /// Returns true for types that are computed in f64, and the type of alpha and beta. An error if the types cannot be
+    /// multiplied.
     fn arithmetic(&self, [a, b, c, d]: [Element; 4]) -> Result<(bool, Element), hipblasStatus_t> {
         use Element::{Bf16, F8, F16, F32, F64, I8, I32};
         use hipblasComputeType_t as Compute;
@@ -288,9 +295,11 @@ impl Problem {
                 aux: of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER),
             },
             amax,
-            alpha_vector,
-            scalars_on_device,
-            scalar,
+            scalars: Scalars {
+                alpha_vector,
+                on_device: scalars_on_device,
+                element: scalar,
+            },
         })
     }
 
@@ -303,7 +312,8 @@ impl Problem {
         }
     }
 
-    /// Which scales there are, as far as the real library's kernels depend on it: of A and B, as vectors or not, of C or D.
+    /// Returns a code for the scales that the real library's kernels depend on. They are those of A and B, as vectors or not, and
+    /// those of C or D.
     pub(super) fn scaling(&self) -> u64 {
         let of = &self.scales;
         let factors = of.a != 0 || of.b != 0;
@@ -318,9 +328,9 @@ impl Problem {
         self.m * self.n * self.a.batch
     }
 
-    /// Whether alpha lies on the device.
+    /// True if alpha is on the device.
     pub(super) fn alpha_on_device(&self) -> bool {
-        self.scalars_on_device || self.alpha_vector
+        self.scalars.on_device || self.scalars.alpha_vector
     }
 
     /// Checks that all necessary pointers are given. `false` if there is nothing to do.
@@ -461,7 +471,7 @@ impl Problem {
     /// Alpha: one, or one for each row.
     fn alphas(&self, memory: &Memory, operands: &Operands) -> Result<Vec<f64>, FaultKind> {
         match operands.alpha {
-            Scalar::InMemory { address, element } if self.alpha_vector => Vector {
+            Scalar::InMemory { address, element } if self.scalars.alpha_vector => Vector {
                 address,
                 element,
                 len: self.m,

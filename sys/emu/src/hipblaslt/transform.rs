@@ -7,8 +7,8 @@ use hipvit_sys::hipblaslt::{
 };
 
 use super::attributes::Attributes;
+use super::enumerations::{element, is_transposed};
 use super::matmul::Layout;
-use super::{element, is_transposed};
 use crate::compute::{Element, Factor, Scalar};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -29,7 +29,7 @@ pub(super) struct Conversion {
     pub(super) layout: Layout,
 }
 
-/// The type of alpha and beta, whether they lie on the device, and which matrices are transposed.
+/// Returns the type of alpha and beta, true if they are on the device, and the transposed matrices.
 pub(super) fn settings(of: &Attributes) -> Result<(Element, bool, [bool; 2]), hipblasStatus_t> {
     let value = |attribute: Transform| of.value(attribute.0) as u32;
     let scalar = element(hipDataType(value(

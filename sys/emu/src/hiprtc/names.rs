@@ -1,7 +1,7 @@
 //! Name expressions: C++ expressions that name a kernel or a variable, and their symbols in the code object.
 //!
-//! As in ROCm's hipRTC, a pointer to each expression is added to the program, which also instantiates templates; the symbol
-//! is found by the pointer's relocation.
+//! A pointer to each expression is added to the program, which also instantiates templates, as in ROCm's hipRTC. The symbol is
+//! found by the pointer's relocation.
 
 use std::fmt::Write as _;
 

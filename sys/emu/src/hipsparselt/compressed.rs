@@ -1,5 +1,5 @@
-//! A compressed matrix: column after column the two elements of each four that are kept, then for each four, column after column,
-//! their places, 2 bits each, two fours in a byte.
+//! A compressed matrix: column after column, the two elements of each four that are kept. Then, for each four in the same order,
+//! the places of the two, 2 bits each, so that a byte holds two fours.
 
 use gcnrun::{FaultKind, Memory};
 
@@ -26,7 +26,7 @@ pub(super) fn compress(memory: &Memory, address: u64, of: &Layout) -> Result<Vec
         leading: of.leading,
     };
     pack(of.element, &matrix.load::<f32>(memory)?).ok_or_else(|| FaultKind::Configuration {
-        what: "a matrix to be compressed, of some four elements of which more than two are not 0".to_owned(),
+        what: "a matrix to compress has more than two nonzero elements among four".to_owned(),
     })
 }
 

@@ -1,13 +1,14 @@
-//! What is kept in the memory of the caller's handles and descriptors, behind a tag that says what it is.
+//! Objects in the memory of the caller's handles and descriptors, each after a tag that identifies its type.
 
 use hipvit_sys::hipsparselt::{
     hipsparseLtHandle_t, hipsparseLtMatDescriptor_t, hipsparseLtMatmulAlgSelection_t,
     hipsparseLtMatmulDescriptor_t, hipsparseLtMatmulPlan_t, hipsparseStatus_t,
 };
 
+use super::status::{INVALID, NOT_INITIALIZED};
 use crate::compute::Element;
 
-/// What is in a C object of the type `C`.
+/// Contents of a C object of the type `C`.
 pub(super) trait Object: Copy {
     type C;
 
@@ -21,7 +22,7 @@ pub(super) trait Object: Copy {
     unsafe fn put(self, to: *mut Self::C) -> Result<(), hipsparseStatus_t> {
         const { assert!(size_of::<(u64, Self)>() <= size_of::<Self::C>()) };
         if to.is_null() {
-            return Err(super::INVALID);
+            return Err(INVALID);
         }
         // SAFETY: as the caller says; it is large enough.
         unsafe { to.cast::<(u64, Self)>().write_unaligned((Self::TAG, self)) };
@@ -34,13 +35,13 @@ pub(super) trait Object: Copy {
     /// `from` is null or may be read, and only [`put`](Self::put) writes objects with this tag.
     unsafe fn get(from: *const Self::C) -> Result<Self, hipsparseStatus_t> {
         if from.is_null() {
-            return Err(super::INVALID);
+            return Err(INVALID);
         }
         let from = from.cast::<(u64, Self)>();
         // SAFETY: as the caller says; the tag is a number, which any bytes are.
         let tag = unsafe { (&raw const (*from).0).read_unaligned() };
         if tag != Self::TAG {
-            return Err(super::NOT_INITIALIZED);
+            return Err(NOT_INITIALIZED);
         }
         // SAFETY: `put` wrote it.
         Ok(unsafe { from.read_unaligned() }.1)
@@ -58,7 +59,7 @@ pub(super) struct Layout {
     pub(super) columns: usize,
     pub(super) leading: usize,
     pub(super) element: Element,
-    /// Whether it is 2:4 sparse.
+    /// True for a 2:4 sparse matrix.
     pub(super) structured: bool,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct Matmul {
     pub(super) c: Layout,
     pub(super) d: Layout,
     pub(super) transposed_b: bool,
-    /// Its address, or 0.
+    /// Address of the bias, or 0.
     pub(super) bias: u64,
     pub(super) gelu: bool,
     pub(super) relu: bool,

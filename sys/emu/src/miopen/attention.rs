@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::miopen::{BAD_PARAMETER as BAD, TensorDescriptor, UNSUPPORTED, put, run, tensor};
+use hip_provider::{Objects, export};
 use hipvit_sys::miopen::{
     miopenFindOptions_t, miopenHandle_t, miopenMhaDescriptor_t, miopenProblem_t, miopenProblemDirection_t,
     miopenSolution_t, miopenStatus_t, miopenTensorArgument_t, miopenTensorArgumentId_t as Id,
@@ -15,9 +16,9 @@ use hipvit_sys::miopen::{
 };
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use super::tensor::{DeviceTensor, Tensor, tensor};
-use super::{BAD, UNSUPPORTED, put_value, run, stream, submitted};
-use crate::compute::{Element, Objects, Real as _, write};
+use super::tensor::{DeviceMemory as _, DeviceTensor};
+use super::{stream, submitted};
+use crate::compute::{Element, Real as _, write};
 
 /// The scale of an attention, until a problem is made of it. MIOpen never destroys one.
 static DESCRIPTORS: Objects<f32> = Objects::new();
@@ -41,7 +42,7 @@ const SCALES: [Id; 6] = [
     Id::miopenTensorMhaScaleO,
 ];
 
-/// What a problem has to describe besides.
+/// Other tensors that a problem has to describe.
 const OTHERS: [Id; 7] = [
     Id::miopenTensorMhaDropoutProbability,
     Id::miopenTensorMhaDropoutSeed,
@@ -56,11 +57,11 @@ const OTHERS: [Id; 7] = [
 #[derive(Clone, Debug)]
 struct Problem {
     scale: f32,
-    tensors: HashMap<u32, Tensor>,
+    tensors: HashMap<u32, TensorDescriptor>,
 }
 
 impl Problem {
-    fn tensor(&self, id: Id) -> Result<&Tensor, miopenStatus_t> {
+    fn tensor(&self, id: Id) -> Result<&TensorDescriptor, miopenStatus_t> {
         self.tensors.get(&id.0).ok_or(BAD)
     }
 
@@ -177,7 +178,7 @@ export! { miopen, miopenStatus_t, run;
         if to.is_null() {
             return Err(BAD);
         }
-        put_value(to, DESCRIPTORS.add(1.0))
+        put(to, DESCRIPTORS.add(1.0))
     }
 
     fn miopenSetMhaDescriptor(of: miopenMhaDescriptor_t, scale: f32) {
@@ -185,7 +186,7 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetMhaDescriptor(of: miopenMhaDescriptor_t, scale: *mut f32) {
-        put_value(scale, DESCRIPTORS.get(of).ok_or(BAD)?)
+        put(scale, DESCRIPTORS.get(of).ok_or(BAD)?)
     }
 
     fn miopenCreateMhaProblem(
@@ -198,7 +199,7 @@ export! { miopen, miopenStatus_t, run;
         if to.is_null() {
             return Err(BAD);
         }
-        put_value(to, PROBLEMS.add(Problem { scale, tensors: HashMap::new() }))
+        put(to, PROBLEMS.add(Problem { scale, tensors: HashMap::new() }))
     }
 
     fn miopenDestroyProblem(of: miopenProblem_t) {
@@ -218,13 +219,13 @@ export! { miopen, miopenStatus_t, run;
         stream(of)?;
         let problem = PROBLEMS.get(problem).ok_or(BAD)?;
         if capacity == 0 || problem.extents()?.is_none() {
-            return put_value(count, 0);
+            return put(count, 0);
         }
         if solutions.is_null() {
             return Err(BAD);
         }
-        put_value(solutions, SOLUTIONS.add(problem))?;
-        put_value(count, 1)
+        put(solutions, SOLUTIONS.add(problem))?;
+        put(count, 1)
     }
 
     fn miopenDestroySolution(of: miopenSolution_t) {
@@ -232,7 +233,7 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetSolutionWorkspaceSize(of: miopenSolution_t, size: *mut usize) {
-        put_value(size, SOLUTIONS.get(of).ok_or(BAD)?.workspace()?)
+        put(size, SOLUTIONS.get(of).ok_or(BAD)?.workspace()?)
     }
 
     /// The tensors are as the problem described them: other descriptions are not supported.

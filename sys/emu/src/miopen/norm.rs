@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::miopen::{BAD_PARAMETER as BAD, run, tensor};
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenStatus_t, miopenTensorDescriptor_t};
 
-use super::tensor::{DeviceTensor, tensor};
-use super::{BAD, run, submitted};
+use super::submitted;
+use super::tensor::{DeviceMemory as _, DeviceTensor};
 
 /// The normalized dimensions: those from `first` on, together.
 struct Norm {
@@ -18,7 +19,7 @@ struct Norm {
     bias: Option<DeviceTensor>,
     epsilon: f32,
     first: usize,
-    /// Whether the mean is subtracted.
+    /// True if the mean is subtracted.
     centred: bool,
     y: DeviceTensor,
     mean: Option<DeviceTensor>,
@@ -119,7 +120,7 @@ fn affine(
     }
 }
 
-/// Whether the mode has a weight and a bias, given as the mode without and the mode with.
+/// Returns true for the mode with a weight and a bias, and false for the mode without. Both modes are arguments.
 fn has_weight(
     mode: miopenNormMode_t,
     [without, with]: [miopenNormMode_t; 2],

@@ -3,82 +3,69 @@
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::miopen::{Activation, BAD_PARAMETER as BAD, activation, run, tensor};
 use hipvit_sys::miopen::{
     miopenActivationDescriptor_t, miopenActivationMode_t, miopenHandle_t, miopenSoftmaxAlgorithm_t,
     miopenSoftmaxMode_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorOp_t,
 };
 use rayon::prelude::*;
 
-use super::tensor::{DeviceTensor, tensor};
-use super::{BAD, put_value, run, scalar, submitted};
-use crate::compute::Objects;
+use super::tensor::{DeviceMemory as _, DeviceTensor};
+use super::{scalar, submitted};
 
-static ACTIVATIONS: Objects<Activation> = Objects::new();
-
-/// The object behind a `miopenActivationDescriptor_t`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Activation {
-    mode: miopenActivationMode_t,
-    alpha: f64,
-    beta: f64,
-    gamma: f64,
+/// Applies an activation as MIOpen's documentation of `miopenActivationMode_t` defines it. `None` for an unknown mode.
+fn activate(activation: &Activation, x: f64) -> Option<f64> {
+    use miopenActivationMode_t as Mode;
+    let Activation {
+        mode,
+        alpha,
+        beta,
+        gamma,
+    } = *activation;
+    Some(match mode {
+        Mode::miopenActivationPASTHRU => x,
+        Mode::miopenActivationLOGISTIC => 1.0 / (1.0 + (-x).exp()),
+        Mode::miopenActivationTANH => beta * (alpha * x).tanh(),
+        // Keeps NaN.
+        Mode::miopenActivationRELU => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        // For a large x the exponential is infinite, and the result is x.
+        Mode::miopenActivationSOFTRELU => {
+            if x > 0.0 {
+                x + (-x).exp().ln_1p()
+            } else {
+                x.exp().ln_1p()
+            }
+        }
+        Mode::miopenActivationABS => x.abs(),
+        Mode::miopenActivationPOWER => (alpha + beta * x).powf(gamma),
+        Mode::miopenActivationCLIPPEDRELU => clamp(x, 0.0, alpha),
+        Mode::miopenActivationLEAKYRELU => {
+            if x > 0.0 {
+                x
+            } else {
+                alpha * x
+            }
+        }
+        Mode::miopenActivationELU => {
+            if x > 0.0 {
+                x
+            } else {
+                alpha * x.exp_m1()
+            }
+        }
+        Mode::miopenActivationCLAMP => clamp(x, alpha, beta),
+        _ => return None,
+    })
 }
 
-impl Activation {
-    /// The functions of MIOpen's documentation of `miopenActivationMode_t`.
-    fn of(&self, x: f64) -> Option<f64> {
-        use miopenActivationMode_t as Mode;
-        let Self {
-            mode,
-            alpha,
-            beta,
-            gamma,
-        } = *self;
-        Some(match mode {
-            Mode::miopenActivationPASTHRU => x,
-            Mode::miopenActivationLOGISTIC => 1.0 / (1.0 + (-x).exp()),
-            Mode::miopenActivationTANH => beta * (alpha * x).tanh(),
-            // Keeps NaN.
-            Mode::miopenActivationRELU => {
-                if x < 0.0 {
-                    0.0
-                } else {
-                    x
-                }
-            }
-            // For a large x the exponential is infinite, and the result is x.
-            Mode::miopenActivationSOFTRELU => {
-                if x > 0.0 {
-                    x + (-x).exp().ln_1p()
-                } else {
-                    x.exp().ln_1p()
-                }
-            }
-            Mode::miopenActivationABS => x.abs(),
-            Mode::miopenActivationPOWER => (alpha + beta * x).powf(gamma),
-            Mode::miopenActivationCLIPPEDRELU => clamp(x, 0.0, alpha),
-            Mode::miopenActivationLEAKYRELU => {
-                if x > 0.0 {
-                    x
-                } else {
-                    alpha * x
-                }
-            }
-            Mode::miopenActivationELU => {
-                if x > 0.0 {
-                    x
-                } else {
-                    alpha * x.exp_m1()
-                }
-            }
-            Mode::miopenActivationCLAMP => clamp(x, alpha, beta),
-            _ => return None,
-        })
-    }
-}
-
-/// As `f64::clamp`, for any limits.
+/// Clamps like `f64::clamp`, and accepts any limits.
 fn clamp(x: f64, least: f64, most: f64) -> f64 {
     if x < least {
         least
@@ -124,7 +111,7 @@ impl Softmax {
         self.y.blend(memory, self.alpha, values, self.beta)
     }
 
-    /// Of every `step`th number.
+    /// Computes the softmax of every `step`th number.
     fn one(&self, values: &mut [f64], step: usize) {
         let largest = match self.algorithm {
             // Does not guard against overflow, as MIOpen's does not.
@@ -194,7 +181,7 @@ impl Arithmetic {
     }
 }
 
-/// For each element of a tensor of `lengths`, the element of one whose lengths are the same or 1.
+/// Returns, for each element of a tensor of `lengths`, the element of a tensor whose lengths are the same or 1.
 fn broadcast(of: &[usize], lengths: &[usize]) -> Vec<usize> {
     let mut places = vec![0];
     for (of, length) in of.iter().zip(lengths) {
@@ -204,7 +191,7 @@ fn broadcast(of: &[usize], lengths: &[usize]) -> Vec<usize> {
     places
 }
 
-/// What a bias along the channels adds up to: `y = y + alpha·b + beta·y`, as MIOpen computes it.
+/// Adds a bias along the channels: `y = y + alpha·b + beta·y`, as MIOpen computes it.
 pub(super) fn add_bias(
     of: miopenHandle_t,
     [alpha, beta]: [f64; 2],
@@ -223,49 +210,20 @@ pub(super) fn add_bias(
 }
 
 export! { miopen, miopenStatus_t, run;
-    fn miopenCreateActivationDescriptor(to: *mut miopenActivationDescriptor_t) {
-        if to.is_null() {
-            return Err(BAD);
-        }
-        let mode = miopenActivationMode_t::miopenActivationPASTHRU;
-        put_value(to, ACTIVATIONS.add(Activation { mode, alpha: 0.0, beta: 0.0, gamma: 0.0 }))
-    }
-
-    fn miopenDestroyActivationDescriptor(of: miopenActivationDescriptor_t) {
-        ACTIVATIONS.remove(of).map(drop).ok_or(BAD)
-    }
-
-    fn miopenSetActivationDescriptor(
-        of: miopenActivationDescriptor_t, mode: miopenActivationMode_t, alpha: f64, beta: f64, gamma: f64,
-    ) {
-        ACTIVATIONS.change(of, |old| *old = Activation { mode, alpha, beta, gamma }).ok_or(BAD)
-    }
-
-    fn miopenGetActivationDescriptor(
-        of: miopenActivationDescriptor_t, mode: *mut miopenActivationMode_t, alpha: *mut f64, beta: *mut f64,
-        gamma: *mut f64,
-    ) {
-        let activation = ACTIVATIONS.get(of).ok_or(BAD)?;
-        put_value(mode, activation.mode)?;
-        put_value(alpha, activation.alpha)?;
-        put_value(beta, activation.beta)?;
-        put_value(gamma, activation.gamma)
-    }
-
     fn miopenActivationForward(
         of: miopenHandle_t, with: miopenActivationDescriptor_t, alpha: *const c_void,
         x_desc: miopenTensorDescriptor_t, x: *const c_void, beta: *const c_void, y_desc: miopenTensorDescriptor_t,
         y: *mut c_void,
     ) {
-        let activation = ACTIVATIONS.get(with).ok_or(BAD)?;
+        let activation = activation(with)?;
         let (x, y) = (tensor(x_desc)?.at(x)?, tensor(y_desc)?.at(y)?);
-        if x.tensor.lengths != y.tensor.lengths || activation.of(0.0).is_none() {
+        if x.tensor.lengths != y.tensor.lengths || activate(&activation, 0.0).is_none() {
             return Err(BAD);
         }
         let (alpha, beta) = (scalar(alpha, y.element)?, scalar(beta, y.element)?);
         submitted(of, "miopenActivationForward", move |memory| {
             let values = x.load::<f64>(memory)?;
-            let values = values.into_iter().map(|value| activation.of(value).unwrap_or(value)).collect();
+            let values = values.into_iter().map(|value| activate(&activation, value).unwrap_or(value)).collect();
             y.blend(memory, alpha, values, beta)
         })
     }
@@ -367,13 +325,13 @@ mod tests {
     fn activations_have_their_known_values() {
         use miopenActivationMode_t as Mode;
         let of = |mode, x| {
-            Activation {
+            let activation = Activation {
                 mode,
                 alpha: 0.5,
                 beta: 2.0,
                 gamma: 3.0,
-            }
-            .of(x)
+            };
+            activate(&activation, x)
         };
         assert_eq!(of(Mode::miopenActivationTANH, 0.0), Some(0.0));
         assert_eq!(of(Mode::miopenActivationPOWER, 1.0), Some(15.625));

@@ -1,11 +1,11 @@
-//! How ranks that share a unique id find each other.
+//! Rendezvous of the ranks that share a unique id.
 //!
-//! `ncclGetUniqueId` opens a TCP listener, the *root*, whose address is in the identifier. Every rank tells the root who it is;
-//! when all have come, the root tells each where the others are, and ranks of different processes connect to each other. Ranks
-//! of one process use each other's mailboxes. A connection that does not know the identifier's secret is dropped.
+//! `ncclGetUniqueId` opens a TCP listener, the *root*, whose address is in the identifier. Every rank sends its identity to the
+//! root. When all have come, the root sends each the addresses of the others, and ranks of different processes connect to each
+//! other. Ranks of one process use each other's mailboxes. A connection that does not know the identifier's secret is dropped.
 //!
-//! Processes of one machine are connected by TCP too, and not by shared memory: the same code then serves hosts, containers and
-//! network namespaces, and beside the emulation of kernels the copies through the loopback interface cost nothing.
+//! Processes of one machine are connected by TCP too, and not by shared memory. The same code then serves hosts, containers and
+//! network namespaces. Compared with the emulation of kernels, the copies through the loopback interface cost nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -18,19 +18,19 @@ use std::{env, io, process, thread};
 use hipvit_sys::rccl::{ncclResult_t, ncclUniqueId};
 use serde::{Deserialize, Serialize};
 
-use super::Wrong;
 use super::communicator::{Communicator, Peer};
 use super::connection::{Connection, receive, send};
+use super::error::Error;
 use super::mailbox::Mailbox;
 use crate::hip::machine::Device;
 
-/// How long a connection may take to say who it is.
+/// Time limit for a connection to identify itself.
 const HELLO: Duration = Duration::from_secs(5);
 
 /// The interval at which listeners are polled.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What an identifier holds.
+/// Contents of an identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Id {
     secret: String,
@@ -68,7 +68,7 @@ impl Id {
     }
 }
 
-/// What a rank tells the root.
+/// Message of a rank to the root.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Hello {
     secret: String,
@@ -77,22 +77,22 @@ struct Hello {
     place: Place,
 }
 
-/// Where a rank is.
+/// Address of a rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Place {
     /// The process, told from all others of all hosts.
     process: String,
     device: u32,
-    /// Where it listens for other ranks.
+    /// Address at which it listens for other ranks.
     address: SocketAddr,
-    /// For messages.
+    /// Name of the place in messages.
     name: String,
 }
 
 /// The root's answer: the places of all ranks, or why there is no communicator.
 type Answer = Result<Vec<Place>, String>;
 
-/// What a rank says to another.
+/// Message of a rank to another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Introduction {
     secret: String,
@@ -100,26 +100,26 @@ struct Introduction {
 }
 
 /// A secret of 128 random bits.
-fn secret() -> Result<String, Wrong> {
+fn secret() -> Result<String, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| system(&format!("random numbers: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn system(text: &str) -> Wrong {
-    Wrong::new(ncclResult_t::ncclSystemError, text)
+fn system(text: &str) -> Error {
+    Error::new(ncclResult_t::ncclSystemError, text)
 }
 
 /// This process, told from all others.
-fn this_process() -> Result<&'static str, Wrong> {
+fn this_process() -> Result<&'static str, Error> {
     static PROCESS: OnceLock<String> = OnceLock::new();
     let own = secret()?;
     Ok(PROCESS.get_or_init(|| own))
 }
 
-/// The address that other hosts reach this one at: of the interface that `NCCL_SOCKET_IFNAME` names, or else the first that is
-/// not the loopback interface, or else that.
-fn own_address() -> Result<IpAddr, Wrong> {
+/// Returns the address by which other hosts reach this one: that of the interface in `NCCL_SOCKET_IFNAME`. Without the variable,
+/// that of the first interface other than loopback, or else of loopback.
+fn own_address() -> Result<IpAddr, Error> {
     let interfaces =
         if_addrs::get_if_addrs().map_err(|error| system(&format!("network interfaces: {error}")))?;
     let named = env::var("NCCL_SOCKET_IFNAME")
@@ -153,7 +153,7 @@ fn own_address() -> Result<IpAddr, Wrong> {
     Ok(found.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
 }
 
-fn listen(ip: IpAddr) -> Result<(TcpListener, SocketAddr), Wrong> {
+fn listen(ip: IpAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let opened = TcpListener::bind((ip, 0)).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -163,7 +163,7 @@ fn listen(ip: IpAddr) -> Result<(TcpListener, SocketAddr), Wrong> {
 }
 
 /// A new identifier, whose root waits for its ranks.
-pub(super) fn unique_id(timeout: Duration) -> Result<ncclUniqueId, Wrong> {
+pub(super) fn unique_id(timeout: Duration) -> Result<ncclUniqueId, Error> {
     let (listener, root) = listen(own_address()?)?;
     let id = Id {
         secret: secret()?,
@@ -176,7 +176,7 @@ pub(super) fn unique_id(timeout: Duration) -> Result<ncclUniqueId, Wrong> {
     Ok(encoded)
 }
 
-/// Those who connect to a listener and say something of type `T`.
+/// Connections to a listener, and their first message of type `T`.
 struct Arrivals<T> {
     found: Receiver<(T, TcpStream)>,
     sender: Sender<(T, TcpStream)>,
@@ -278,8 +278,8 @@ pub(super) fn join(
     rank: usize,
     ranks: usize,
     timeout: Duration,
-) -> Result<Communicator, Wrong> {
-    let id = Id::decode(id).ok_or_else(|| Wrong::argument("the unique id is none of this library's"))?;
+) -> Result<Communicator, Error> {
+    let id = Id::decode(id).ok_or_else(|| Error::argument("the unique id was not made by this library"))?;
     let unreachable = |error: io::Error| system(&format!("the root of the unique id, {}: {error}", id.root));
     let mailbox: Arc<Mailbox> = Arc::default();
     {
@@ -310,7 +310,7 @@ pub(super) fn join(
     root.set_read_timeout(Some(timeout + 2 * HELLO))
         .map_err(unreachable)?;
     let (answer, _) = receive::<Answer>(&mut root).map_err(unreachable)?;
-    let places = answer.map_err(|text| Wrong::new(ncclResult_t::ncclRemoteError, text))?;
+    let places = answer.map_err(|text| Error::new(ncclResult_t::ncclRemoteError, text))?;
     check_devices(&places)?;
 
     let mut connections = connect(&id, &places, rank, &listener, timeout)?;
@@ -331,11 +331,11 @@ pub(super) fn join(
                     .get(&(id.secret.clone(), other))
                     .and_then(Weak::upgrade);
                 found.map(Peer::Local).ok_or_else(|| {
-                    Wrong::new(ncclResult_t::ncclRemoteError, format!("rank {other} has gone"))
+                    Error::new(ncclResult_t::ncclRemoteError, format!("rank {other} has gone"))
                 })
             }
         });
-    let peers = peers.collect::<Result<Vec<_>, Wrong>>()?;
+    let peers = peers.collect::<Result<Vec<_>, Error>>()?;
     Ok(Communicator::new(device, rank, peers, mailbox, timeout))
 }
 
@@ -345,11 +345,11 @@ fn hostname() -> String {
 }
 
 /// No two ranks may be on one device.
-fn check_devices(places: &[Place]) -> Result<(), Wrong> {
+fn check_devices(places: &[Place]) -> Result<(), Error> {
     for (rank, place) in places.iter().enumerate() {
         let same = |other: &Place| (&other.process, other.device) == (&place.process, place.device);
         if let Some(other) = places[..rank].iter().position(same) {
-            return Err(Wrong::new(
+            return Err(Error::new(
                 ncclResult_t::ncclInvalidUsage,
                 format!("ranks {other} and {rank} are both on device {}", place.device),
             ));
@@ -365,7 +365,7 @@ fn connect(
     rank: usize,
     listener: &TcpListener,
     timeout: Duration,
-) -> Result<BTreeMap<usize, TcpStream>, Wrong> {
+) -> Result<BTreeMap<usize, TcpStream>, Error> {
     let deadline = Instant::now() + timeout;
     let mut connections = BTreeMap::new();
     let others = places.iter().enumerate();
@@ -399,7 +399,7 @@ fn connect(
             }
             None if Instant::now() > deadline => {
                 return Err(system(&format!(
-                    "rank {missing} ({}) has not connected",
+                    "rank {missing} ({}) did not connect",
                     place.name
                 )));
             }

@@ -11,7 +11,7 @@ use super::reduce::{self, Format};
 use crate::compute;
 use crate::faults::Failure;
 
-/// What all ranks that take part have to agree on.
+/// Description of a call, which has to agree for all ranks that take part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) kind: Kind,
@@ -57,7 +57,7 @@ impl Kind {
 }
 
 impl Call {
-    /// Whether the other side's call fits this one: the same for a collective, the counterpart for a send or receive.
+    /// True if the other side's call fits this one: the same for a collective, the counterpart for a send or receive.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self.kind, other.kind) {
             (Kind::Send, Kind::Receive) | (Kind::Receive, Kind::Send) => {
@@ -68,7 +68,7 @@ impl Call {
     }
 }
 
-/// As in the source of a program: `ncclAllReduce(4096 × float32, sum)`.
+/// Shows the call as the source of a program: `ncclAllReduce(4096 × float32, sum)`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let datatype = datatype_name(ncclDataType_t(self.datatype));
@@ -152,8 +152,8 @@ impl Operation {
         }
     }
 
-    /// What rank `rank` sends to each participant. All of it is read before anything is written, so that source and target may
-    /// be the same memory.
+    /// Reads the data that rank `rank` sends to each participant. All of it is read before anything is written, so that source
+    /// and target may be the same memory.
     pub(super) fn read(&self, memory: &Memory, rank: usize, ranks: usize) -> Result<Vec<Vec<u8>>, Failure> {
         let parts = self.participants(ranks).map(|to| {
             let range = self.outgoing(rank, to);

@@ -1,8 +1,8 @@
 //! A rank: its counters, its links to the others, and what its streams do for a call.
 //!
-//! A call is three operations of the stream: one reads the rank's part and gives it to the others' mailboxes; one waits until
-//! the others' parts are there; one writes the result. Sends wait for their receives, as large ones do on GPUs, so that a program
-//! that relies on buffering is found out. A rank that has failed waits on, as RCCL's kernels do, until it is aborted.
+//! A call is three operations of the stream. One reads the rank's part and gives it to the others' mailboxes; one waits until the
+//! others' parts are there; one writes the result. Sends wait for their receives, as large ones do on GPUs, so that a program
+//! that relies on buffering is detected. A rank that failed keeps waiting, as RCCL's kernels do, until it is aborted.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,7 +66,7 @@ pub(super) struct Communicator {
     pub(super) rank: usize,
     peers: Vec<Peer>,
     mailbox: Arc<Mailbox>,
-    /// How long the others may take.
+    /// Time limit for the other ranks.
     timeout: Duration,
     collectives: AtomicU64,
     sends: Vec<AtomicU64>,
@@ -77,7 +77,7 @@ pub(super) struct Communicator {
 #[derive(Debug)]
 struct Part {
     operation: Operation,
-    /// What this rank's messages are called, and the others'.
+    /// Keys of this rank's messages, and of the others'.
     out: Key,
     in_: Key,
 }
@@ -249,7 +249,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the stream may go on: all parts have arrived and fit, or the rank was aborted or has lost its device.
+    /// True if the stream may continue: all parts have arrived and fit, or the rank was aborted or lost its device.
     fn is_over(&self) -> bool {
         let communicator = &self.communicator;
         let mailbox = &communicator.mailbox;

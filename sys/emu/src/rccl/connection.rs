@@ -105,7 +105,7 @@ impl Connection {
         self.push(Header::Left(text.to_owned()), Arc::default());
     }
 
-    /// Whether everything was handed to the system, which delivers it even if this process ends.
+    /// True if everything was handed to the system, which delivers it even if this process ends.
     pub(super) fn is_flushed(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }

@@ -1,4 +1,4 @@
-//! What a rank has received from the others, and what went wrong on the way.
+//! Messages that a rank received from the others, and errors on the way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 
-/// Which of a rank's messages it is. Numbers count from 1.
+/// Key of a rank's message. Numbers count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Key {
-    /// Of the communicator's collective of this number.
+    /// The communicator's collective of this number.
     Collective(u64),
-    /// Of the send of this number from the message's sender to its receiver.
+    /// The send of this number from the message's sender to its receiver.
     Sent(u64),
     /// That the receiver of the send of this number has begun to receive; goes the other way.
     Receiving(u64),
@@ -34,7 +34,7 @@ pub(super) struct Message {
     pub(super) data: Arc<Vec<u8>>,
 }
 
-/// Why a communicator has failed.
+/// Reason for which a communicator failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failed {
     pub(super) result: ncclResult_t,
@@ -81,7 +81,7 @@ impl Mailbox {
         self.state().gone.entry(rank).or_insert(why);
     }
 
-    /// Why the rank will send nothing more.
+    /// Returns the reason for which the rank will send nothing more.
     pub(super) fn gone(&self, rank: usize) -> Option<String> {
         self.state().gone.get(&rank).cloned()
     }

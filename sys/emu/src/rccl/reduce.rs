@@ -1,5 +1,5 @@
-//! Reductions: in the order of the ranks, so that a result does not depend on timing. f16, bf16 and the eight-bit types are
-//! accumulated in f32 and rounded once; integers wrap around.
+//! Reductions in the order of the ranks, so that a result does not depend on timing. f16, bf16 and the eight-bit types are
+//! accumulated in f32 and rounded once. Integers wrap around.
 
 use half::{bf16, f16};
 use hipvit_sys::rccl::{ncclDataType_t, ncclRedOp_t};
@@ -20,8 +20,8 @@ pub(super) enum Format {
     F8(Float8),
 }
 
-/// An eight-bit float: how many bits its mantissa has, and whether it is of the kind of the MI300 (FNUZ), which has no infinity
-/// and no negative zero, or else of the Open Compute Project's.
+/// An eight-bit float: the bits of its mantissa, and its kind. The MI300's kind (FNUZ) has no infinity and no negative zero; the
+/// other kind is the Open Compute Project's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Float8 {
     mantissa: u32,
@@ -29,7 +29,7 @@ pub(super) struct Float8 {
 }
 
 impl Format {
-    /// Of RCCL's type, on a GPU of this architecture; `None` if there is no such type.
+    /// Returns the format of RCCL's type on a GPU of this architecture; `None` if there is no such type.
     pub(super) fn of(datatype: ncclDataType_t, arch: &str) -> Option<Self> {
         let float8 = |mantissa| {
             Self::F8(Float8 {
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn halves_are_summed_in_f32_and_rounded_once() {
-        // In f16 each 0.5 would be lost beside 2048.
+        // In f16 each 0.5 would be lost when added to 2048.
         let parts: Vec<[u8; 2]> = [2048.0, 0.5, 0.5, 1.0]
             .map(|v| f16::from_f32(v).to_le_bytes())
             .into();

@@ -5,14 +5,15 @@
 use std::ffi::c_void;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::rocblas::{put, run};
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_gemm_algo, rocblas_gemm_flags_, rocblas_half, rocblas_handle,
     rocblas_operation, rocblas_status, rocblas_stride,
 };
 use rayon::prelude::*;
 
-use super::{Handle, INVALID_POINTER, element, is_transposed, put_value, run, size};
+use super::{Handle, INVALID_POINTER, element, is_transposed, size};
 use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, gemm, write};
 
 /// The only solution, for callers that list solutions.
@@ -24,7 +25,7 @@ const F16: rocblas_datatype = rocblas_datatype::rocblas_datatype_f16_r;
 /// One of the matrices A, B, C and D, as a caller gives it.
 #[derive(Clone, Copy)]
 struct Argument {
-    /// Of the first matrix, or of the array of all addresses.
+    /// Address of the first matrix, or of the array of all addresses.
     at: *const c_void,
     datatype: rocblas_datatype,
     leading: i32,
@@ -105,7 +106,7 @@ struct Gemm {
     workspace: Option<(u64, usize)>,
 }
 
-/// Whether these types are computed in f64; an error if rocBLAS does not support them.
+/// Returns true for types that are computed in f64; an error if rocBLAS does not support the types.
 fn is_wide([a, b, c, d]: [rocblas_datatype; 4], compute: rocblas_datatype) -> Result<bool, rocblas_status> {
     use Element::{Bf16, F16, F32, F64, I8, I32};
     if a != b || c != d {
@@ -187,7 +188,7 @@ unsafe fn checked(
 /// Checks a call and submits its work.
 ///
 /// # Safety
-/// As for [`checked`].
+/// In host pointer mode, alpha and beta are null or numbers of the type computed in.
 unsafe fn submit(
     name: &str,
     of: rocblas_handle,
@@ -274,7 +275,7 @@ fn check_solution(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), roc
     Ok(())
 }
 
-/// Whether the caller only asks whether the solution is supported.
+/// True if the caller only asks whether the solution is supported.
 fn only_checks(flags: u32) -> bool {
     flags & rocblas_gemm_flags_::rocblas_gemm_flags_check_solution_index.0 != 0
 }
@@ -290,16 +291,10 @@ unsafe fn list_solutions(of: rocblas_handle, list: *mut i32, count: *mut i32) ->
     }
     if list.is_null() {
         // SAFETY: it is not null.
-        return unsafe { put_value(count, 1) };
+        return unsafe { put(count, 1) };
     }
     // SAFETY: as the caller says.
-    unsafe {
-        if *count > 0 {
-            put_value(list, SOLUTION)
-        } else {
-            Ok(())
-        }
-    }
+    unsafe { if *count > 0 { put(list, SOLUTION) } else { Ok(()) } }
 }
 
 export! { rocblas, rocblas_status, run;

@@ -2,12 +2,13 @@
 
 use std::ffi::c_void;
 
+use hip_provider::export;
+use hip_provider::rocblas::run;
 use hipvit_sys::Status as _;
-use hipvit_sys::export;
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind, hipStream_t};
 use hipvit_sys::rocblas::rocblas_status;
 
-use super::{INVALID_POINTER, run, size, translate};
+use super::{INVALID_POINTER, size, translate};
 
 /// Elements or columns, each side with its own stride.
 struct Transfer {
@@ -88,7 +89,7 @@ impl Transfer {
 const TO_DEVICE: hipMemcpyKind = hipMemcpyKind::hipMemcpyHostToDevice;
 const TO_HOST: hipMemcpyKind = hipMemcpyKind::hipMemcpyDeviceToHost;
 
-// The same rules for host memory as in hipMemcpy.
+// Host memory follows the rules of hipMemcpy.
 unsafe extern "C" {
     fn hipMemcpy2D(
         to: *mut c_void,
@@ -136,7 +137,7 @@ unsafe fn transfer(what: Option<&Transfer>, kind: hipMemcpyKind) -> Result<(), r
 /// Submits a transfer.
 ///
 /// # Safety
-/// As for [`transfer`], and pinned memory until the stream has done it.
+/// The arguments meet the requirements of [`transfer`]. Pinned memory stays valid until the stream has done the transfer.
 unsafe fn transfer_async(
     what: Option<&Transfer>,
     kind: hipMemcpyKind,

@@ -4,13 +4,14 @@ use std::ffi::c_void;
 use std::sync::mpsc;
 
 use gcnrun::{FaultKind, Memory};
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::rocblas::run;
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_handle, rocblas_operation, rocblas_status, rocblas_stride,
 };
 use rayon::prelude::*;
 
-use super::{Handle, INVALID_POINTER, element, is_transposed, run, size, translate};
+use super::{Handle, INVALID_POINTER, element, is_transposed, size, translate};
 use crate::compute::{Batch, Element, Factor, Real as _, Scalar, Vector, write};
 use crate::hip;
 

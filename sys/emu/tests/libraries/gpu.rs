@@ -219,7 +219,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// With gaps after each column and matrix.
+    /// Matrices with gaps after each column and matrix.
     pub(crate) fn with_gaps(rows: usize, columns: usize, batch: usize) -> Self {
         let leading = rows + 3;
         Self {

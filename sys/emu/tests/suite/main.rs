@@ -59,8 +59,8 @@ fn is(status: Result<hipError_t, hipvit_sys::Error>, wanted: hipError_t) {
     assert_eq!(status.expect("exported"), wanted);
 }
 
-/// Whether this process has these settings. If not, runs the test of this name in a process that has them, and asserts that it
-/// passes.
+/// Returns true if this process has these settings. If not, runs the test of this name in a process that has them, and asserts
+/// that it passes.
 #[track_caller]
 fn has(settings: &[(&str, &str)], test: &str) -> bool {
     const MARK: &str = "HIP_EMU_TEST";

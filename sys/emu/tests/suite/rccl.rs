@@ -308,7 +308,7 @@ fn an_invalid_call_is_refused_with_a_reason() {
         let refused = [
             (
                 rccl().ncclAllReduce(at, at, 8, INT, SUM, comm, other),
-                "the stream is of device 1, rank 0 of device 0",
+                "the stream belongs to device 1, rank 0 to device 0",
             ),
             (
                 rccl().ncclBroadcast(at, at, 8, INT, 2, comm, stream),

@@ -43,7 +43,7 @@ fn a_copy_reads_pinned_memory_when_it_runs() {
     let (stream, buffer, host) = (Stream::new(), Buffer::new(63), Pinned::new(63));
     host.set(1);
     to_device(&buffer, &host, &stream);
-    // Without a wait: the copy has not read yet.
+    // There is no wait, so the copy has read nothing yet.
     host.set(2);
     stream.wait();
     assert_eq!(buffer.peek(63), [2; 63]);

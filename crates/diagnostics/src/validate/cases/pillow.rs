@@ -9,7 +9,7 @@ use hipvit::reference::Array;
 /// # Errors
 ///
 /// The operand is no image.
-pub fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter) -> Result<Array, String> {
+pub(crate) fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter) -> Result<Array, String> {
     let &[h, w, 3] = image.shape() else {
         return Err(format!("takes an image, not {:?}", image.shape()));
     };

@@ -5,7 +5,7 @@ use std::fmt;
 use super::super::expected::{Part, gather, image_of};
 use super::attention::{CAUSAL, Mask, PADDING};
 use super::{Addresses, KernelForm, List, Operand, Scale, activation};
-pub use hipvit::kernels::{KernelCall, SoftmaxArgs};
+use hipvit::kernels::{KernelCall, SoftmaxArgs};
 use hipvit::reference::{Array, masked_softmax, rounded};
 use hipvit::tensor::{DType, Tensor};
 

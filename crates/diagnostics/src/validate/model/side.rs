@@ -173,7 +173,6 @@ impl Results {
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
             OutputKind::Gradient(index) => (7, index),
-            _ => (7, 0),
         });
         layers
     }
@@ -190,7 +189,6 @@ impl LayerValues {
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
             OutputKind::Gradient(index) => format!("gradient {index}"),
-            other => format!("{other:?}"),
         };
         if served {
             format!("{name}, as served")

@@ -1,4 +1,4 @@
-//! What loads, stores and atomic operations have in common, for every kind of memory.
+//! Shared parts of loads, stores and atomic operations, for every kind of memory.
 
 use super::lanes::{known_lanes, scalar, scalar_known};
 use crate::code::{Context, Exit, Instruction, in_lane, uninitialised};
@@ -6,7 +6,7 @@ use crate::fault::FaultKind;
 use crate::operands::{Place, Source, Type};
 use crate::wave::Wave;
 
-/// How many bytes an access moves, and which part of the register they are.
+/// Number of bytes that an access moves, and their place in the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     pub(super) bytes: u32,
@@ -74,7 +74,7 @@ pub(super) fn active(lanes: u64) -> impl Iterator<Item = u32> {
 pub(super) struct LoadedLanes {
     register: usize,
     width: Width,
-    /// For each register, the lanes whose low and high halves are known.
+    /// Lanes of each register whose low and high halves are known.
     known: [[u64; 2]; 4],
 }
 

@@ -270,7 +270,7 @@ fn short_integers(table: &mut Table) {
         "v_or_b16" => U16 (U16 a, U16 b) a | b;
         "v_xor_b16" => U16 (U16 a, U16 b) a ^ b;
         "v_mov_b16" => HalfBits (HalfBits a) a;
-        // Compilers take the upper half of the result to be zero, as it is of most operations of 16 bits on CDNA.
+        // Compilers assume that the upper half of the result is zero, as it is for most 16-bit operations on CDNA.
         "v_ashr_pk_i8_i32" => U32 (I32 a, I32 b, U32 c) {
             let byte = |x: i32| u32::from((x >> (c & 31)).clamp(-128, 127) as u8);
             byte(a) | byte(b) << 8

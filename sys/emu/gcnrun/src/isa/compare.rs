@@ -180,7 +180,7 @@ fn write_result(context: &mut Context<'_, '_>, instruction: &Instruction, holds:
 }
 
 impl Instruction {
-    /// Whether a comparison sets EXEC (in `offset`, because DPP uses `detail`).
+    /// True if a comparison sets EXEC (in `offset`, because DPP uses `detail`).
     fn detail_exec(&self) -> bool {
         self.offset as u32 & WRITES_EXEC != 0
     }

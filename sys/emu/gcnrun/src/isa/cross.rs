@@ -188,7 +188,7 @@ pub(super) fn gather(
     write_row(wave, instruction, &out, mask, known);
 }
 
-/// V_PERMLANE16 and V_PERMLANEX16: within a row of 16 lanes, or from the row beside it.
+/// V_PERMLANE16 and V_PERMLANEX16: within a row of 16 lanes, or from the adjacent row.
 fn permute_rows(context: &mut Context<'_, '_>, instruction: &Instruction, flip: u32) -> Outcome {
     let [fetch_inactive, bound, ..] = instruction.detail;
     let places = [instruction.src[1][0].place, instruction.src[2][0].place];

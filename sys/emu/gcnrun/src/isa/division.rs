@@ -8,8 +8,9 @@ use crate::line::Line;
 use crate::operands::{Place, Source, Type};
 use crate::wave::VCC;
 
-/// The two instructions for a float type: the power of two of the scaling, the shift and mask of the exponent, the exponent of
-/// 1, the largest difference of the operands' exponents and the smallest exponent of the numerator without scaling.
+/// Defines the two instructions for a float type. The parameters are the power of two of the scaling, the shift and mask of the
+/// exponent, and the exponent of 1. Then follow the largest difference of the operands' exponents and the smallest exponent of
+/// the numerator without scaling.
 macro_rules! of_float {
     ($name:ident, $float:ty, 2^$power:literal, $shift:literal, $mask:literal, $one:literal, $apart:literal, $small:literal) => {
         mod $name {
@@ -21,7 +22,7 @@ macro_rules! of_float {
                 (a.to_bits() >> $shift & $mask) as i32
             }
 
-            /// `a` is the denominator `b` or the numerator `c`, scaled so that no step of the division overflows or underflows; the
+            /// Scales `a`, the denominator `b` or the numerator `c`, so that no step of the division overflows or underflows. The
             /// flag says that only one of the two is scaled.
             pub(super) fn scale(a: $float, b: $float, c: $float) -> ($float, bool) {
                 let is = |other: $float| a.to_bits() == other.to_bits();
@@ -46,8 +47,8 @@ macro_rules! of_float {
                 }
             }
 
-            /// The last step, which undoes the scaling of one operand if the flag is set: upward if the quotient is
-            /// large, downward if it is small.
+            /// Does the last step, which undoes the scaling of one operand if the flag is set. It scales up if the quotient is
+            /// large, and down if it is small.
             pub(super) fn finish(a: $float, b: $float, quotient: $float, flag: bool) -> $float {
                 let value = a.mul_add(b, quotient);
                 if !flag {

@@ -5,7 +5,7 @@ use crate::line::{Line, list};
 use crate::operands::{Place, Source, integer};
 use crate::wave::EXEC;
 
-/// How DPP finds a lane's source, with its parameter in `detail[1]`.
+/// Modes by which DPP finds a lane's source, with their parameter in `detail[1]`.
 const DPP: &[(&str, u32)] = &[
     ("row_shl", 0),
     ("row_shr", 1),

@@ -7,7 +7,7 @@ use crate::operands::Type;
 pub(crate) trait Element {
     type Value: Copy;
     const TYPE: Type;
-    /// Whether one unknown bit makes the whole result unknown.
+    /// True if one unknown bit makes the whole result unknown.
     const FLOAT: bool;
     fn get(low: u32, high: u32) -> Self::Value;
     fn put(value: Self::Value) -> (u32, u32);

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_fused_half_rounds_once() {
-        // 1.0009766 · 1.0009766 = 1.0019541 lies just above the midpoint of two halves once 2^-24 is added.
+        // 1.0009766 · 1.0009766 = 1.0019541 is just above the midpoint of two halves once 2^-24 is added.
         let a = f16_to_f32(0x3c01);
         let tiny = f16_to_f32(0x0001);
         let exact = f64::from(a) * f64::from(a) + f64::from(tiny);

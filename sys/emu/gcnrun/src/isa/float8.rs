@@ -1,5 +1,5 @@
-//! The 8-bit floating-point formats: of gfx940 to gfx942 FNUZ's (one NaN, 0x80, no infinity, no negative zero), of gfx950 and
-//! gfx12, in instructions of the same names, OCP's (OFP8 revision 1.0: E4M3 has no infinity, E5M2 is as IEEE 754's formats are).
+//! The 8-bit floating-point formats. gfx940 to gfx942 have FNUZ's: one NaN, 0x80, no infinity, no negative zero. gfx950 and gfx12
+//! have OCP's, in instructions of the same names (OFP8 revision 1.0): E4M3 has no infinity, and E5M2 follows IEEE 754.
 
 use std::sync::LazyLock;
 
@@ -200,7 +200,7 @@ mod tests {
                 };
                 assert_eq!(format.round(-value as f32), negative, "{format:?} −{value}");
             }
-            // Half a unit above the largest is where infinity, or what stands for it, begins, if the largest is odd.
+            // If the largest number is odd, infinity or its substitute begins half a unit above it.
             let last = largest as usize;
             let unit = values[last] - values[last - 1];
             let beyond = match format {

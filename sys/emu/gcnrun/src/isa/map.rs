@@ -36,7 +36,7 @@ fn each_with_fma(low: &mut Half, high: &mut Half, f: impl Fn(usize) -> (u32, u32
     each_portable(low, high, f);
 }
 
-/// Whether denormal `f32` operands and results of this instruction are flushed to zero. MODE flushes both or neither, as
+/// True if denormal `f32` operands and results of this instruction are flushed to zero. MODE flushes both or neither, as
 /// compilers set it (`set_mode` rejects the rest).
 #[inline(always)]
 fn flushes(wave: &Wave, instruction: &Instruction) -> bool {

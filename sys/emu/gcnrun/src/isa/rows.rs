@@ -11,7 +11,7 @@ pub(super) struct Row {
     pub(super) run: Handler,
     pub(super) result: Type,
     pub(super) operands: &'static [Type],
-    /// Whether the last operand is the destination's old value.
+    /// True if the last operand is the destination's old value.
     pub(super) accumulates: bool,
 }
 

@@ -5,9 +5,9 @@ use crate::code::{Context, Instruction, Outcome};
 use crate::operands::{Place, Type};
 use crate::wave::Wave;
 
-/// Executes an operation whose operands are partly unknown. It is tried with the unknown bits as zeros and as ones; a half of
-/// the result that is the same each time is known nevertheless (a mask, a shift, a packing). A float result is wholly known
-/// or wholly unknown.
+/// Executes an operation whose operands are partly unknown. It is tried with the unknown bits as zeros and as ones. A half of the
+/// result that is the same each time is known nevertheless (a mask, a shift, a packing). A float result is wholly known or wholly
+/// unknown.
 #[cold]
 #[inline(never)]
 pub(super) fn with_unknown(
@@ -64,8 +64,8 @@ pub(super) fn with_unknown(
     Ok(())
 }
 
-/// The value of unknown bits of operand `index` in the `choice`th trial: zeros and ones in every combination, and two
-/// alternating patterns, because sums may only differ between those.
+/// Returns the value of unknown bits of operand `index` in the `choice`th trial. The trials are zeros and ones in every
+/// combination, and two alternating patterns, because sums may only differ between those.
 pub(super) fn unknown_as(choice: u32, operands: usize, index: usize) -> u32 {
     match choice.checked_sub(1 << operands) {
         None => 0_u32.wrapping_sub(choice >> index & 1),

@@ -79,8 +79,8 @@ fn access(line: &mut Line<'_>, kind: u32, width: Width, load: bool) -> Result<In
     Ok(instruction)
 }
 
-/// Puts the vector part of an address into `src[0]`, the scalar base into `src[1]`; of buffers the descriptor into
-/// `src[1]` and `src[2]`, the scalar offset into `src[3]`.
+/// Puts the vector part of an address into `src[0]` and the scalar base into `src[1]`. For buffers, puts the descriptor into
+/// `src[1]` and `src[2]`, and the scalar offset into `src[3]`.
 fn address_operands(
     line: &mut Line<'_>,
     instruction: &mut Instruction,
@@ -118,7 +118,7 @@ fn address_operands(
             instruction.src[1][1] = Source::ZERO;
         }
     }
-    // 64 bits of address, or 32 beside a base.
+    // 64 bits of address, or 32 added to a base.
     let wide = !base && kind != SCRATCH;
     if !absent(line, address) {
         instruction.src[0] = line.source(address, if wide { Type::U64 } else { Type::U32 })?;
@@ -152,7 +152,7 @@ fn record(context: &mut Context<'_, '_>, kind: u32, access: Access, addresses: &
     }
 }
 
-/// As [`record`], of an access through a buffer descriptor.
+/// Records an access through a buffer descriptor. See [`record`].
 #[inline]
 fn record_buffer(
     context: &mut Context<'_, '_>,

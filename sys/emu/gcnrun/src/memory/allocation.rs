@@ -22,11 +22,11 @@ pub struct Allocation {
     pub len: u64,
     /// The kind of memory.
     pub kind: Kind,
-    /// Whether it is not freed.
+    /// True until it is freed.
     pub live: bool,
 }
 
-/// Why [`Memory`](crate::Memory) refuses to allocate or free.
+/// Reason for which [`Memory`](crate::Memory) refuses to allocate or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -42,10 +42,10 @@ pub enum MemoryError {
     },
     /// The allocation was freed before.
     DoubleFree {
-        /// Its first byte.
+        /// Address of the first byte.
         address: u64,
     },
-    /// It overlaps an allocation.
+    /// The range overlaps an allocation.
     Overlap {
         /// The first byte.
         address: u64,
@@ -56,7 +56,7 @@ pub enum MemoryError {
     Overrun {
         /// The allocation's first byte.
         address: u64,
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: u64,
         /// The kind of memory.
         kind: Kind,

@@ -6,8 +6,19 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::Fresh;
 use super::allocation::{Allocation, Kind, MemoryError};
+
+/// Contents of fresh memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Fresh {
+    /// Poison, unwritten.
+    #[default]
+    Poison,
+    /// Zeros that count as written; nothing is tracked.
+    Zeros,
+    /// Zeros that count as written, until they are marked.
+    Clean,
+}
 
 /// Fresh and freed memory.
 pub(crate) const POISON: u32 = 0x7fff_7fff;
@@ -27,7 +38,8 @@ pub(crate) struct Block {
     start: NonNull<u8>,
     /// Four bits for each dword; `None` where every byte counts as written.
     shadow: Option<Box<[AtomicU8]>>,
-    /// What was allocated, from as many bytes before `start` as it is aligned to; `None` for memory that is only registered.
+    /// Layout of the allocation, which begins as many bytes before `start` as its alignment; `None` for memory that is only
+    /// registered.
     layout: Option<Layout>,
 }
 
@@ -56,7 +68,7 @@ impl Block {
             }
         })
         .ok_or_else(refused)?;
-        // SAFETY: `size` exceeds the alignment, and the redzones lie in the allocation, before and after the bytes.
+        // SAFETY: `size` exceeds the alignment, and the redzones are in the allocation, before and after the bytes.
         let start = unsafe {
             let start = raw.add(alignment);
             start.sub(REDZONE).write_bytes(REDZONE_BYTE, REDZONE);
@@ -99,7 +111,7 @@ impl Block {
         }
     }
 
-    /// Whether it was allocated here, not only registered.
+    /// True if it was allocated here, not only registered.
     pub(super) fn is_owned(&self) -> bool {
         self.layout.is_some()
     }
@@ -139,7 +151,7 @@ impl Block {
         }
     }
 
-    /// For allocations only; registered memory has no redzones.
+    /// Requires an allocation, because registered memory has no redzones.
     pub(super) fn redzones_are_intact(&self) -> bool {
         let before = self.start.as_ptr().wrapping_sub(REDZONE);
         let after = self
@@ -225,7 +237,7 @@ impl Block {
         }
     }
 
-    /// As [`Block::update32`], of 64 bits at an offset that is a multiple of eight.
+    /// Updates 64 bits at an offset that is a multiple of eight. See [`Block::update32`].
     pub(crate) fn update64(&self, offset: u64, mut update: impl FnMut(u64) -> u64) -> u64 {
         debug_assert!((self.begin + offset).is_multiple_of(8) && offset + 8 <= self.len);
         // SAFETY: callers stay in the block and ask for addresses that are multiples of eight.
@@ -239,7 +251,7 @@ impl Block {
         }
     }
 
-    /// Which of `N` (at most 16) bytes at an offset were written, a bit each.
+    /// Returns one bit for each of `N` (at most 16) bytes at an offset, set if the byte was written.
     #[inline]
     pub(crate) fn known<const N: usize>(&self, offset: u64) -> u16 {
         let all = ((1_u32 << N) - 1) as u16;
@@ -360,7 +372,7 @@ impl Block {
         }
     }
 
-    /// Which bytes of the range were written; `None` if all were.
+    /// Returns the bytes of the range that were written; `None` if all were.
     pub(super) fn written(&self, offset: u64, length: u64) -> Option<Vec<bool>> {
         self.first_unwritten(offset, length)?;
         let shadow = self.shadow.as_ref()?;

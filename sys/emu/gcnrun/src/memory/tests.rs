@@ -17,7 +17,7 @@ fn bytes_come_back_at_every_offset_and_length() {
             assert_eq!(read, bytes[begin..end], "{begin}..{end}");
         }
     }
-    // A write in the middle leaves the bytes beside it alone.
+    // A write in the middle leaves the adjacent bytes alone.
     memory.write(address + 5, &[0xff; 6]).unwrap();
     let mut read = [0; 97];
     memory.read(address, &mut read).unwrap();

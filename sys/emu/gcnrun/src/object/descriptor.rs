@@ -24,7 +24,7 @@ impl Descriptor {
         }
     }
 
-    /// Whether a user SGPR is requested; bits as in `kernel_code_properties`.
+    /// True if a user SGPR is requested; bits as in `kernel_code_properties`.
     pub(crate) fn has(&self, property: u32) -> bool {
         self.properties >> property & 1 == 1
     }
@@ -37,7 +37,7 @@ impl Descriptor {
         self.rsrc2 & 1 == 1
     }
 
-    /// Which of the block's three indices go into SGPRs.
+    /// True if the block's index along this axis goes into an SGPR.
     pub(crate) fn block_index(&self, axis: usize) -> bool {
         self.rsrc2 >> (7 + axis) & 1 == 1
     }
@@ -46,7 +46,7 @@ impl Descriptor {
         self.rsrc2 >> 10 & 1 == 1
     }
 
-    /// How many of a work-item's three indices go into VGPRs.
+    /// Number of a work-item's indices that go into VGPRs.
     pub(crate) fn item_indices(&self) -> usize {
         (self.rsrc2 >> 11 & 3) as usize + 1
     }
@@ -75,19 +75,19 @@ impl Descriptor {
     }
 }
 
-/// Whether accumulation registers are the upper part of the vector registers.
+/// True if accumulation registers are the upper part of the vector registers.
 pub(super) fn has_unified_registers(arch: &str) -> bool {
     matches!(arch, "gfx90a" | "gfx940" | "gfx941" | "gfx942" | "gfx950")
 }
 
-/// How an architecture initialises waves.
+/// Properties of an architecture for the initialisation of waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
     /// The hardware sets up each wave's scratch memory; kernels do not.
     pub(crate) architected_flat_scratch: bool,
-    /// A work-item's three indices lie in one VGPR, ten bits each.
+    /// True if a VGPR holds a work-item's three indices, ten bits each.
     pub(crate) packed_items: bool,
-    /// The block's indices lie in trap temporaries: x in ttmp9, y and z in the halves of ttmp7.
+    /// True if trap temporaries hold the block's indices: x in ttmp9, y and z in the halves of ttmp7.
     pub(crate) block_in_ttmp: bool,
 }
 

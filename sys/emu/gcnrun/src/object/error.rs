@@ -4,13 +4,13 @@ use std::fmt;
 
 use crate::memory::MemoryError;
 
-/// Why a code object cannot be loaded.
+/// Reason for which a code object cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It is not a code object, or is damaged.
+    /// The bytes are not a code object, or it is damaged.
     NotACodeObject {
-        /// What it is, or what is missing.
+        /// The actual contents, or the missing part.
         reason: String,
     },
     /// The emulator does not support its architecture.
@@ -18,7 +18,7 @@ pub enum LoadError {
         /// The architecture.
         arch: String,
     },
-    /// It could not be disassembled.
+    /// The code object could not be disassembled.
     Disassembly {
         /// Why, and what to install.
         reason: String,

@@ -1,4 +1,4 @@
-//! Which unit of a GPU executes an instruction, and what it does to the counters of outstanding accesses.
+//! Unit of a GPU that executes an instruction, and its effect on the counters of outstanding accesses.
 
 /// The unit that executes an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -27,7 +27,7 @@ pub enum Class {
     Barrier,
     /// Waits for outstanding accesses.
     Wait,
-    /// What takes no unit: hints, cache control, the end of the program.
+    /// Instructions that take no unit: hints, cache control, the end of the program.
     Other,
 }
 
@@ -49,7 +49,7 @@ const HINTS: &[&str] = &[
 ];
 
 impl Class {
-    /// Whether its instructions work on the active lanes alone. Matrix instructions do not: CDNA's ignore EXEC, and RDNA's
+    /// True if the unit's instructions work on the active lanes alone. Matrix instructions do not: CDNA's ignore EXEC, and RDNA's
     /// need all of its bits set.
     pub(super) fn heeds_exec(self) -> bool {
         matches!(
@@ -58,7 +58,7 @@ impl Class {
         )
     }
 
-    /// By the mnemonic; of a dual instruction, of its first half.
+    /// Classifies a mnemonic; a dual instruction by its first half.
     pub(crate) fn of(mnemonic: &str) -> Self {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| mnemonic.starts_with(prefix));
         if HINTS.contains(&mnemonic) {
@@ -101,7 +101,7 @@ impl Class {
     }
 }
 
-/// What outstanding accesses access.
+/// Target of outstanding accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Vector,
@@ -109,20 +109,20 @@ pub(super) enum Unit {
     Scalar,
 }
 
-/// What an instruction does to the counters of outstanding accesses: of vector memory, of LDS, and of scalar loads, which share LDS's
-/// before gfx12.
+/// Effect of an instruction on the counters of outstanding accesses: those of vector memory, of LDS, and of scalar loads, which
+/// share LDS's before gfx12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     None,
-    /// Waits until at most so many accesses are outstanding, by counter.
+    /// Waits until at most this number of accesses is outstanding, by counter.
     Wait([Option<u32>; 3]),
     /// An access of this unit increments the counter.
     Access(Unit, usize),
 }
 
 impl Event {
-    /// Of an instruction as the disassembler writes it. Stores count only where loads and stores share a counter (GCN, CDNA):
-    /// elsewhere nothing in a kernel waits for them.
+    /// Returns the event of an instruction as the disassembler writes it. Stores count only where loads and stores share a
+    /// counter (GCN, CDNA): elsewhere nothing in a kernel waits for them.
     pub(super) fn of(class: Class, text: &str, arch: &str) -> Self {
         let (gfx9, gfx12) = (arch.starts_with("gfx9"), arch.starts_with("gfx12"));
         let count = |name: &str| {

@@ -1,8 +1,8 @@
-//! Cycles of LDS accesses: 32 banks of a dword each. A wave's access is executed in groups of lanes, each of 128 bytes; within
-//! a group, different dwords of one bank take a cycle each, and the same dword is broadcast.
+//! Cycles of LDS accesses: 32 banks of a dword each. A wave's access is executed in groups of lanes, each of 128 bytes. Within a
+//! group, different dwords of one bank take a cycle each, and the same dword is broadcast.
 
-/// The groups of eight lanes in which 16 bytes per lane are loaded, of the first 32 lanes of a wave of 64; the other lanes'
-/// are the same. AMD documents them in Composable Kernel's "Understanding AMD GPU LDS and Bank Conflicts".
+/// Groups of eight lanes in which 16 bytes per lane are loaded, for the first 32 lanes of a wave of 64. The other lanes repeat
+/// them. AMD documents them in Composable Kernel's "Understanding AMD GPU LDS and Bank Conflicts".
 const LOADS_OF_16: [[usize; 8]; 4] = [
     [0, 1, 2, 3, 20, 21, 22, 23],
     [4, 5, 6, 7, 16, 17, 18, 19],

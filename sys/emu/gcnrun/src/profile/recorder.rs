@@ -24,9 +24,9 @@ pub(crate) enum Access {
 
 /// Counts of one thread; [`Recorder::profile`] sums up those of all.
 pub(crate) struct Recorder {
-    /// What each instruction of the code is.
+    /// Class and event of each instruction of the code.
     kinds: Arc<[(Class, Event)]>,
-    /// How often each was executed, and by how many active lanes in all.
+    /// Number of executions of each instruction, and the sum of its active lanes.
     executed: Vec<[u64; 2]>,
     lanes: u32,
     block: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Recorder {
 struct Line {
     /// The last block, plus one.
     block: u64,
-    /// How many blocks.
+    /// Number of blocks.
     blocks: u64,
     /// The groups of blocks.
     groups: u8,

@@ -29,7 +29,7 @@ fn bank_conflicts_are_counted() {
     assert_eq!(of(64, 4, true, |lane| 128 * lane), (64, 62));
     // A stride of two dwords: two lanes in each bank.
     assert_eq!(of(64, 4, true, |lane| 8 * lane), (4, 2));
-    // The same dword for all is a broadcast.
+    // A dword that all lanes read is a broadcast.
     assert_eq!(of(64, 4, true, |_| 64), (2, 0));
     // Rows of 128 bytes, a column of 16 bytes each: eight lanes of a group in the same four banks.
     assert_eq!(of(64, 16, false, |lane| 128 * lane), (64, 56));

@@ -1,4 +1,4 @@
-//! Which memory an address leads to, and whether it is aligned.
+//! Kind of memory at an address, and alignment.
 
 use crate::fault::FaultKind;
 use crate::launch::Checks;
@@ -7,11 +7,11 @@ use crate::launch::Checks;
 pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
 pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
-/// The buffer descriptor that kernels without flat scratch get for their scratch memory: its first two dwords hold
-/// [`PRIVATE_APERTURE`] (as base address), to which the kernel adds the wave's offset, which is 0 here.
+/// The buffer descriptor that kernels without flat scratch get for their scratch memory. Its first two dwords hold
+/// [`PRIVATE_APERTURE`] (as base address). The kernel adds the wave's offset, which is 0 here.
 pub(crate) const SCRATCH_DESCRIPTOR: [u32; 4] = [0, PRIVATE_APERTURE, u32::MAX, 0x00e8_0000];
 
-/// Where a flat address leads.
+/// Memory at a flat address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Global,

@@ -5,8 +5,8 @@ use super::local::Local;
 use crate::fault::FaultKind;
 use crate::launch::Checks;
 
-/// Which waves accessed the four bytes of a dword of LDS since the barrier before `epoch`: for each byte 0 for none, a wave's
-/// index plus 1, or [`SEVERAL`]; [`ATOMIC`] is added where all accesses were atomic.
+/// Waves that accessed the four bytes of a dword of LDS since the barrier before `epoch`. Each byte has 0 for none, a wave's
+/// index plus 1, or [`SEVERAL`]. [`ATOMIC`] is added if all accesses were atomic.
 #[derive(Clone, Copy, Default)]
 struct Accessed {
     epoch: u32,
@@ -24,7 +24,7 @@ enum Access {
     Atomic,
 }
 
-/// Which wave accesses LDS, and what is checked.
+/// Wave that accesses LDS, and the checks to make.
 #[derive(Clone, Copy)]
 pub(super) struct Accessor<'a> {
     pub(super) wave: u32,
@@ -156,8 +156,8 @@ impl Lds {
         Ok(())
     }
 
-    /// As [`Lds::record`] for the four bytes of a dword at once, where all four were accessed alike and no race is possible;
-    /// whether that is so.
+    /// Records an access to the four bytes of a dword at once. Returns true if all four were accessed alike and no race is
+    /// possible. See [`Lds::record`].
     #[inline]
     fn record_dword(&mut self, wave: u32, dword: usize, access: Access) -> bool {
         let mine = [wave as u8 + 1; 4];

@@ -7,9 +7,9 @@ pub(super) struct Local {
     bytes: Vec<u8>,
     /// Four bits for each dword.
     known: Vec<u8>,
-    /// Whether nothing was stored since the last poisoning.
+    /// True if nothing was stored since the last poisoning.
     clean: bool,
-    /// What poisoned bytes count as: unwritten, or written.
+    /// State of poisoned bytes: unwritten, or written.
     fresh: u8,
 }
 

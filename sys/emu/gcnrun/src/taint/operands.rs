@@ -1,11 +1,11 @@
-//! Which registers of an instruction to look at, from the disassembler's text.
+//! Registers of an instruction to look at, from the disassembler's text.
 
 use super::Step;
 use crate::operands::{Place, register};
 use crate::profile::Class;
 use crate::wave::EXEC;
 
-/// What an instruction writes.
+/// Destination of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// Vector registers: the first, and how many. Two results of a dual instruction.

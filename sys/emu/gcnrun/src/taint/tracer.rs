@@ -7,14 +7,14 @@ use super::operands::{self, Written};
 use super::{Carrier, Step, Taint};
 use crate::wave::Wave;
 
-/// What one thread found; [`Tracer::taint`] sums up what all did.
+/// Findings of one thread; [`Tracer::taint`] sums up those of all threads.
 pub(crate) struct Tracer {
-    /// What each instruction of the code writes.
+    /// Destination of each instruction of the code.
     written: Arc<[Option<(Step, Written)>]>,
     /// The position of the running block in the order of the blocks, and its index.
     turn: u64,
     block: [u32; 3],
-    /// Of the block's waves, the lanes that carry marked bytes.
+    /// Lanes of the block's waves that carry marked bytes.
     lanes: Vec<u64>,
     /// The accesses of the instruction that runs: each lane's address, and the lanes whose address is global.
     accessed: Option<([u64; 64], u64)>,
@@ -191,7 +191,7 @@ impl Tracer {
         }
     }
 
-    /// What all threads found. `code` are the instructions, with their addresses.
+    /// Sums up the findings of all threads. `code` are the instructions, with their addresses.
     pub(crate) fn taint<'t>(threads: Vec<Self>, code: impl Fn(u32) -> (u64, &'t str)) -> Taint {
         let mut sum = Taint::default();
         let (mut first, mut last): (Option<Placed>, Option<Placed>) = (None, None);

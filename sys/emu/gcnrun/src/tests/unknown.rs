@@ -1,4 +1,4 @@
-//! Which bits of results are known.
+//! Known bits of results.
 
 use super::{execute, fill};
 use crate::code::Stop;
@@ -59,8 +59,8 @@ fn unknown_bits_are_tracked() {
     );
 }
 
-/// As compilers use it on gfx90a, where register pairs begin at even registers: the addend's upper half is unknown, and so is
-/// the sum's, but the lower half is known.
+/// An addition as compilers use it on gfx90a, where register pairs begin at even registers. The addend's upper half is unknown,
+/// and so is the sum's, but the lower half is known.
 #[test]
 fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
     let prepare = |wave: &mut Wave| {

@@ -1,4 +1,4 @@
-//! Every kind of fault, each beside a correct variant of the same kernel.
+//! Every kind of fault, each with a correct variant of the same kernel.
 
 use gcnrun::{Checks, Fault, FaultKind, Kind, Order};
 
@@ -50,7 +50,7 @@ fn out_of_bounds() {
     });
 }
 
-/// The same kernels, with other checks.
+/// Loads the same kernels, with other checks.
 fn with_checks(gpu: &Gpu, checks: Checks) -> Gpu {
     let object = crate::gpu::compiled(FILE, gpu.arch).expect("these kernels are loaded already");
     Gpu {
@@ -273,7 +273,7 @@ fn missing_barriers_show_with_other_wave_orders() {
                 .buffer(&held)
                 .with(there)
         };
-        // Whichever wave runs first reads what the other has not yet written.
+        // The wave that runs first reads data that the other wave writes later.
         let fault = expect_fault(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0));
         uninitialised(&fault, "the stored value");
     });

@@ -19,7 +19,7 @@ fn check<T: Number, O: Number>(
     check_mixed(gpu, kernel, tile, make, [&exact, &exact], value, epsilon);
 }
 
-/// The same where A and B are of different types of one size.
+/// Checks matrices A and B of different types of one size.
 fn check_mixed<T: Number, O: Number>(
     gpu: &Gpu,
     kernel: &str,
@@ -27,7 +27,7 @@ fn check_mixed<T: Number, O: Number>(
     make: impl Fn(&mut fastrand::Rng) -> T,
     exact: [&dyn Fn(T) -> f64; 2],
     value: impl Fn(O) -> f64,
-    // Of the result's type, and of the type in which products are summed: units in the last place.
+    // Units in the last place of the result's type, and of the type in which products are summed.
     epsilon: f64,
 ) {
     let a = random(rows * depth, 1, &make);

@@ -178,7 +178,7 @@ fn a_sample_tells_shared_lines_from_own_ones() {
         // Ninety blocks in turn in eight groups: each group has all of the shared lines.
         assert_eq!(counts.loads.common_lines_of_8, 64);
         assert!((counts.scale() - 1000.0 / 90.0).abs() < 1e-12);
-        // Nothing is told apart where every block ran.
+        // No launches differ if every block ran.
         let counts = profile(gpu, "add_shared", grid, 256, &arguments, 1000);
         assert_eq!((counts.loads.common_lines, counts.loads.lines), (0, 88));
     });
@@ -216,7 +216,7 @@ fn lds_cycles_depend_on_the_stride() {
             assert_eq!(counts.lds.conflict_cycles, cycles - 4);
             assert_eq!((counts.lds.load_bytes, counts.lds.store_bytes), (256, 256));
             let waves = 64 / gpu.wave() as u64;
-            // Of a single wave the compiler drops the barrier.
+            // The compiler drops the barrier of a single wave.
             let barriers = counts.classes.get(&Class::Barrier).copied().unwrap_or(0);
             assert_eq!(barriers, if waves == 1 { 0 } else { waves });
             // The store before the barrier is waited for, and then the load.

@@ -1,4 +1,4 @@
-//! Where marked bytes go, in kernels of which that is known beforehand.
+//! Marked bytes in kernels whose carriers are known beforehand.
 
 use gcnrun::{Launch, Step, Taint};
 use half::f16;

@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use hipvit_sys::export;
+use hip_provider::export;
+use hip_provider::miopen::{BAD_PARAMETER as BAD, put, put_all, run, tensor};
 use hipvit_sys::miopen::{
     miopenConvAlgoPerf_t, miopenConvAlgoPerf_t__bindgen_ty_1, miopenConvAlgorithm_t,
     miopenConvFwdAlgorithm_t as Algorithm, miopenConvSolution_t, miopenConvolutionDescriptor_t,
@@ -10,10 +11,10 @@ use hipvit_sys::miopen::{
 };
 
 use super::super::pointwise::add_bias;
-use super::super::tensor::tensor;
-use super::super::{BAD, HANDLES, put_value, run, scalar, stream, submitted};
+use super::super::tensor::DeviceMemory as _;
+use super::super::{HANDLES, scalar, stream, submitted};
 use super::work::Work;
-use super::{ALGORITHMS, Problem, put_all};
+use super::{ALGORITHMS, Problem};
 
 /// A solution's number is its algorithm's plus one.
 fn solution(number: u64) -> Result<Algorithm, miopenStatus_t> {
@@ -32,7 +33,7 @@ export! { miopen, miopenStatus_t, run;
         stream(of)?;
         let problem = Problem::new(x, w, convolution, y)?;
         let sizes: Result<Vec<_>, _> = ALGORITHMS.iter().map(|algorithm| problem.workspace(*algorithm)).collect();
-        put_value(size, sizes?.into_iter().max().unwrap_or_default())
+        put(size, sizes?.into_iter().max().unwrap_or_default())
     }
 
     /// Runs the algorithms that fit the workspace and returns them, the fastest first. Times are host times in milliseconds.
@@ -67,7 +68,7 @@ export! { miopen, miopenStatus_t, run;
         put_all(count, &[given])
     }
 
-    /// As in MIOpen, `miopenStatusUnknownError` if the handle has not found it before.
+    /// Returns `miopenStatusUnknownError` if the handle did not find the convolution before, as MIOpen does.
     fn miopenConvolutionForward(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         w_desc: miopenTensorDescriptor_t, w: *const c_void, convolution: miopenConvolutionDescriptor_t,
@@ -102,7 +103,7 @@ export! { miopen, miopenStatus_t, run;
     ) {
         stream(of)?;
         Problem::new(x, w, convolution, y)?;
-        put_value(count, ALGORITHMS.len())
+        put(count, ALGORITHMS.len())
     }
 
     /// Nothing is measured: the times are 0.
@@ -125,7 +126,7 @@ export! { miopen, miopenStatus_t, run;
                 algorithm: miopenConvAlgorithm_t(algorithm.0),
             });
         }
-        put_value(count, ALGORITHMS.len().min(capacity))
+        put(count, ALGORITHMS.len().min(capacity))
     }
 
     fn miopenConvolutionForwardGetSolutionWorkspaceSize(
@@ -133,7 +134,7 @@ export! { miopen, miopenStatus_t, run;
         convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, number: u64, size: *mut usize,
     ) {
         stream(of)?;
-        put_value(size, Problem::new(x, w, convolution, y)?.workspace(solution(number)?)?)
+        put(size, Problem::new(x, w, convolution, y)?.workspace(solution(number)?)?)
     }
 
     /// No operation besides the checks.

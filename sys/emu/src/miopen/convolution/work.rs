@@ -5,12 +5,13 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use gcnrun::{FaultKind, Memory};
+use hip_provider::miopen::BAD_PARAMETER as BAD;
 use hipvit_sys::miopen::{miopenConvFwdAlgorithm_t as Algorithm, miopenHandle_t, miopenStatus_t};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
-use super::super::tensor::DeviceTensor;
-use super::super::{BAD, stream, submitted, translate};
+use super::super::tensor::{DeviceMemory as _, DeviceTensor};
+use super::super::{stream, submitted, translate};
 use super::Problem;
 use crate::compute::{Element, Real, multiply, read, write};
 use crate::hip;

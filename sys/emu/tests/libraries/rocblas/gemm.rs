@@ -58,8 +58,8 @@ impl Case {
         }
     }
 
-    /// Each result, and the largest error that adding k products, and C, may cause: k + 3 roundings, each of no more than
-    /// the sum of the terms' sizes.
+    /// Returns each result and its error bound. Adding k products, and C, takes k + 3 roundings, each of at most the sum of the
+    /// terms' sizes.
     fn expected(&self) -> Vec<(f64, f64)> {
         let [m, n, k] = self.sizes;
         let [a, b, c] = self.shapes;

@@ -1,20 +1,21 @@
 //! Matrix instructions whose groups of lanes hold consecutive parts of the depth: MFMA and SMFMAC of CDNA, WMMA of gfx12.
 
-use super::{Element, Operand, multiply, multiply_integers, wave_row_known};
+use super::operands::{Element, Operand, multiply, multiply_integers, wave_row_known};
 use crate::code::{Context, Exit, Instruction, Outcome, uninitialised};
 use crate::isa::lanes::scalar;
 use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::Wave;
 
-/// The indices in `detail`: the shape, both inputs' elements, and how many elements of B a lane holds; `src` holds A, B and C, and
-/// of SMFMAC the indices, `offset` the number of blocks, of SMFMAC the first bit of the indices.
+/// The indices in `detail`: the shape, the elements of both inputs, and the number of elements of B that a lane holds. `src`
+/// holds A, B and C, and for SMFMAC the indices. `offset` holds the number of blocks, and for SMFMAC the first bit of the
+/// indices.
 const SIDE: usize = 0;
 const DEPTH: usize = 1;
 const INPUT: usize = 2;
 const HELD: usize = 3;
 
-/// What a mnemonic says.
+/// Shape that a mnemonic states.
 struct Shape {
     side: u32,
     depth: u32,
@@ -123,7 +124,7 @@ pub(super) fn decode_sparse(line: &mut Line<'_>, name: &str) -> Result<Instructi
     Ok(instruction)
 }
 
-/// A matrix of which lane l holds row l mod side: of the depth's part l/side, or of block l/side.
+/// Reads a matrix. Lane l holds row l mod side, and part l/side of the depth or block l/side.
 fn read(wave: &Wave, register: usize, element: Element, [side, depth, held, blocks]: [usize; 4]) -> Operand {
     let mut operand = Operand {
         values: vec![0.0; blocks * side * depth],

@@ -1,6 +1,6 @@
 //! MFMA of doubles.
 
-use super::wave_row_known;
+use super::operands::wave_row_known;
 use crate::code::{Context, Instruction, Outcome};
 use crate::isa::lanes::scalar;
 use crate::line::Line;
@@ -21,7 +21,7 @@ pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     Ok(instruction)
 }
 
-/// 16×16×4 doubles: lane l holds element k = l/16 of row l mod 16, and of the results row 4i + l/16, column l mod 16.
+/// 16×16×4 doubles. Lane l holds element k = l/16 of row l mod 16. In the results it holds row 4i + l/16, column l mod 16.
 fn mfma_f64(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let wave = &mut *context.wave;
     let (Some(a), Some(b)) = (instruction.src[0][0].vgpr(), instruction.src[1][0].vgpr()) else {

@@ -1,6 +1,6 @@
 //! WMMA of gfx11: lanes 0 to 15 hold a row of A or B each, and lanes 16 to 31 the same.
 
-use super::{Element, Operand, multiply, multiply_integers, wave_row_known};
+use super::operands::{Element, Operand, multiply, multiply_integers, wave_row_known};
 use crate::code::{Context, Instruction, Outcome};
 use crate::isa::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::isa::lanes::scalar;

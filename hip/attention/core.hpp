@@ -1,0 +1,246 @@
+// Attention of one block: its place in the batch, its scores, softmax and output rows. The blocks of staged.hpp and async.hpp build on
+// it; they differ in how K and V reach LDS.
+//
+// A lane's scores S = K·Qᵀ are of Tile::COLUMNS queries per group, the columns of mma.hpp; rows are keys. P is rounded to T.
+#pragma once
+#include "attention.h"
+#include "attention/config.hpp"
+#include "key_range.hpp"
+#include "online_softmax.hpp"
+
+namespace hipvit {
+
+// The state is in registers once everything is inlined.
+template <class T, int D, class PolicyOfEntry> struct Attention {
+    using Policy = PolicyOfEntry;
+    using Tile = Mma<T>;
+
+    static constexpr TileConfig CONFIG = tile_config<T, D>();
+    static constexpr int WAVES = CONFIG.waves, GROUPS = CONFIG.groups, KEYS = CONFIG.keys, THREADS = WAVES * WAVE;
+    static constexpr int MIN_BLOCKS = CONFIG.min_blocks, MIN_WAVES = Policy::ROTATES ? min_waves_with_rotation<T, D>() : 0;
+    static constexpr int GROUP = WAVES * 16; // queries of a group
+    static constexpr int QUERIES = GROUPS * GROUP;
+    static constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries that a lane has scores of
+    static constexpr bool LAZY = CONFIG.stages > 0 && !Policy::STATISTICS;
+
+    using Scores = typename Tile::Acc[GROUPS][KEYS / 16];
+    using Probabilities = typename Tile::Y[GROUPS];
+
+    const AttentionArgs &a;
+    const Policy policy;
+    T *const lds;
+    const u32 image, head;
+    const T *const q, *const k, *const v;
+    const bool whole_vecs; // d is a multiple of a vec128
+    const bool vector_q, vector_k, vector_v;
+    const u32 first_query;
+    u32 key_begin, key_end;       // of the tiles that the block works on
+    u32 common_begin, common_end; // of the keys that every query of the block sees, by position
+    // e^(scale · s) = 2^(scale_log2 · s). If positive, and without a bias, it is applied when the maximum is subtracted, as
+    // softmax_scale_log2; otherwise before the maximum is taken.
+    const float scale_log2, softmax_scale_log2;
+
+    typename Tile::Y q_fragment[GROUPS][D / 16];
+    typename Tile::Acc acc_o[GROUPS][D / 16] = {};
+    OnlineSoftmax<Tile, COLUMNS, LAZY, Policy::STATISTICS> softmax;
+
+    HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, const Policy &policy)
+        : a(a), policy(policy), lds(reinterpret_cast<T *>(memory)), image(image), head(head),
+          q((const T *)a.q + image * a.q_image + u64(head) * a.head_dim),
+          k((const T *)a.k + image * a.k_image + u64(head) * a.head_dim),
+          v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
+          whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
+          vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
+          softmax_scale_log2(!Policy::HAS_BIAS && scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+        key_begin = common_begin = 0;
+        key_end = common_end = a.keys;
+        if (has_window()) {
+            const u32 last_query = (first_query + QUERIES < a.queries ? first_query + QUERIES : a.queries) - 1;
+            const KeyRange first(a.visible, first_query, a.keys), last(a.visible, last_query, a.keys);
+            key_begin = first.first / KEYS * KEYS, key_end = last.end();
+            common_begin = last.first, common_end = first.end();
+        }
+    }
+
+    // Whether the visible keys depend on the query. Without asynchronous copies always: clang would pay for the distinction with
+    // registers, and so with gfx1100's occupancy for heads of 80 and 128 channels.
+    HIPVIT_DEVICE bool has_window() const {
+        return CONFIG.stages == 0 || a.visible.left != UNBOUNDED || a.visible.right != UNBOUNDED;
+    }
+    // The head's first element in the output.
+    HIPVIT_DEVICE u64 out_offset() const { return image * a.out_image + u64(head) * a.head_dim; }
+    HIPVIT_DEVICE bool writes_float8() const { return a.float8_factor != 0.0f; }
+    HIPVIT_DEVICE bool is_vector(const T *rows, u32 stride) const {
+        return whole_vecs && stride % VEC<T> == 0 && aligned(rows, VEC128_BYTES);
+    }
+    // Whether a vec128 of the output, or its bytes of E4M3, is stored at once.
+    HIPVIT_DEVICE bool is_vector_out() const {
+        if (!writes_float8()) return is_vector((const T *)a.out + out_offset(), a.out_token);
+        return whole_vecs && a.out_token % VEC<T> == 0 && aligned((const u8 *)a.out + out_offset(), VEC<T>);
+    }
+    // The index of the wave's query `j` of a group.
+    HIPVIT_DEVICE u32 query_at(int group, int j) const { return first_query + group * GROUP + wave_index() * 16 + j; }
+
+    // Calls change(score, key of the tile, column) for the lane's scores of the tile's first `keys` keys, in steps of 16.
+    template <class Change> static HIPVIT_DEVICE void for_each_score(Scores &acc_s, u32 keys, const Change &change) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                if (t * 16 >= keys) break;
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e)
+                    change(acc_s[g][t].value[e], u32(t * 16 + Tile::of_lane(e).i), g * Tile::COLUMNS + Tile::column(e));
+                schedule_fence();
+            }
+        }
+    }
+
+    // S = K·Qᵀ of 16 keys of the tile. A lane then has scores of few queries.
+    template <class Load> HIPVIT_DEVICE void qk(Scores &acc_s, int t, const Load &load_k) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) acc_s[g][t] = {};
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto fragment = load_k(t, c);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_s[g][t], fragment, q_fragment[g][c]);
+            if (c % 4 == 3) schedule_fence();
+        }
+        schedule_fence();
+    }
+
+    // S becomes scale_log2 · S + log2(e) · bias.
+    HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
+        if constexpr (Policy::STATISTICS) {
+            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        }
+        const T *rows[COLUMNS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) {
+                const u32 query = query_at(g, Tile::of_lane(e).j);
+                rows[g * Tile::COLUMNS + Tile::column(e)] =
+                    policy.rows + u64(query < a.queries ? query : a.queries - 1) * policy.query_stride;
+            }
+        }
+        for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
+            const u32 at = start + key < a.keys ? start + key : a.keys - 1;
+            s = multiply_add(s, scale_log2, to_float(rows[column][at]) * LOG2_E);
+        });
+    }
+
+    // Scales the scores and adds the bias where the softmax does not, and sets those of invisible keys to −∞. By selects: a branch
+    // per element would keep the compiler from scheduling across it.
+    HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
+        if constexpr (Policy::HAS_BIAS) {
+            add_bias(acc_s, start, keys);
+        } else if (!(scale_log2 > 0.0f)) {
+            for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        }
+        if (start < common_begin || start + KEYS > common_end) {
+            // Few tiles need the ranges: computed here, they take no registers elsewhere.
+            KeyRange range[COLUMNS];
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e) {
+                    const u32 query = opaque(query_at(g, Tile::of_lane(e).j));
+                    KeyRange &visible = range[g * Tile::COLUMNS + Tile::column(e)];
+                    visible = KeyRange(0, a.keys);
+                    if (has_window()) visible = KeyRange(a.visible, query, a.keys);
+                }
+            }
+            for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
+                s = range[column].contains(start + key) ? s : -infinity();
+            });
+        }
+        if (a.visible.key_mask) {
+            const u8 *const key_mask = a.visible.key_mask + u64(image) * a.keys;
+            for_each_score(acc_s, keys, [&](float &s, u32 key, int) {
+                s = key_mask[start + key < a.keys ? start + key : a.keys - 1] ? s : -infinity();
+            });
+        }
+    }
+
+    // Takes the scores of a tile into the softmax, and rescales O if a maximum grew.
+    HIPVIT_DEVICE void update_softmax(Scores &acc_s, u32 keys, float (&subtrahend)[COLUMNS]) {
+        float tile_max[COLUMNS];
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) tile_max[c] = -infinity();
+        for_each_score(acc_s, keys, [&](float &s, u32, int column) { tile_max[column] = larger(tile_max[column], s); });
+        softmax.update(tile_max, softmax_scale_log2, [&](const float (&factors)[COLUMNS]) {
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int c = 0; c < D / 16; ++c) {
+#pragma unroll
+                    for (int e = 0; e < Tile::VALUES; ++e)
+                        acc_o[g][c].value[e] *= factors[g * Tile::COLUMNS + Tile::column(e)];
+                }
+            }
+        });
+        softmax.subtrahends(subtrahend);
+    }
+
+    // P of 16 keys of the tile.
+    HIPVIT_DEVICE void probabilities(Probabilities &p, Scores &acc_s, int t, const float (&subtrahend)[COLUMNS]) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) {
+                const int column = g * Tile::COLUMNS + Tile::column(e);
+                float &s = acc_s[g][t].value[e];
+                s = softmax.probability(s, softmax_scale_log2, subtrahend[column], column);
+            }
+            p[g] = Tile::as_y(acc_s[g][t]);
+        }
+        schedule_fence();
+    }
+
+    // O += Vᵀ·Pᵀ of 16 keys of the tile.
+    template <class Load> HIPVIT_DEVICE void pv(const Probabilities &p, int t, const Load &load_v) {
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto fragment = load_v(t, c);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_o[g][c], fragment, p[g]);
+            if (c % 4 == 3) schedule_fence();
+        }
+    }
+
+    // The factors that normalise O of a group, by column.
+    HIPVIT_DEVICE void inverse_sums(int g, float (&inverse)[Tile::COLUMNS]) const {
+#pragma unroll
+        for (int c = 0; c < Tile::COLUMNS; ++c) inverse[c] = softmax.inverse_sum(g * Tile::COLUMNS + c);
+    }
+
+    // Stores each query's ln Σ e^s, largest probability and entropy, −Σ p · ln p = ln Σ 2^x − ln 2 · Σ 2^x · x / Σ 2^x. They are −∞, 0
+    // and 0 for a query without visible keys.
+    HIPVIT_DEVICE void store_statistics() const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+            float inverse[Tile::COLUMNS];
+            inverse_sums(g, inverse);
+#pragma unroll
+            for (int c = 0; c < Tile::COLUMNS; ++c) {
+                const int at = g * Tile::COLUMNS + c;
+                const float log2_sum = fast_log2(softmax.sum(at));
+                const float weighted = Tile::template reduce_column<Sum>(softmax.row_weighted[at]);
+                const float entropy = LN_2 * multiply_add(-weighted, inverse[c], log2_sum);
+                int e = 0; // an element of the column
+                while (Tile::column(e) != c) ++e;
+                const u32 query = query_at(g, Tile::of_lane(e).j);
+                if (query >= a.queries) continue;
+                // Several lanes store the same.
+                float *const to = policy.statistics + ((u64(image) * a.heads + head) * a.queries + query) * 3;
+                to[0] = LN_2 * (softmax.row_max[at] + log2_sum);
+                to[1] = inverse[c];
+                to[2] = entropy < 0.0f ? 0.0f : entropy; // by rounding, or without a visible key
+            }
+        }
+    }
+};
+
+} // namespace hipvit

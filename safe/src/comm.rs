@@ -1,0 +1,20 @@
+//! RCCL: communication between GPUs, of one process or several.
+
+mod communicator;
+mod connection;
+mod group;
+mod handshake;
+mod key;
+mod nodes;
+mod progress;
+mod rank;
+mod rendezvous;
+mod watchdog;
+mod world;
+
+pub use self::communicator::{Comm, CommOptions, UniqueId};
+pub use self::connection::{Connection, Connections};
+pub use self::group::{Group, Reduction};
+pub use self::nodes::NodeComm;
+pub use self::rendezvous::Rendezvous;
+pub use self::world::World;

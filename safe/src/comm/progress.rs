@@ -1,0 +1,32 @@
+//! Progress of a rank's work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::event::Event;
+
+/// State of a rank's work.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Submissions that had collectives in them.
+    pub(super) submitted: AtomicU64,
+    pub(super) looked: Mutex<Looked>,
+}
+
+/// State that the watchdog keeps.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    /// The submissions before the last event.
+    pub(super) covered: u64,
+    /// An event that was not reached when it was last asked for, and when it was recorded.
+    pub(super) waiting: Option<(Event, Instant)>,
+}
+
+impl Progress {
+    /// Notes a submission.
+    pub(super) fn submit(&self) {
+        self.submitted.fetch_add(1, Ordering::AcqRel);
+    }
+}

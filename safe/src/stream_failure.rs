@@ -1,0 +1,46 @@
+//! Reason for which the contents of what a stream wrote are undefined.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, Result};
+
+/// Failure of a stream: a communicator of it was aborted, so what it wrote is undefined. Set once; every wait returns it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
+
+/// The fields of [`Error::Communicator`].
+#[derive(Clone, Debug)]
+pub(crate) struct CommunicatorFailure {
+    pub(crate) device: String,
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    pub(crate) reason: String,
+}
+
+impl CommunicatorFailure {
+    pub(crate) fn error(&self) -> Error {
+        let Self {
+            device,
+            rank,
+            ranks,
+            reason,
+        } = self.clone();
+        Error::Communicator {
+            device,
+            rank,
+            ranks,
+            reason,
+        }
+    }
+}
+
+impl StreamFailure {
+    /// Sets the failure. Returns false if there is one already.
+    pub(crate) fn set(&self, failure: CommunicatorFailure) -> bool {
+        self.0.set(failure).is_ok()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
+    }
+}
