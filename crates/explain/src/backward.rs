@@ -9,7 +9,6 @@ use hipvit::ops::{
     RmsNormBackward, Scale, SwiGluBackward, Transpose,
 };
 use hipvit::reference::{Array, Real};
-use hipvit::tensor::Tensor;
 
 use super::program::{Program, Run};
 
@@ -192,11 +191,7 @@ impl<T: Real> Program<T> {
             });
             wrt.extend(operands.filter(|&id| graph.value(id).is_constant()));
         }
-        let value = graph.value(output);
-        let (name, shape) = (format!("{}.seed", value.name), value.shape.clone());
-        let placeholder = Tensor::from_f32(shape.clone(), vec![0.0; shape.iter().product()]);
-        let placeholder = placeholder.ok_or_else(|| Error::graph(&name, "has no shape"))?;
-        let seed = graph.constant(name, placeholder);
+        let seed = graph.push_seed(output)?;
         let rule = |graph: &mut Graph, node: &Node, of_results: &[Option<ValueId>]| {
             rules.apply(graph, node, of_results)
         };

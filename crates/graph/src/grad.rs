@@ -66,17 +66,8 @@ pub fn differentiate(
 /// [`Error::Graph`] if a node has no derivative, or if `output` does not depend on a value of `wrt`.
 pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
     let mut graph = graph.clone();
-    let value = graph.value(output);
-    let (name, shape) = (value.name.clone(), value.shape.clone());
-    let ones = vec![1.0; shape.iter().product()];
-    let ones = Tensor::from_f32(shape, ones).ok_or_else(|| Error::graph(&name, "has no shape"))?;
-    let mut seed = graph.constant(format!("{name}.seed"), ones);
-    let producer = graph.nodes().iter().find(|node| node.outputs.contains(&output));
-    if let Some(node) = producer.cloned()
-        && graph.is_batched(output)?
-    {
-        seed = graph.push_backward(&node, ExpandAs, [seed, output])?;
-    }
+    let name = graph.value(output).name.clone();
+    let seed = graph.push_seed(output)?;
     let vjp =
         |graph: &mut Graph, node: &Node, gradients: &[Option<ValueId>]| node.op.vjp(graph, node, gradients);
     let gradients = differentiate(&mut graph, [output, seed], wrt, &vjp)?;
@@ -92,6 +83,24 @@ pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
 
 /// Nodes of backward passes.
 impl Graph {
+    /// Appends the gradient that a backward pass from `output` begins with: ones, in its shape for any number of images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if the graph is not sound.
+    pub fn push_seed(&mut self, output: ValueId) -> Result<ValueId> {
+        let value = self.value(output);
+        let (name, shape) = (value.name.clone(), value.shape.clone());
+        let ones = vec![1.0; shape.iter().product()];
+        let ones = Tensor::from_f32(shape, ones).ok_or_else(|| Error::graph(&name, "has no shape"))?;
+        let seed = self.constant(format!("{name}.seed"), ones);
+        let producer = self.nodes().iter().find(|node| node.outputs.contains(&output));
+        match producer.cloned() {
+            Some(node) if self.is_batched(output)? => self.push_backward(&node, ExpandAs, [seed, output]),
+            _ => Ok(seed),
+        }
+    }
+
     /// Appends a node to the backward pass of `node`, and returns its first result.
     ///
     /// # Errors
