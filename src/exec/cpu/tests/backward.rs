@@ -21,7 +21,7 @@ struct Builder {
 impl Builder {
     fn weight(&mut self, shape: &[usize]) -> ValueId {
         let len = shape.iter().product();
-        let seed = self.weights.len();
+        let seed = self.graph.values().len();
         let values = (0..len).map(|i| ((i * 7919 + seed * 104_729) % 1999) as f32 / 1000.0 - 1.0);
         let tensor = Tensor::from_f32(shape, values.collect::<Vec<f32>>()).unwrap();
         let weight = self.graph.constant(format!("weight {seed}"), tensor);
