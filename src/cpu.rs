@@ -7,6 +7,7 @@ mod amx;
 mod amx_emulation;
 #[cfg(target_arch = "x86_64")]
 pub mod bf16;
+mod by_reference;
 mod constants;
 pub(crate) mod gemm;
 pub mod int8;
@@ -19,6 +20,7 @@ pub(crate) mod rows;
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{Op, OpError};
 
+use self::by_reference::by_reference;
 pub use self::constants::constant_bytes;
 pub(crate) use self::constants::{Constants, Form, States, initial_states};
 pub(crate) use self::operands::{Memory, Operands, range};

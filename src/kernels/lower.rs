@@ -4,7 +4,11 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{Normalize, Op, OpError, PatchConv, Prepend, Rounding};
+use hipvit_graph::op::{
+    ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, OpError,
+    PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Rounding, Slice, SumToSize,
+    SwiGluBackward,
+};
 
 pub(crate) use super::attention::lower::AttentionCall;
 use super::attention::lower::score_bytes;
@@ -48,6 +52,30 @@ pub(crate) trait Lower {
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
 impl Lower for Prepend {}
+
+macro_rules! not_yet {
+    ($($Op:ident),* $(,)?) => {
+        $(impl Lower for $Op {
+            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+                Err("is part of a backward pass, which no GPU computes yet. Use the CPU".into())
+            }
+        })*
+    };
+}
+not_yet!(
+    ActivationBackward,
+    AttentionBackward,
+    ExpandAs,
+    LayerNormBackward,
+    MatMul,
+    Mul,
+    PatchExtractBackward,
+    PoolBackward,
+    RmsNormBackward,
+    Slice,
+    SumToSize,
+    SwiGluBackward
+);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

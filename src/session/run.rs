@@ -363,7 +363,7 @@ impl Session {
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
                 // No session asks for them.
-                OutputKind::Boundary | OutputKind::EmbeddedTokens => {}
+                OutputKind::Boundary | OutputKind::EmbeddedTokens | OutputKind::Gradient(_) => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }

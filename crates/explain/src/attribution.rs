@@ -7,10 +7,11 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::backward::{Gradients, Rules};
-use super::program::{Program, Real, Run};
+use super::program::{Program, Run};
 use super::quadrature::gauss_legendre;
 use hipvit::error::{Error, Result};
 use hipvit::graph::ValueId;
+use hipvit::reference::Real;
 
 /// How an output is attributed to pixel values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -143,11 +144,11 @@ pub(super) struct Direction {
 impl Direction {
     fn dot<T: Real>(&self, run: &Run<'_, T>) -> f64 {
         let values = run.value(self.output).iter().zip(&self.weights);
-        values.map(|(v, w)| v.wide() * w).sum()
+        values.map(|(v, w)| v.to_f64() * w).sum()
     }
 
     pub(super) fn seed<T: Real>(&self) -> Vec<T> {
-        self.weights.iter().map(|&w| T::of(w)).collect()
+        self.weights.iter().map(|&w| T::from_f64(w)).collect()
     }
 }
 
@@ -162,7 +163,8 @@ pub(super) fn propagated<T: Real>(
         _ => Rules::AttnLrp,
     };
     let constants = rules == Rules::Conservative;
-    let gradients = run.backward(rules, direction.output, direction.seed(), constants, |_| false);
+    let backward = run.program().backward(rules, direction.output, constants)?;
+    let gradients = backward.run(run, direction.seed(), |_| false)?;
     from_gradients(run, method, direction, &gradients)
 }
 
@@ -177,15 +179,15 @@ pub(super) fn from_gradients<T: Real>(
     let contribution = |id| -> Vec<f64> {
         let gradient: &[T] = gradients.of(id).unwrap_or_default();
         let products = gradient.iter().zip(run.value(id));
-        products.map(|(g, x)| g.wide() * x.wide()).collect()
+        products.map(|(g, x)| g.to_f64() * x.to_f64()).collect()
     };
     let pixels = run.value(graph.input());
     let gradient: Vec<f64> = match gradients.of(graph.input()) {
-        Some(gradient) => gradient.iter().map(|g| g.wide()).collect(),
+        Some(gradient) => gradient.iter().map(|g| g.to_f64()).collect(),
         // An output that no pixel matters for.
         None => vec![0.0; pixels.len()],
     };
-    let values = gradient.iter().zip(pixels).map(|(g, x)| g * x.wide()).collect();
+    let values = gradient.iter().zip(pixels).map(|(g, x)| g * x.to_f64()).collect();
     let mut constants: Vec<Constant> = Vec::new();
     let of_node = graph.nodes().iter().flat_map(|node| &node.inputs);
     let mut seen = vec![false; graph.values().len()];
@@ -223,25 +225,23 @@ pub(super) fn integrated<T: Real>(
         let pairs = baseline.iter().zip(image);
         let at = |(&from, &to): (&f32, &f32)| {
             let (from, to) = (f64::from(from), f64::from(to));
-            T::of(from + alpha * (to - from))
+            T::from_f64(from + alpha * (to - from))
         };
         pairs.map(at).collect()
     };
     let value = |alpha| Ok::<_, Error>(direction.dot(&program.run(1, blend(alpha))?));
     let (output, at_baseline) = (value(1.0)?, value(0.0)?);
     let mut mean = vec![0.0; image.len()];
+    let backward = program.backward(Rules::Gradient, direction.output, false)?;
     let rule = gauss_legendre(steps);
     for nodes in rule.chunks(rayon::current_num_threads().clamp(1, TOGETHER)) {
         let gradients: Vec<Vec<f64>> = nodes
             .par_iter()
             .map(|&(alpha, weight)| {
                 let run = program.run(1, blend(alpha))?;
-                let gradients =
-                    run.backward(Rules::Gradient, direction.output, direction.seed(), false, |_| {
-                        false
-                    });
+                let gradients = backward.run(&run, direction.seed(), |_| false)?;
                 let gradient: &[T] = gradients.of(program.graph().input()).unwrap_or_default();
-                Ok(gradient.iter().map(|g| weight * g.wide()).collect())
+                Ok(gradient.iter().map(|g| weight * g.to_f64()).collect())
             })
             .collect::<Result<_>>()?;
         for gradient in gradients {

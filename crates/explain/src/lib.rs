@@ -2,8 +2,8 @@
 //!
 //! [`explain`] explains one image, an [`Explainer`] many. Everything is computed on the host, from the model as its
 //! library computes it, without fusion; on a GPU the fused attention kernel writes no probabilities that could be shown. The
-//! forward pass keeps what the backward pass needs (`program`, `forward`, `attention`), and the backward pass computes
-//! derivatives or relevance (`backward`).
+//! forward pass is the reference implementation of the ops (`program`). The backward pass is a graph that the ops' derivatives append, or
+//! rules of relevance in their place (`backward`).
 //!
 //! ```
 //! # fn main() -> hipvit::Result<()> {
@@ -21,12 +21,9 @@
 //! # Ok(()) }
 //! ```
 
-mod activation;
-mod attention;
 mod attribution;
 mod backward;
 mod explainer;
-mod forward;
 mod maps;
 mod overlay;
 mod program;

@@ -2,10 +2,10 @@
 
 use ndarray::{Array2, Array3, ArrayView2, Axis};
 
-use super::forward::pooled;
-use super::program::{Real, Run};
+use super::program::Run;
 use hipvit::graph::Graph;
 use hipvit::ops::Op;
+use hipvit::reference::Real;
 
 /// The attention probabilities of one layer.
 #[derive(Clone, Debug)]
@@ -55,18 +55,15 @@ pub(super) fn block_of(name: &str) -> Option<usize> {
 /// The maps of a forward pass of one image, in the order of the layers.
 pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
     let mut maps = Vec::new();
-    for (index, node) in run.graph().nodes().iter().enumerate() {
-        if let (Op::Attention(spec), Some(p)) = (&node.op, run.probabilities(index)) {
-            let queries = match *run.shape(node.output()) {
-                [_, queries, _] => queries,
-                _ => 1,
-            };
-            let keys = p.len() / (spec.heads * queries);
-            let values = p.iter().map(|p| p.wide() as f32).collect();
+    for node in run.graph().nodes() {
+        if let Op::Attention(spec) = &node.op {
+            let probabilities = spec.probabilities(&run.operands(node));
+            let (shape, values) = (probabilities.shape(), probabilities.to_f32());
+            let shape = (shape[1], shape[2], shape[3]);
             maps.push(AttentionMap {
                 name: node.name.clone(),
                 block: block_of(&node.name),
-                weights: Array3::from_shape_vec((spec.heads, queries, keys), values).unwrap_or_default(),
+                weights: Array3::from_shape_vec(shape, values).unwrap_or_default(),
             });
         }
     }
@@ -81,7 +78,7 @@ pub(super) fn readout(graph: &Graph, tokens: usize) -> Vec<f64> {
         if graph.value(node.inputs[0]).shape.get(1) != Some(&tokens) {
             continue;
         }
-        let range = pooled(pool, tokens);
+        let range = pool.tokens(tokens);
         let share = 1.0 / range.len() as f64;
         range.for_each(|token| read[token] += share);
     }

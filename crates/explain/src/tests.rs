@@ -141,7 +141,8 @@ fn assert_gradient(graph: &Graph, name: &str) {
         values.map(|(v, w)| v * w).sum::<f64>()
     };
     let run = program.run(1, x.clone()).unwrap();
-    let gradients = run.backward(Rules::Gradient, output, direction.seed(), false, |_| false);
+    let backward = program.backward(Rules::Gradient, output, false).unwrap();
+    let gradients = backward.run(&run, direction.seed(), |_| false).unwrap();
     let gradient = gradients.of(graph.input()).unwrap();
     let got: f64 = gradient.iter().zip(&along).map(|(g, a)| g * a).sum();
     // Fourth order in the step: the error of the formula is some 1e-12, of the subtraction 1e-15 / 1e-4.

@@ -2,29 +2,26 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::ops::{AddAssign, DivAssign, MulAssign, Neg, SubAssign};
+
+use ndarray::LinalgScalar;
 
 use crate::tensor::Tensor;
 
 /// Numbers that ops are computed in: f64 for exactness, f32 for speed.
 pub trait Real:
-    Copy
+    LinalgScalar
     + Default
     + PartialOrd
     + fmt::Debug
     + Send
     + Sync
     + Sum
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
     + Neg<Output = Self>
     + AddAssign
     + SubAssign
     + MulAssign
     + DivAssign
-    + 'static
 {
     /// Zero.
     const ZERO: Self;

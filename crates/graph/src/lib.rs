@@ -12,8 +12,11 @@ mod array;
 pub mod cases;
 mod dtype;
 mod error;
+mod evaluate;
 pub mod float8;
+pub mod grad;
 mod interpreter;
+mod matmul;
 pub mod non_finite;
 pub mod op;
 mod optimize;
@@ -33,6 +36,8 @@ pub use hipvit_image::patch_grid;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use evaluate::evaluate;
+pub use grad::grad;
 pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub use passes::CODE;
@@ -194,6 +199,8 @@ pub enum OutputKind {
     AttentionStatistics(usize),
     /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
     Boundary,
+    /// Derivative with respect to the value of this index among those given to [`grad`], in that value's shape.
+    Gradient(usize),
 }
 
 /// The shapes of the node's operands, by those of all values.

@@ -6,6 +6,7 @@
 //! [`for_each_op`](crate::for_each_op) is the list of all ops. It declares their modules here, makes the enum [`Op`] and every dispatch over it, also in
 //! the crates that compute ops.
 
+mod attention_heads;
 mod definition;
 mod error;
 mod operands;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
+use crate::{Graph, Node, ValueId};
 
 pub use attention::AttentionOperands;
 pub use definition::{Definition, Division, Locality, OperandShare};
@@ -35,25 +37,37 @@ macro_rules! for_each_op {
     ($then:ident) => {
         $then! {
             activation: Activation,
+            activation_backward: ActivationBackward,
             add: Add,
             affine: Affine,
             all_reduce: AllReduce,
             attention: Attention,
+            attention_backward: AttentionBackward,
             concat_channels: ConcatChannels,
+            expand_as: ExpandAs,
             grid_mask: GridMask,
             grid_positions: GridPositions,
             layer_norm: LayerNorm,
+            layer_norm_backward: LayerNormBackward,
             linear: Linear,
+            mat_mul: MatMul,
+            mul: Mul,
             mul_scalar: MulScalar,
             normalize: Normalize,
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
+            patch_extract_backward: PatchExtractBackward,
             pool: Pool,
+            pool_backward: PoolBackward,
             prepend: Prepend,
             rms_norm: RmsNorm,
+            rms_norm_backward: RmsNormBackward,
             rope: Rope,
             scale: Scale,
+            slice: Slice,
+            sum_to_size: SumToSize,
             swiglu: SwiGlu,
+            swiglu_backward: SwiGluBackward,
             swiglu_norm: SwiGluNorm,
             tokens: Tokens,
             transpose: Transpose,
@@ -187,6 +201,22 @@ macro_rules! declare {
             pub fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
                 match self {
                     $(Self::$Op(op) => op.eval_ranks(ranks),)*
+                }
+            }
+
+            /// Appends the nodes that compute the gradients of `node`'s operands from those of its results. See [`Definition::vjp`].
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Graph`](crate::Error::Graph) if the op has no derivative.
+            pub fn vjp(
+                &self,
+                graph: &mut Graph,
+                node: &Node,
+                gradients: &[Option<ValueId>],
+            ) -> crate::Result<Vec<Option<ValueId>>> {
+                match self {
+                    $(Self::$Op(op) => op.vjp(graph, node, gradients),)*
                 }
             }
 

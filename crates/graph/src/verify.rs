@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{Graph, ValueId, ValueKind};
+use super::{Graph, OutputKind, ValueId, ValueKind};
 use crate::error::{Error, Result};
 
 impl Graph {
     /// Checks that names are unique, that every value is known before it is used and computed once, that the shapes
-    /// are those that the ops give, and that every output has one row per image.
+    /// are those that the ops give, and that every output but gradients has one row per image.
     ///
     /// # Errors
     ///
@@ -69,7 +69,9 @@ impl Graph {
         }
         // Batch 2 reveals accidental broadcasts of batch 1.
         let double = self.shapes(2)?;
-        for &(_, id) in &self.outputs {
+        // The gradient of a parameter is a sum over the images.
+        let outputs = self.outputs.iter();
+        for &(_, id) in outputs.filter(|(kind, _)| !matches!(kind, OutputKind::Gradient(_))) {
             if double[id.index()].first() != Some(&2) {
                 return Err(Error::graph(
                     &self.value(id).name,

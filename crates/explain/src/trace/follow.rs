@@ -6,7 +6,6 @@ use super::{
     ChannelPart, Contribution, Embedding, Ffn, Head, InputPixel, Layer, PatchPlace, Read, Resized,
     SourcePixel, Token, Trace, Unit, Weighted,
 };
-use crate::attention::Part;
 use crate::attribution::{Attribution, Method, from_gradients};
 use crate::backward::Rules;
 use crate::explainer::{Explainer, Target};
@@ -61,7 +60,8 @@ impl Explainer {
         let run = self.run(&values)?;
         let (target, direction) = self.target(&run, class)?;
         let rules = Rules::Conservative;
-        let gradients = run.backward(rules, direction.output, direction.seed(), true, |_| true);
+        let backward = run.program().backward(rules, direction.output, true)?;
+        let gradients = backward.run(&run, direction.seed(), |_| true)?;
         let attribution = from_gradients(&run, Method::Conservative, &direction, &gradients)?;
         let relevance = |id: ValueId| -> Option<Vec<f64>> {
             let products = gradients.of(id)?.iter().zip(run.value(id));
@@ -377,13 +377,12 @@ fn heads(run: &Run<'_, f64>, token: usize, map: &AttentionMap, readout: &[f64]) 
     let Op::Attention(spec) = &node.op else {
         return Vec::new();
     };
-    let parts = Part::of(run, node, spec);
     let by_readout = map.by_head(readout);
     let of_head = |head: usize| {
-        let channels = head * spec.head_dim..(head + 1) * spec.head_dim;
-        let [query, key, value] = parts.map(|part| {
-            let values = run.value(node.inputs[part.operand]);
-            norm(&values[part.token(0, token, channels.clone())])
+        let [query, key, value] = spec.places().map(|(operand, offset)| {
+            let first = offset + head * spec.head_dim;
+            let channels = channels(run, node.inputs[operand], token).unwrap_or_default();
+            norm(channels.get(first..first + spec.head_dim).unwrap_or_default())
         });
         let column = map.weights.slice(s![head, .., token]);
         let row = map.weights.slice(s![head, token, ..]);

@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Division, Locality, OpError, Shape};
+use super::{ActivationBackward, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{ACTIVATIONS, Cases, Operand, Scale, activation};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Elementwise function: `(x) → f(x)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -112,6 +115,21 @@ impl Definition for Activation {
         for (y, &x) in results[0].values_mut().iter_mut().zip(operands[0].values()) {
             *y = self.apply(x);
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let backward = ActivationBackward {
+            activation: *self,
+            secant: false,
+        };
+        let gradient = only(node, gradients)?;
+        let d_x = graph.push_backward(node, backward, [node.inputs[0], gradient])?;
+        Ok(vec![Some(d_x)])
     }
 
     fn cases(cases: &mut Cases) {

@@ -7,7 +7,10 @@ use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// `(x, y) → x + y`; y has x's shape, or 1 where x has the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,19 @@ impl Definition for Add {
         for (i, sum) in results[0].values_mut().iter_mut().enumerate() {
             *sum = x[i] + y[i % y.len()];
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        Ok(vec![
+            Some(gradient),
+            Some(graph.summed_to(node, gradient, node.inputs[1])?),
+        ])
     }
 
     fn cases(cases: &mut Cases) {

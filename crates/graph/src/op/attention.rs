@@ -8,11 +8,14 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect};
-use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use super::{AttentionBackward, Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real, dot};
 use crate::cases::Cases;
 use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::grad::only;
 use crate::reference::{softmax, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
 ///
@@ -430,6 +433,31 @@ impl Definition for Attention {
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         self.compute_masked(operands, results, |_, _, _| true);
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        if gradients.get(1).is_some_and(Option::is_some) {
+            return Err(Error::graph(
+                &node.name,
+                "the statistics of attention have no derivative",
+            ));
+        }
+        let gradient = only(node, gradients)?;
+        let saved = if self.statistics {
+            node.outputs.as_slice()
+        } else {
+            &[]
+        };
+        let operands = [node.inputs.as_slice(), saved, &[gradient]].concat();
+        let backward = graph.push_backward_node(node, AttentionBackward(*self), operands)?;
+        let mut of_operands: Vec<_> = backward.outputs.iter().copied().map(Some).collect();
+        of_operands.resize(node.inputs.len(), None);
+        Ok(of_operands)
     }
 
     fn cases(list: &mut Cases) {

@@ -6,6 +6,8 @@ use super::{OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::{Graph, Node, ValueId};
 
 /// Everything that is true of an op, whatever computes it. Implemented by the struct of the op's attributes.
 ///
@@ -103,6 +105,26 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     /// [`OpError`] if the op does not accept the operands.
     fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
         ranks.iter().map(|operands| self.eval(operands)).collect()
+    }
+
+    /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results, and returns one
+    /// gradient per operand. `gradients` has an entry per result, `None` for a result without a gradient; at least one is there.
+    /// `None` is returned for an operand that has no derivative.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if the op has no derivative.
+    fn vjp(
+        &self,
+        _graph: &mut Graph,
+        node: &Node,
+        _gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let reason = format!(
+            "{} has no derivative. Differentiate the graph before it is optimised",
+            self.op_name()
+        );
+        Err(Error::graph(&node.name, reason))
     }
 
     /// Adds the cases that `hipvit validate` checks the op by.

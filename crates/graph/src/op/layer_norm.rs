@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape, rms_norm};
+use super::{Definition, LayerNormBackward, Locality, Mul, OpError, Shape, rms_norm};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, parameter, with};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{cancellation, narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Normalises each `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`, the variance being the biased
 /// one. `G` is 1, or the heads where each is normed. <https://arxiv.org/abs/1607.06450>
@@ -78,6 +81,32 @@ impl Definition for LayerNorm {
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let operands = [0, 1, 2].map(|index| operands[index]);
         padded(self.epsilon, 0, operands, &mut results[0]);
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let backward = LayerNormBackward {
+            epsilon: self.epsilon,
+            fixed_deviation: false,
+        };
+        let d_x = graph.push_backward(node, backward, [x, weight, gradient])?;
+        let d = graph.value(weight).shape[0];
+        let ones = graph.push_backward_constant(node, d, &[1.0])?;
+        let zeros = graph.push_backward_constant(node, d, &[0.0])?;
+        let normal = graph.push_backward(node, *self, [x, ones, zeros])?;
+        let d_weight = graph.push_backward(node, Mul, [gradient, normal])?;
+        let d_weight = graph.summed_to(node, d_weight, weight)?;
+        Ok(vec![
+            Some(d_x),
+            Some(d_weight),
+            Some(graph.summed_to(node, gradient, bias)?),
+        ])
     }
 
     fn cases(cases: &mut Cases) {

@@ -8,15 +8,19 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{Rest, count, expect, one};
-use super::{Activation, Definition, Locality, OpError, Shape};
-use crate::array::{Array, Real, dot};
+use super::{Activation, ActivationBackward, Definition, Locality, MatMul, OpError, Shape};
+use crate::array::{Array, Real};
 use crate::cases::{
     ACTIVATIONS, AWKWARD, Cases, Operand, Role, Scale, activation, byte_weight, parameter, sparse_weight,
     with,
 };
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::float8;
+use crate::grad::only;
+use crate::matmul::{gemm, rows, rows_mut};
 use crate::reference::tolerance;
+use crate::{Graph, Node, ValueId};
 
 /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in 8 bits on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +34,44 @@ pub struct Linear {
     /// How each row of x is rounded before it is multiplied, if it is. So is the weight then: of 8 bits with a scale for each of its
     /// rows, E4M3 for [`Rounding::Float8`] and int8 for [`Rounding::Int8`]; for [`Rounding::Bf16`] in bf16.
     pub rounding: Option<Rounding>,
+}
+
+impl Linear {
+    /// As [`Definition::vjp`]; the activation's slope may be that of the [secant](ActivationBackward::secant). Rounding counts as the identity, the
+    /// straight-through estimator. <https://arxiv.org/abs/1308.3432>
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Graph::push`].
+    pub fn vjp_by(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradient: ValueId,
+        secant: bool,
+    ) -> Result<Vec<Option<ValueId>>> {
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let mut inner = gradient;
+        if let Some(activation) = self.activation {
+            let before = Self {
+                activation: None,
+                residual: false,
+                ..*self
+            };
+            let operands = &node.inputs[..2 + usize::from(self.bias)];
+            let before = graph.push_backward(node, before, operands)?;
+            let backward = ActivationBackward { activation, secant };
+            inner = graph.push_backward(node, backward, [before, gradient])?;
+        }
+        let d_x = graph.push_backward(node, MatMul { transpose_a: false }, [inner, weight])?;
+        let d_weight = graph.push_backward(node, MatMul { transpose_a: true }, [inner, x])?;
+        let mut gradients = vec![Some(d_x), Some(d_weight)];
+        if self.bias {
+            gradients.push(Some(graph.summed_to(node, inner, node.inputs[2])?));
+        }
+        gradients.extend(self.residual.then_some(Some(gradient)));
+        Ok(gradients)
+    }
 }
 
 /// What [`Linear`] rounds x to.
@@ -228,30 +270,39 @@ impl Definition for Linear {
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
-        let (x, weight) = (operands[0], operands[1]);
-        let [n, k] = weight.extents();
+        let (x, weight) = (operands[0].values(), operands[1].values());
+        let [n, k] = operands[1].extents();
         let weight = match self.rounding {
-            Some(Rounding::Bf16) => rounded_bf16(weight.values()).into(),
-            _ => Cow::Borrowed(weight.values()),
+            Some(Rounding::Bf16) => rounded_bf16(weight).into(),
+            _ => Cow::Borrowed(weight),
         };
+        let rounded_rows = |round: &dyn Fn(&[T]) -> Vec<T>| x.chunks(k.max(1)).flat_map(round).collect();
+        let x: Cow<'_, [T]> = match self.rounding {
+            Some(Rounding::Float8(scale)) => rounded_rows(&|row| rounded_float8(row, scale)),
+            Some(Rounding::Int8(levels)) => rounded_rows(&|row| rounded_int8(row, levels)),
+            Some(Rounding::Bf16) => rounded_bf16(x).into(),
+            None => Cow::Borrowed(x),
+        };
+        let y = results[0].values_mut();
+        gemm(rows(&x, k), rows(&weight, k).reversed_axes(), rows_mut(y, n));
         let bias = self.bias.then(|| operands[2].values());
         let residual = self.residual.then(|| operands[operands.len() - 1].values());
-        let rows = results[0].values_mut().par_chunks_mut(n).enumerate();
-        rows.for_each(|(row, y)| {
-            let x = &x.values()[row * k..(row + 1) * k];
-            let x = match self.rounding {
-                Some(Rounding::Float8(scale)) => rounded_float8(x, scale).into(),
-                Some(Rounding::Int8(levels)) => rounded_int8(x, levels).into(),
-                Some(Rounding::Bf16) => rounded_bf16(x).into(),
-                None => Cow::Borrowed(x),
-            };
+        y.par_chunks_mut(n).enumerate().for_each(|(row, y)| {
             for (j, y) in y.iter_mut().enumerate() {
-                let dot = dot(&x, &weight[j * k..(j + 1) * k]);
-                let sum = dot + bias.map_or(T::ZERO, |bias| bias[j]);
+                let sum = *y + bias.map_or(T::ZERO, |bias| bias[j]);
                 let active = self.activation.map_or(sum, |activation| activation.apply(sum));
                 *y = active + residual.map_or(T::ZERO, |residual| residual[row * n + j]);
             }
         });
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        self.vjp_by(graph, node, only(node, gradients)?, false)
     }
 
     fn cases(cases: &mut Cases) {

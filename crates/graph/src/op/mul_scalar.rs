@@ -9,7 +9,10 @@ use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// `(x) → factor · x`, with the factor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,16 @@ impl Definition for MulScalar {
         for (y, &x) in results[0].values_mut().iter_mut().zip(operands[0].values()) {
             *y = factor * x;
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        Ok(vec![Some(graph.push_backward(node, *self, [gradient])?)])
     }
 
     fn cases(cases: &mut Cases) {

@@ -3,11 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, PatchExtract, PatchExtractBackward, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, NORMALIZE, Scale, image, image_size};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +61,29 @@ impl Definition for Normalize {
                 }
             }
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let shape = &graph.value(node.inputs[0]).shape;
+        let image = [shape[1], shape[2]];
+        let pixels = |layout, normalize| PatchExtract {
+            patch: [1, 1],
+            layout,
+            normalize,
+        };
+        let backward = PatchExtractBackward {
+            extract: pixels(PixelLayout::Hwc, Some(*self)),
+            image,
+        };
+        // Patches of one pixel: planes become pixels.
+        let d_y = graph.push_backward(node, pixels(PixelLayout::Chw, None), [gradient])?;
+        Ok(vec![Some(graph.push_backward(node, backward, [d_y])?)])
     }
 
     fn cases(cases: &mut Cases) {

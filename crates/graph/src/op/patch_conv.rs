@@ -7,11 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::linear::matmul_flops;
 use super::operands::{Rest, expect, one};
 use super::patch_extract::patches;
-use super::{Definition, Locality, OpError, PixelLayout, Shape};
+use super::{
+    Definition, Locality, MatMul, OpError, PatchExtract, PatchExtractBackward, PixelLayout, Shape, SumToSize,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size, parameter};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::matmul::{gemm, rows, rows_mut};
 use crate::reference::tolerance;
+use crate::{Graph, Node, ValueId};
 
 /// A convolution whose stride is its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major
 /// order. Pixels beyond the last whole patch are ignored.
@@ -21,6 +27,17 @@ pub struct PatchConv {
     pub patch: [usize; 2],
     /// Whether the third operand, the bias, is there.
     pub bias: bool,
+}
+
+impl PatchConv {
+    /// The extraction that makes the convolution a product of matrices.
+    fn extract(self) -> PatchExtract {
+        PatchExtract {
+            patch: self.patch,
+            layout: PixelLayout::Chw,
+            normalize: None,
+        }
+    }
 }
 
 impl Definition for PatchConv {
@@ -62,31 +79,47 @@ impl Definition for PatchConv {
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
-        let (x, weight) = (operands[0], operands[1]);
-        let [_, _, height, width] = x.extents();
-        let [h, w] = self.patch;
+        let weight = operands[1];
+        let length = weight.shape()[1..].iter().product();
         let [batch, patches, channels] = results[0].extents();
-        for b in 0..batch {
-            for p in 0..patches {
-                let (top, left) = (p / (width / w) * h, p % (width / w) * w);
-                for d in 0..channels {
-                    let mut sum = if self.bias {
-                        operands[2].values()[d]
-                    } else {
-                        T::ZERO
-                    };
-                    for c in 0..3 {
-                        for i in 0..h {
-                            for j in 0..w {
-                                let pixel = x.values()[((b * 3 + c) * height + top + i) * width + left + j];
-                                sum += pixel * weight.values()[((d * 3 + c) * h + i) * w + j];
-                            }
-                        }
-                    }
-                    results[0].values_mut()[(b * patches + p) * channels + d] = sum;
-                }
-            }
+        let mut rows_of_pixels = [Array::zeros(vec![batch, patches, length])];
+        self.extract().compute(&operands[..1], &mut rows_of_pixels);
+        if self.bias {
+            let rows = results[0].values_mut().chunks_exact_mut(channels);
+            rows.for_each(|row| row.copy_from_slice(operands[2].values()));
         }
+        gemm(
+            rows(rows_of_pixels[0].values(), length),
+            rows(weight.values(), length).reversed_axes(),
+            rows_mut(results[0].values_mut(), channels),
+        );
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let (image, shape) = (&graph.value(x).shape, graph.value(weight).shape.clone());
+        let image = [image[2], image[3]];
+        let extract = self.extract();
+        let matrix = SumToSize {
+            shape: vec![shape[0], shape[1..].iter().product()],
+        };
+        let matrix = graph.push_backward(node, matrix, [weight])?;
+        let d_patches = graph.push_backward(node, MatMul { transpose_a: false }, [gradient, matrix])?;
+        let d_x = graph.push_backward(node, PatchExtractBackward { extract, image }, [d_patches])?;
+        let patches = graph.push_backward(node, extract, [x])?;
+        let d_weight = graph.push_backward(node, MatMul { transpose_a: true }, [gradient, patches])?;
+        let d_weight = graph.push_backward(node, SumToSize { shape }, [d_weight])?;
+        let mut gradients = vec![Some(d_x), Some(d_weight)];
+        if self.bias {
+            gradients.push(Some(graph.summed_to(node, gradient, node.inputs[2])?));
+        }
+        Ok(gradients)
     }
 
     fn cases(cases: &mut Cases) {

@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, Normalize, OpError, Shape};
+use super::{Definition, Locality, Normalize, OpError, PatchExtractBackward, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, NORMALIZE, Scale, image, image_size};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Patches as rows of a matrix, ready for [`Linear`](super::Linear), see [`PixelLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +32,24 @@ pub enum PixelLayout {
     Hwc,
     /// `f32 [B,3,H,W]`; a patch becomes `3·h·w` elements in the order channel, row, column.
     Chw,
+}
+
+impl PatchExtract {
+    /// Channel and index, among all pixels' elements, of element `e` of patch `p` of image `b`, all of which are of `[height, width]` pixels.
+    pub(super) fn pixel(&self, [height, width]: [usize; 2], [b, p, e]: [usize; 3]) -> (usize, usize) {
+        let [h, w] = self.patch;
+        let (top, left) = (p / (width / w) * h, p % (width / w) * w);
+        let (c, i, j) = match self.layout {
+            PixelLayout::Hwc => (e % 3, e / 3 / w, e / 3 % w),
+            PixelLayout::Chw => (e / (h * w), e / w % h, e % w),
+        };
+        let (row, column) = (top + i, left + j);
+        let index = match self.layout {
+            PixelLayout::Hwc => ((b * height + row) * width + column) * 3 + c,
+            PixelLayout::Chw => ((b * 3 + c) * height + row) * width + column,
+        };
+        (c, index)
+    }
 }
 
 /// Number of patches of an image of `h` rows and `w` columns.
@@ -81,26 +102,16 @@ impl Definition for PatchExtract {
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let x = operands[0];
-        let [h, w] = self.patch;
         let [batch, patches, length] = results[0].extents();
-        let (height, width) = match (self.layout, x.extents()) {
+        let image = match (self.layout, x.extents()) {
             (PixelLayout::Hwc, [_, height, width, _]) | (PixelLayout::Chw, [_, _, height, width]) => {
-                (height, width)
+                [height, width]
             }
         };
         for b in 0..batch {
             for p in 0..patches {
-                let (top, left) = (p / (width / w) * h, p % (width / w) * w);
                 for e in 0..length {
-                    let (c, i, j) = match self.layout {
-                        PixelLayout::Hwc => (e % 3, e / 3 / w, e / 3 % w),
-                        PixelLayout::Chw => (e / (h * w), e / w % h, e % w),
-                    };
-                    let (row, column) = (top + i, left + j);
-                    let from = match self.layout {
-                        PixelLayout::Hwc => ((b * height + row) * width + column) * 3 + c,
-                        PixelLayout::Chw => ((b * 3 + c) * height + row) * width + column,
-                    };
+                    let (c, from) = self.pixel(image, [b, p, e]);
                     let pixel = x.values()[from];
                     results[0].values_mut()[(b * patches + p) * length + e] = match &self.normalize {
                         Some(normalize) => normalize.apply(c, pixel),
@@ -109,6 +120,25 @@ impl Definition for PatchExtract {
                 }
             }
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let shape = &graph.value(node.inputs[0]).shape;
+        let image = match self.layout {
+            PixelLayout::Hwc => [shape[1], shape[2]],
+            PixelLayout::Chw => [shape[2], shape[3]],
+        };
+        let backward = PatchExtractBackward {
+            extract: *self,
+            image,
+        };
+        Ok(vec![Some(graph.push_backward(node, backward, [gradient])?)])
     }
 
     fn cases(cases: &mut Cases) {

@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, PoolBackward, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Which token or tokens represent the image: `[B,N,D] → [B,D]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +29,16 @@ pub enum Pool {
         /// How many leading tokens to leave out.
         skip: usize,
     },
+}
+
+impl Pool {
+    /// Range of the tokens that are read, of `tokens`.
+    pub fn tokens(self, tokens: usize) -> std::ops::Range<usize> {
+        match self {
+            Self::Token(index) => index..index + 1,
+            Self::Mean { skip } | Self::Max { skip } => skip..tokens,
+        }
+    }
 }
 
 impl Definition for Pool {
@@ -77,10 +90,7 @@ impl Definition for Pool {
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let x = operands[0];
         let [batch, n, d] = x.extents();
-        let range = match *self {
-            Self::Token(index) => index..index + 1,
-            Self::Mean { skip } | Self::Max { skip } => skip..n,
-        };
+        let range = self.tokens(n);
         let tokens = T::from_f64(range.len() as f64);
         for b in 0..batch {
             for c in 0..d {
@@ -91,6 +101,17 @@ impl Definition for Pool {
                 };
             }
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let d_x = graph.push_backward(node, PoolBackward(*self), [node.inputs[0], gradient])?;
+        Ok(vec![Some(d_x)])
     }
 
     fn cases(cases: &mut Cases) {

@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::one;
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape, Slice};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::{Graph, Node, ValueId};
 
 /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: the prefix tokens, the same for every image, before x's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +61,26 @@ impl Definition for Prepend {
         if let Some((x, prefixes)) = operands.split_last() {
             join(prefixes, x, &mut results[0]);
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        if node.inputs.len() == 1 {
+            return Ok(vec![Some(gradient)]);
+        }
+        let (mut start, mut parts) = (0, Vec::with_capacity(node.inputs.len()));
+        for &id in &node.inputs {
+            let len = graph.value(id).shape[1];
+            let part = graph.push_backward(node, Slice { axis: 1, start, len }, [gradient])?;
+            parts.push(Some(graph.summed_to(node, part, id)?));
+            start += len;
+        }
+        Ok(parts)
     }
 
     fn cases(cases: &mut Cases) {

@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::layer_norm::{EPSILON, normed, norms};
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, Mul, OpError, RmsNormBackward, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Normalises each `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`. <https://arxiv.org/abs/1910.07467>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +80,26 @@ impl Definition for RmsNorm {
                 y[i] = x[i] / root * weight[i];
             }
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let backward = RmsNormBackward {
+            epsilon: self.epsilon,
+            fixed_root: false,
+        };
+        let d_x = graph.push_backward(node, backward, [x, weight, gradient])?;
+        let d = graph.value(weight).shape[0];
+        let ones = graph.push_backward_constant(node, d, &[1.0])?;
+        let normal = graph.push_backward(node, *self, [x, ones])?;
+        let d_weight = graph.push_backward(node, Mul, [gradient, normal])?;
+        Ok(vec![Some(d_x), Some(graph.summed_to(node, d_weight, weight)?)])
     }
 
     fn cases(cases: &mut Cases) {

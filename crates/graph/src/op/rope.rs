@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use super::{Definition, Division, Locality, Mul, OpError, OperandShare, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`.
 ///
@@ -153,6 +156,24 @@ impl Definition for Rope {
                 x[i] * cosine + x[i - apart] * sine
             };
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        // The transpose of a rotation is the rotation back: by the negative sines. The angles are no parameters.
+        let gradient = only(node, gradients)?;
+        let table = node.inputs[1];
+        let len = graph.value(table).shape[2];
+        let half = self.head_dim / 2;
+        let signs = [vec![1.0; half], vec![-1.0; half]].concat();
+        let signs = graph.push_backward_constant(node, len, &signs)?;
+        let back = graph.push_backward(node, Mul, [table, signs])?;
+        let d_x = graph.push_backward(node, *self, [gradient, back])?;
+        Ok(vec![Some(d_x), None])
     }
 
     fn cases(cases: &mut Cases) {

@@ -5,11 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{Rest, count, expect, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, Mul, OpError, Scale as ScaleOp, Shape, Slice};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
 use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
 
 /// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` of each image, without the last `crop` rows and with `pad` columns of zeros, then
 /// `+ y` or `· y`. Between two of them a Linear mixes tokens. <https://arxiv.org/abs/2105.01601>
@@ -104,6 +107,61 @@ impl Definition for Transpose {
                 Some(Combine::Multiply) => value * other[i],
             };
         }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let mut gradient = only(node, gradients)?;
+        let x = node.inputs[0];
+        let mut of_y = None;
+        if let (Some(combine), Some(&y)) = (self.combine, node.inputs.last()) {
+            of_y = Some(gradient);
+            if combine == Combine::Multiply {
+                let alone = Self {
+                    combine: None,
+                    ..*self
+                };
+                let operands = &node.inputs[..node.inputs.len() - 1];
+                let value = graph.push_backward(node, alone, operands)?;
+                of_y = Some(graph.push_backward(node, Mul, [gradient, value])?);
+                gradient = graph.push_backward(node, Mul, [gradient, y])?;
+            }
+        }
+        // Without the columns of zeros, which follow the rows of x.
+        let rows = graph.value(x).shape[1];
+        if self.pad > 0 {
+            let slice = Slice {
+                axis: 2,
+                start: 0,
+                len: rows,
+            };
+            gradient = graph.push_backward(node, slice, [gradient])?;
+        }
+        let mut of_gamma = None;
+        if self.scale {
+            let gamma = node.inputs[1];
+            let transposed = Self {
+                crop: self.crop,
+                ..Self::default()
+            };
+            let transposed = graph.push_backward(node, transposed, [x])?;
+            let d_gamma = graph.push_backward(node, Mul, [gradient, transposed])?;
+            of_gamma = Some(graph.summed_to(node, d_gamma, gamma)?);
+            gradient = graph.push_backward(node, ScaleOp, [gradient, gamma])?;
+        }
+        let back = Self {
+            pad: self.crop,
+            ..Self::default()
+        };
+        let d_x = graph.push_backward(node, back, [gradient])?;
+        let mut gradients = vec![Some(d_x)];
+        gradients.extend(of_gamma.map(Some));
+        gradients.extend(of_y.map(Some));
+        Ok(gradients)
     }
 
     fn cases(cases: &mut Cases) {

@@ -1,6 +1,7 @@
 //! The passes and the plan on whole Vision Transformers.
 
 mod float8;
+mod grad;
 mod interpreter;
 mod passes;
 mod plan;

@@ -1,5 +1,6 @@
 //! The CPU executor against the reference implementation, in memory that reveals missing and stray writes.
 
+mod backward;
 mod graphs;
 mod kernels;
 mod states;

@@ -169,6 +169,7 @@ impl Results {
             // The output of a pipeline stage; a whole model has none.
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
+            OutputKind::Gradient(index) => (7, index),
         });
         layers
     }
@@ -184,6 +185,7 @@ impl LayerValues {
             OutputKind::Logits => "logits".to_owned(),
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
+            OutputKind::Gradient(index) => format!("gradient {index}"),
         };
         if served {
             format!("{name}, as served")

@@ -1,0 +1,105 @@
+//! Derivatives of activation functions.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect, one};
+use super::{Activation, Definition, Division, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(x, dy) → f'(x) · dy` of an [`Activation`] f.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivationBackward {
+    /// The function.
+    pub activation: Activation,
+    /// Whether the slope is that of the secant through 0, `f(x) / x`, instead of the derivative: f's gate counts as a constant.
+    pub secant: bool,
+}
+
+impl ActivationBackward {
+    /// What `dy` is multiplied by.
+    pub fn slope<T: Real>(self, x: T) -> T {
+        use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
+        let number = T::from_f64;
+        let normal_cdf = || number(0.5) * (-x * number(FRAC_1_SQRT_2)).erfc();
+        // Twice the argument of tanh, whose sigmoid is the gate.
+        let doubled = || number(2.0 * FRAC_2_PI.sqrt()) * (x + number(0.044_715) * x.powi(3));
+        // Derivative of x · σ(s(x)), or its gate.
+        let gated = |s: T, slope: T| {
+            let sigma = T::ONE / (T::ONE + (-s).exp());
+            if self.secant {
+                sigma
+            } else {
+                sigma + x * sigma * (T::ONE - sigma) * slope
+            }
+        };
+        match self.activation {
+            Activation::GeluErf if self.secant => normal_cdf(),
+            Activation::GeluErf => {
+                let density = (number(-0.5) * x * x).exp() / number(TAU.sqrt());
+                normal_cdf() + x * density
+            }
+            Activation::GeluTanh => {
+                let slope = T::ONE + number(3.0 * 0.044_715) * x * x;
+                gated(doubled(), number(2.0 * FRAC_2_PI.sqrt()) * slope)
+            }
+            Activation::QuickGelu => gated(number(1.702) * x, number(1.702)),
+            Activation::Silu => gated(x, T::ONE),
+            Activation::Relu if x > T::ZERO => T::ONE,
+            Activation::Relu => T::ZERO,
+            Activation::Tanh if self.secant && x != T::ZERO => x.tanh() / x,
+            Activation::Tanh => T::ONE - x.tanh().powi(2),
+        }
+    }
+}
+
+impl Definition for ActivationBackward {
+    const NAME: &'static str = "activation_backward";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {}", self.activation.name())?;
+        f.write_str(if self.secant { " secant" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, dy] = exactly(operands)?;
+        expect("dy", dy, x)?;
+        one(x)
+    }
+
+    /// About those of the function, the slope and the product.
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        (2 * self.activation.flops_per_element() + 1) * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 0..0 }
+    }
+
+    fn division(&self, blocks: usize) -> Option<Division> {
+        Some(Division {
+            operands: vec![(0, blocks), (1, blocks)],
+            constants: Vec::new(),
+            unit: None,
+        })
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let pairs = operands[0].values().iter().zip(operands[1].values());
+        for (dx, (&x, &dy)) in results[0].values_mut().iter_mut().zip(pairs) {
+            *dx = self.slope(x) * dy;
+        }
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        // A sum of two terms that may cancel, each with some roundings.
+        narrow(dtype) + tolerance(DType::F32, 4)
+    }
+}

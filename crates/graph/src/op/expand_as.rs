@@ -1,0 +1,63 @@
+//! Repetition for images, rows or groups of channels: the gradient of a sum over them.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::{Graph, Node, ValueId};
+
+/// `(x, like) → x, over and over, in the shape of `like``, whose elements are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpandAs;
+
+impl Definition for ExpandAs {
+    const NAME: &'static str = "expand_as";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, like] = exactly(operands)?;
+        if count(x) == 0 || !count(like).is_multiple_of(count(x)) {
+            return Err(format!("cannot expand {x:?} to {like:?}").into());
+        }
+        one(like)
+    }
+
+    fn flops(&self, _operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        0
+    }
+
+    fn elements_read(&self, index: usize, operands: &[&[usize]], _results: &[Shape]) -> usize {
+        match index {
+            0 => operands[0].iter().product(),
+            _ => 0,
+        }
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Whole
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let x = operands[0].values();
+        for piece in results[0].values_mut().chunks_exact_mut(x.len()) {
+            piece.copy_from_slice(x);
+        }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        Ok(vec![Some(graph.summed_to(node, gradient, node.inputs[0])?), None])
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
+        0.0
+    }
+}

@@ -1,0 +1,78 @@
+//! The derivative of layer normalisation with respect to what it normalises.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect};
+use super::{Definition, Locality, OpError, Shape, rms_norm};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{cancellation, narrow, tolerance};
+
+/// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm): with `n = (x − mean) / √(variance + epsilon)` and `g = dy · weight`,
+/// `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of `dy · n` and `dy`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerNormBackward {
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether the standard deviation counts as a constant, as some rules of attribution have it: without `n · mean(g · n)`.
+    pub fixed_deviation: bool,
+}
+
+impl Definition for LayerNormBackward {
+    const NAME: &'static str = "layer_norm_backward";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ε={:e}", self.epsilon)?;
+        f.write_str(if self.fixed_deviation { " fixed" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, weight, dy] = exactly(operands)?;
+        expect("dy", dy, x)?;
+        rms_norm::shape([x, weight])
+    }
+
+    /// The norm's, the two means (4) and their subtraction (5).
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        (super::LayerNorm::FLOPS_PER_ELEMENT + 9) * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(2)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..2 }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, weight, dy] = [0, 1, 2].map(|index| operands[index].values());
+        let d = weight.len();
+        let channels = T::from_f64(d as f64);
+        let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
+        for (dx, (x, dy)) in results[0].values_mut().chunks_exact_mut(d).zip(rows) {
+            let mean = x.iter().copied().sum::<T>() / channels;
+            let variance = x.iter().map(|&v| (v - mean).powi(2)).sum::<T>() / channels;
+            let deviation = (variance + T::from_f32(self.epsilon)).sqrt();
+            let normal = |i: usize| (x[i] - mean) / deviation;
+            let sum = (0..d).map(|i| dy[i] * weight[i]).sum::<T>() / channels;
+            let dot = if self.fixed_deviation {
+                T::ZERO
+            } else {
+                (0..d).map(|i| dy[i] * weight[i] * normal(i)).sum::<T>() / channels
+            };
+            for i in 0..d {
+                dx[i] = (dy[i] * weight[i] - sum - normal(i) * dot) / deviation;
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let d = operands[1].values().len();
+        // n has the norm's errors, and is multiplied by itself.
+        let amplified = 2.0 * cancellation(operands[0], d, self.epsilon);
+        narrow(dtype) + (1.0 + amplified) * tolerance(DType::F32, d)
+    }
+}

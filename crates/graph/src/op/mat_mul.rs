@@ -1,0 +1,113 @@
+//! Products of matrices, as the backward passes of linear layers need them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::linear::matmul_flops;
+use super::operands::{count, exactly, one};
+use super::{Definition, Linear, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::matmul::{gemm, rows, rows_mut};
+use crate::reference::tolerance;
+use crate::{Graph, Node, ValueId};
+
+/// `(a [..,K], b [K,N]) → a · b [..,N]`, or transposed, `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both. [`Linear`] has the product
+/// with `bᵀ`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatMul {
+    /// Whether `a` is transposed.
+    pub transpose_a: bool,
+}
+
+impl Definition for MatMul {
+    const NAME: &'static str = "mat_mul";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.transpose_a { " transposed" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [a, b] = exactly(operands)?;
+        let (Some((&k, outer)), Some((&n, rows))) = (a.split_last(), b.split_last()) else {
+            return Err(format!("takes matrices, got {operands:?}").into());
+        };
+        if self.transpose_a {
+            if count(outer) != count(rows) {
+                return Err(format!("multiplies the rows of {a:?} and {b:?}, which are not as many").into());
+            }
+            return one([k, n]);
+        }
+        if *rows != [k] {
+            return Err(OpError::layout("`b`", b, format!("[{k}, N]")));
+        }
+        one(outer.iter().copied().chain([n]).collect::<Shape>())
+    }
+
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        let columns = operands[0].last().copied().unwrap_or(1).max(1);
+        let k = if self.transpose_a {
+            operands[0].iter().product::<usize>() / columns
+        } else {
+            columns
+        };
+        matmul_flops(&results[0], k, false)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        if self.transpose_a {
+            Locality::Whole
+        } else {
+            Locality::Rows { parameters: 1..2 }
+        }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [a, b] = [0, 1].map(|index| {
+            let columns = operands[index].shape().last().copied().unwrap_or(1);
+            rows(operands[index].values(), columns)
+        });
+        let n = b.ncols();
+        let a = if self.transpose_a { a.reversed_axes() } else { a };
+        gemm(a, b, rows_mut(results[0].values_mut(), n));
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let by_transposed = Linear::default();
+        let [d_a, d_b] = if self.transpose_a {
+            let d_a = graph.push_backward(node, by_transposed, [b, gradient])?;
+            [
+                d_a,
+                graph.push_backward(node, Self { transpose_a: false }, [a, gradient])?,
+            ]
+        } else {
+            let d_a = graph.push_backward(node, by_transposed, [gradient, b])?;
+            [
+                d_a,
+                graph.push_backward(node, Self { transpose_a: true }, [a, gradient])?,
+            ]
+        };
+        Ok(vec![Some(d_a), Some(d_b)])
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        let shape = operands[0].shape();
+        let columns = shape.last().copied().unwrap_or(1).max(1);
+        let k = if self.transpose_a {
+            shape.iter().product::<usize>() / columns
+        } else {
+            columns
+        };
+        tolerance(dtype, k)
+    }
+}

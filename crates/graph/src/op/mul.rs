@@ -1,0 +1,66 @@
+//! Elementwise multiplication.
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
+
+/// `(x, y) → x · y`; y has x's shape, or its last extents, which are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mul;
+
+impl Definition for Mul {
+    const NAME: &'static str = "mul";
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, y] = exactly(operands)?;
+        let outer = y.iter().take_while(|&&extent| extent == 1).count();
+        if x == y || x.ends_with(&y[outer..]) {
+            one(x)
+        } else {
+            Err(format!("cannot multiply {x:?} by {y:?}").into())
+        }
+    }
+
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 0..0 }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, y] = [0, 1].map(|index| operands[index].values());
+        for (i, product) in results[0].values_mut().iter_mut().enumerate() {
+            *product = x[i] * y[i % y.len()];
+        }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let (x, y) = (node.inputs[0], node.inputs[1]);
+        let d_x = graph.push_backward(node, Self, [gradient, y])?;
+        let d_y = graph.push_backward(node, Self, [gradient, x])?;
+        Ok(vec![Some(d_x), Some(graph.summed_to(node, d_y, y)?)])
+    }
+
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}

@@ -1,0 +1,73 @@
+//! The derivative of RMS normalisation with respect to what it normalises.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, expect};
+use super::{Definition, Locality, OpError, Shape, rms_norm};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::reference::{narrow, tolerance};
+
+/// `(x [..,G·D], weight [D], dy) → dx` of [`RmsNorm`](super::RmsNorm): with `n = x / √(mean(x²) + epsilon)` and `g = dy · weight`,
+/// `(g − n · mean(g · n)) / √(mean(x²) + epsilon)`. The gradient of the weight is the sum of `dy · n`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RmsNormBackward {
+    /// Added to the mean square.
+    pub epsilon: f32,
+    /// Whether the root counts as a constant, as some rules of attribution have it: without `n · mean(g · n)`.
+    pub fixed_root: bool,
+}
+
+impl Definition for RmsNormBackward {
+    const NAME: &'static str = "rms_norm_backward";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ε={:e}", self.epsilon)?;
+        f.write_str(if self.fixed_root { " fixed" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x, weight, dy] = exactly(operands)?;
+        expect("dy", dy, x)?;
+        rms_norm::shape([x, weight])
+    }
+
+    /// The norm's, the mean (3) and its subtraction (4).
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        (super::RmsNorm::FLOPS_PER_ELEMENT + 7) * count(&results[0])
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        Some(2)
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 1..2 }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [x, weight, dy] = [0, 1, 2].map(|index| operands[index].values());
+        let d = weight.len();
+        let channels = T::from_f64(d as f64);
+        let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
+        for (dx, (x, dy)) in results[0].values_mut().chunks_exact_mut(d).zip(rows) {
+            let mean_square = x.iter().map(|v| v.powi(2)).sum::<T>() / channels;
+            let root = (mean_square + T::from_f32(self.epsilon)).sqrt();
+            let dot = if self.fixed_root {
+                T::ZERO
+            } else {
+                (0..d).map(|i| dy[i] * weight[i] * x[i] / root).sum::<T>() / channels
+            };
+            for i in 0..d {
+                dx[i] = (dy[i] * weight[i] - x[i] / root * dot) / root;
+            }
+        }
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        // n has the norm's errors, and is multiplied by itself.
+        narrow(dtype) + 3.0 * tolerance(DType::F32, operands[1].values().len())
+    }
+}

@@ -1,0 +1,78 @@
+//! Sums over images, rows or groups of channels: the gradient of what is repeated for them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::operands::{count, exactly, one};
+use super::{Definition, ExpandAs, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::grad::only;
+use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
+
+/// `(x) → the sum of x's consecutive pieces of as many elements as `shape` has`, in their order. A single piece takes the shape as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumToSize {
+    /// Extents of the result.
+    pub shape: Shape,
+}
+
+impl SumToSize {
+    /// Number of pieces of `elements` elements.
+    fn pieces(&self, elements: usize) -> usize {
+        elements / self.shape.iter().product::<usize>().max(1)
+    }
+}
+
+impl Definition for SumToSize {
+    const NAME: &'static str = "sum_to_size";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {:?}", self.shape)
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [x] = exactly(operands)?;
+        let piece = count(&self.shape);
+        if piece == 0 || !count(x).is_multiple_of(piece) {
+            return Err(format!("cannot sum {x:?} to {:?}", self.shape).into());
+        }
+        one(self.shape.clone())
+    }
+
+    fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        count(operands[0])
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Whole
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let sum = results[0].values_mut();
+        for piece in operands[0].values().chunks_exact(sum.len()) {
+            sum.iter_mut().zip(piece).for_each(|(sum, &x)| *sum += x);
+        }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        let d_x = graph.push_backward(node, ExpandAs, [gradient, node.inputs[0]])?;
+        Ok(vec![Some(d_x)])
+    }
+
+    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        match self.pieces(operands[0].values().len()) {
+            1 => 0.0,
+            pieces => narrow(dtype) + tolerance(DType::F32, pieces),
+        }
+    }
+}

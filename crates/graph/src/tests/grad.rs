@@ -1,0 +1,504 @@
+//! Every derivative against central differences in double precision, along random directions.
+
+use std::collections::HashMap;
+
+use crate::array::Array;
+use crate::grad::differentiate;
+use crate::op::{
+    Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
+    ExpandAs, LayerNorm, Linear, MatMul, Mul, MulScalar, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Prepend, RmsNorm, Rope, RopePairs, Scale, SumToSize, SwiGlu, SwiGluNorm, Tokens, Transpose,
+};
+use crate::tensor::{DType, Tensor};
+use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
+
+/// Values between −1 and 1, the same every time.
+fn noise(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn array(shape: &[usize], seed: u64) -> Array {
+    Array::new(shape, noise(shape.iter().product(), seed)).unwrap()
+}
+
+fn dot(x: &Array, y: &Array) -> f64 {
+    x.values().iter().zip(y.values()).map(|(x, y)| x * y).sum()
+}
+
+fn placeholder(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
+    let zeros = vec![0.0; shape.iter().product()];
+    graph.constant(name, Tensor::from_f32(shape, zeros).unwrap())
+}
+
+fn vjp(graph: &mut Graph, node: &Node, gradients: &[Option<ValueId>]) -> crate::Result<Vec<Option<ValueId>>> {
+    node.op.vjp(graph, node, gradients)
+}
+
+type Known = HashMap<ValueId, Array>;
+
+fn compute(graph: &Graph, known: &Known, id: ValueId) -> Array {
+    let mut values = evaluate(graph, |id| known.get(&id), &[id]).unwrap();
+    values[id.index()].take().unwrap()
+}
+
+/// Compares `gradient`, of the dot product of `output` and `direction` with respect to `wrt`, with the change of the product along a random
+/// direction of `wrt`.
+fn assert_derivative(
+    graph: &Graph,
+    known: &Known,
+    (output, direction): (ValueId, &Array),
+    (wrt, gradient): (ValueId, &Array),
+    what: &str,
+) {
+    assert_eq!(gradient.shape(), known[&wrt].shape(), "{what}");
+    for seed in [101, 102] {
+        let along = array(gradient.shape(), seed);
+        let value = |step: f64| {
+            let mut moved = known.clone();
+            let values = moved.get_mut(&wrt).unwrap().values_mut().iter_mut();
+            values.zip(along.values()).for_each(|(x, a)| *x += step * a);
+            dot(&compute(graph, &moved, output), direction)
+        };
+        let got = dot(gradient, &along);
+        // Fourth order in the step: the error of the formula is some 1e-12, of the subtraction 1e-15 / 1e-4.
+        let h = 1e-4;
+        let expected = (8.0 * (value(h) - value(-h)) - (value(2.0 * h) - value(-2.0 * h))) / (12.0 * h);
+        let size = dot(gradient, gradient).sqrt() * dot(&along, &along).sqrt();
+        let error = (got - expected).abs();
+        assert!(
+            error <= 1e-8 * size.max(1e-2),
+            "{what}: {got}, expected {expected}, off by {error:e}"
+        );
+    }
+}
+
+/// Checks the derivatives of `op` with respect to the operands `derived`, and that the others have none. Operands are noise of these shapes,
+/// except for those in `given`.
+fn check_given(op: impl Into<Op>, shapes: &[&[usize]], derived: &[usize], given: &[(usize, Array)]) {
+    let op = op.into();
+    let what = format!("{op} of {shapes:?}");
+    let mut graph = Graph::new("test", [1, 3, 1, 1], DType::F32);
+    let (mut operands, mut known) = (Vec::new(), Known::new());
+    for (index, shape) in shapes.iter().enumerate() {
+        let id = placeholder(&mut graph, &format!("operand {index}"), shape);
+        operands.push(id);
+        let given = given.iter().find(|(of, _)| *of == index);
+        let noise = || array(shape, index as u64 + 1);
+        known.insert(id, given.map_or_else(noise, |(_, array)| array.clone()));
+    }
+    let output = graph.push(Role::Other, "op", op, operands.clone()).unwrap();
+    let shape = graph.value(output).shape.clone();
+    let direction = array(&shape, 50);
+    let seed = placeholder(&mut graph, "seed", &shape);
+    known.insert(seed, direction.clone());
+    let gradients = differentiate(&mut graph, [output, seed], &operands, &vjp).unwrap();
+    graph.verify().unwrap();
+    for (index, &operand) in operands.iter().enumerate() {
+        let gradient = gradients[operand.index()];
+        assert_eq!(
+            gradient.is_some(),
+            derived.contains(&index),
+            "{what}: operand {index}"
+        );
+        if let Some(gradient) = gradient {
+            let gradient = if gradient == seed {
+                direction.clone()
+            } else {
+                compute(&graph, &known, gradient)
+            };
+            let what = format!("{what}: operand {index}");
+            assert_derivative(&graph, &known, (output, &direction), (operand, &gradient), &what);
+        }
+    }
+}
+
+fn check(op: impl Into<Op>, shapes: &[&[usize]], derived: &[usize]) {
+    check_given(op, shapes, derived, &[]);
+}
+
+const WIDTHS: [usize; 4] = [1, 63, 64, 65];
+
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::GeluErf,
+    Activation::GeluTanh,
+    Activation::QuickGelu,
+    Activation::Silu,
+    Activation::Relu,
+    Activation::Tanh,
+];
+
+#[test]
+fn elementwise_ops() {
+    for d in WIDTHS {
+        for activation in ACTIVATIONS {
+            check(activation, &[&[2, 3, d]], &[0]);
+        }
+        check(MulScalar(-1.5), &[&[2, d]], &[0]);
+        check(Scale, &[&[2, 3, d], &[d]], &[0, 1]);
+        check(Affine, &[&[2, 3, d], &[d], &[d]], &[0, 1, 2]);
+        check(SwiGlu, &[&[2, 3, 2 * d]], &[0]);
+        for y in [&[2, 3, d][..], &[1, 3, d]] {
+            check(Add, &[&[2, 3, d], y], &[0, 1]);
+            check(Mul, &[&[2, 3, d], y], &[0, 1]);
+        }
+        check(Mul, &[&[2, 3, d], &[d]], &[0, 1]);
+    }
+}
+
+#[test]
+fn a_secant_is_the_function_divided_by_its_argument() {
+    for activation in ACTIVATIONS {
+        let secant = ActivationBackward {
+            activation,
+            secant: true,
+        };
+        for x in noise(50, 3).into_iter().map(|x| 5.0 * x) {
+            let error = (secant.slope(x) * x - activation.apply(x)).abs();
+            assert!(error < 1e-14, "{activation:?} at {x}: {error:e}");
+        }
+        let near = secant.slope(1e-9f64);
+        assert!(activation == Activation::Relu || (secant.slope(0.0) - near).abs() < 1e-8);
+    }
+}
+
+#[test]
+fn norms_of_rows_and_of_heads() {
+    for (d, groups) in [(1, 1), (63, 1), (64, 1), (65, 1), (5, 3)] {
+        for epsilon in [1e-6, 0.5] {
+            let x = [2, 3, groups * d];
+            check(LayerNorm { epsilon }, &[&x, &[d], &[d]], &[0, 1, 2]);
+            check(RmsNorm { epsilon }, &[&x, &[d]], &[0, 1]);
+        }
+    }
+}
+
+#[test]
+fn linear_layers_and_products() {
+    for (k, n) in [(1, 1), (63, 65), (65, 64)] {
+        for activation in ACTIVATIONS.map(Some).into_iter().chain([None]) {
+            for (bias, residual) in [(false, false), (true, false), (true, true), (false, true)] {
+                let spec = Linear {
+                    bias,
+                    activation,
+                    residual,
+                    rounding: None,
+                };
+                let mut shapes: Vec<&[usize]> = vec![&[2, 3, 0], &[0, 0]];
+                let (x, weight, result) = ([2, 3, k], [n, k], [2, 3, n]);
+                (shapes[0], shapes[1]) = (&x, &weight);
+                shapes.extend(bias.then_some(&weight[..1]));
+                shapes.extend(residual.then_some(&result[..]));
+                let all: Vec<usize> = (0..shapes.len()).collect();
+                check(spec, &shapes, &all);
+            }
+        }
+        check(MatMul { transpose_a: false }, &[&[2, 3, k], &[k, n]], &[0, 1]);
+        check(MatMul { transpose_a: true }, &[&[2, 3, k], &[2, 3, n]], &[0, 1]);
+    }
+}
+
+#[test]
+fn sums_and_repetitions() {
+    check(SumToSize { shape: vec![5] }, &[&[2, 3, 5]], &[0]);
+    check(SumToSize { shape: vec![1, 3, 5] }, &[&[2, 3, 5]], &[0]);
+    check(SumToSize { shape: vec![15, 2] }, &[&[2, 3, 5]], &[0]);
+    check(ExpandAs, &[&[5], &[2, 3, 5]], &[0]);
+    check(ExpandAs, &[&[1, 3, 5], &[2, 3, 5]], &[0]);
+    check(ExpandAs, &[&[2, 3, 5], &[2, 3, 5]], &[0]);
+}
+
+#[test]
+fn rotary_positions() {
+    for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
+        for (heads, head_dim, groups, rotated) in [(1, 2, 1, 1), (3, 4, 3, 2), (2, 6, 2, 1)] {
+            let spec = Rope {
+                heads,
+                head_dim,
+                rotated,
+                pairs,
+            };
+            let width = heads * head_dim;
+            for (places, table) in [(4, head_dim), (3, width)] {
+                check(spec, &[&[2, 4, groups * width], &[1, places, table]], &[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn pooling_and_tokens() {
+    for d in WIDTHS {
+        for pool in [
+            Pool::Token(0),
+            Pool::Token(2),
+            Pool::Mean { skip: 0 },
+            Pool::Mean { skip: 2 },
+            Pool::Max { skip: 0 },
+            Pool::Max { skip: 1 },
+        ] {
+            check(pool, &[&[2, 3, d]], &[0]);
+        }
+        check(ConcatChannels, &[&[2, d], &[2, 3]], &[0, 1]);
+        check(Prepend, &[&[2, 3, d]], &[0]);
+        check(Prepend, &[&[1, 1, d], &[1, 4, d], &[2, 3, d]], &[0, 1, 2]);
+        let tokens = |prefix, position| Tokens { prefix, position };
+        check(tokens(false, false), &[&[2, 3, d]], &[0]);
+        check(tokens(true, false), &[&[2, 3, d], &[1, 2, d]], &[0, 1]);
+        check(tokens(false, true), &[&[2, 3, d], &[1, 3, d]], &[0, 1]);
+        check(
+            tokens(true, true),
+            &[&[2, 3, d], &[1, 2, d], &[1, 3, d]],
+            &[0, 1, 2],
+        );
+    }
+}
+
+#[test]
+fn transposition_with_all_that_follows_it() {
+    for [pad, crop] in [[0, 0], [3, 1], [2, 0], [0, 2]] {
+        for scale in [false, true] {
+            for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
+                let spec = Transpose {
+                    scale,
+                    combine,
+                    pad,
+                    crop,
+                };
+                let result = [2, 5 - crop, 4 + pad];
+                let mut shapes: Vec<&[usize]> = vec![&[2, 4, 5]];
+                shapes.extend(scale.then_some(&[4usize][..]));
+                shapes.extend(combine.is_some().then_some(&result[..]));
+                let all: Vec<usize> = (0..shapes.len()).collect();
+                check(spec, &shapes, &all);
+            }
+        }
+    }
+}
+
+#[test]
+fn patches_and_pixels() {
+    let normalize = Normalize {
+        scale: [0.1, 0.2, 0.3],
+        shift: [1.0, 2.0, 3.0],
+    };
+    check(normalize, &[&[2, 4, 6, 3]], &[0]);
+    // One patch, whole patches, and pixels beyond the last.
+    for image in [[2, 3], [4, 6], [5, 7]] {
+        for normalize in [None, Some(normalize)] {
+            for layout in [PixelLayout::Hwc, PixelLayout::Chw] {
+                let shape = match layout {
+                    PixelLayout::Hwc => [2, image[0], image[1], 3],
+                    PixelLayout::Chw => [2, 3, image[0], image[1]],
+                };
+                let spec = PatchExtract {
+                    patch: [2, 3],
+                    layout,
+                    normalize,
+                };
+                check(spec, &[&shape], &[0]);
+            }
+        }
+        for bias in [false, true] {
+            let spec = PatchConv { patch: [2, 3], bias };
+            let shapes: [&[usize]; 3] = [&[2, 3, image[0], image[1]], &[5, 3, 2, 3], &[5]];
+            let count = 2 + usize::from(bias);
+            check(spec, &shapes[..count], &[0, 1, 2][..count]);
+        }
+    }
+}
+
+#[test]
+fn attention_with_every_attribute() {
+    let key_mask = Array::new([2, 5], [1.0, 0.0, 1.0, 1.0, 0.0].repeat(2)).unwrap();
+    for (heads, head_dim) in [(1, 1), (2, 3), (3, 8)] {
+        let c = heads * head_dim;
+        let (x, kv, qkv) = ([2, 5, c], [2, 5, 2 * c], [2, 5, 3 * c]);
+        let of_operands: [(AttentionOperands, Vec<&[usize]>, usize); 6] = [
+            (AttentionOperands::PackedQkv, vec![&qkv], 5),
+            (AttentionOperands::Separate, vec![&x, &x, &x], 5),
+            (AttentionOperands::Separate, vec![&[2, 4, 0], &x, &x], 4),
+            (AttentionOperands::PackedKv, vec![&x, &kv], 5),
+            // Queries that all images share, and one for each.
+            (AttentionOperands::PackedKv, vec![&[1, 4, 0], &kv], 4),
+            (AttentionOperands::Separate, vec![&[2, 0], &x, &x], 1),
+        ];
+        for (operands, shapes, queries) in of_operands {
+            for (bias, causal, masked, first_key) in [
+                (false, false, false, 0),
+                (true, false, false, 0),
+                (false, true, false, 0),
+                (true, true, false, 0),
+                (false, false, true, 0),
+                (true, false, true, 0),
+                (false, false, false, 2),
+                (true, false, false, 2),
+            ] {
+                if causal && queries != 5 {
+                    continue;
+                }
+                for statistics in [false, true] {
+                    let spec = Attention {
+                        heads,
+                        head_dim,
+                        scale: 0.7,
+                        operands,
+                        first_key,
+                        key_mask: masked,
+                        bias,
+                        causal,
+                        statistics,
+                        ..Attention::default()
+                    };
+                    // A 0 is the number of channels.
+                    let mut all: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
+                    all.iter_mut().flatten().filter(|n| **n == 0).for_each(|n| *n = c);
+                    all.extend(bias.then(|| vec![heads, queries, 5]));
+                    let derived: Vec<usize> = (0..all.len()).collect();
+                    all.extend(masked.then(|| vec![2, 5]));
+                    let given = masked.then(|| (derived.len(), key_mask.clone()));
+                    let all: Vec<&[usize]> = all.iter().map(Vec::as_slice).collect();
+                    check_given(spec, &all, &derived, given.as_slice());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_that_sees_no_key_has_no_gradient() {
+    let spec = Attention {
+        heads: 1,
+        head_dim: 2,
+        scale: 0.7,
+        key_mask: true,
+        ..Attention::default()
+    };
+    let none = Array::zeros(vec![2, 3]);
+    check_given(spec, &[&[2, 3, 6], &[2, 3]], &[0], &[(1, none)]);
+}
+
+#[test]
+fn a_fused_op_without_a_derivative_is_named() {
+    let mut graph = Graph::of_tokens("test", [3, 4]);
+    let (w, b) = (
+        placeholder(&mut graph, "w", &[2]),
+        placeholder(&mut graph, "b", &[2]),
+    );
+    let op = SwiGluNorm {
+        epsilon: 1e-6,
+        padding: 0,
+    };
+    let input = graph.input();
+    let y = graph.push(Role::Ffn, "gate", op, [input, w, b]).unwrap();
+    graph.set_output(OutputKind::Tokens, y);
+    let error = grad(&graph, y, &[input]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "node `gate`: swiglu_norm has no derivative. Differentiate the graph before it is optimised"
+    );
+    let unused = placeholder(&mut graph, "unused", &[2]);
+    let error = grad(&graph, y, &[unused]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "node `unused`: `gate` does not depend on it, or has no derivative with respect to it"
+    );
+}
+
+/// A block of a Vision Transformer on four patches and a class token. Returns the logits and the weights.
+fn vit() -> (Graph, ValueId, Vec<ValueId>) {
+    let mut graph = Graph::new("vit", [1, 3, 4, 6], DType::F32);
+    let mut weights = Vec::new();
+    let mut weight = |graph: &mut Graph, name: &str, shape: &[usize]| {
+        weights.push(placeholder(graph, name, shape));
+        weights[weights.len() - 1]
+    };
+    let conv = PatchConv {
+        patch: [2, 3],
+        bias: true,
+    };
+    let (w, b) = (
+        weight(&mut graph, "conv.w", &[6, 3, 2, 3]),
+        weight(&mut graph, "conv.b", &[6]),
+    );
+    let input = graph.input();
+    let x = graph.push(Role::Patch, "conv", conv, [input, w, b]).unwrap();
+    let class = weight(&mut graph, "class", &[1, 1, 6]);
+    let x = graph.push(Role::Patch, "prepend", Prepend, [class, x]).unwrap();
+    let positions = weight(&mut graph, "positions", &[1, 5, 6]);
+    let x = graph.push(Role::Patch, "position", Add, [x, positions]).unwrap();
+    let (w, b) = (
+        weight(&mut graph, "norm.w", &[6]),
+        weight(&mut graph, "norm.b", &[6]),
+    );
+    let norm = LayerNorm { epsilon: 1e-5 };
+    let y = graph.push(Role::Qkv, "norm", norm, [x, w, b]).unwrap();
+    let linear = Linear {
+        bias: true,
+        ..Linear::default()
+    };
+    let (w, b) = (
+        weight(&mut graph, "qkv.w", &[18, 6]),
+        weight(&mut graph, "qkv.b", &[18]),
+    );
+    let y = graph.push(Role::Qkv, "qkv", linear, [y, w, b]).unwrap();
+    let attention = Attention {
+        heads: 2,
+        head_dim: 3,
+        scale: 0.6,
+        ..Attention::default()
+    };
+    let y = graph.push(Role::Attention, "attention", attention, [y]).unwrap();
+    let x = graph.push(Role::Attention, "residual", Add, [x, y]).unwrap();
+    let x = graph.push(Role::Ffn, "gelu", Activation::GeluErf, [x]).unwrap();
+    let x = graph.push(Role::Other, "pool", Pool::Token(0), [x]).unwrap();
+    let (w, b) = (
+        weight(&mut graph, "head.w", &[7, 6]),
+        weight(&mut graph, "head.b", &[7]),
+    );
+    let logits = graph.push(Role::Other, "head", linear, [x, w, b]).unwrap();
+    graph.set_output(OutputKind::Logits, logits);
+    (graph, logits, weights)
+}
+
+#[test]
+fn a_model_is_differentiated_at_any_batch_size() {
+    let (graph, logits, weights) = vit();
+    let wrt: Vec<ValueId> = weights.iter().copied().chain([graph.input()]).collect();
+    let backward = grad(&graph, logits, &wrt).unwrap();
+    backward.verify().unwrap();
+    // Values that no gradient needs are not among the nodes.
+    assert_eq!(backward.outputs().len(), 1 + wrt.len());
+    let id = |name: &str| {
+        backward
+            .ids()
+            .find(|&id| backward.value(id).name == name)
+            .unwrap()
+    };
+    for batch in [1, 2, 3] {
+        let (mut known, mut known_backward) = (Known::new(), Known::new());
+        for (seed, &value) in wrt.iter().enumerate() {
+            let mut shape = graph.value(value).shape.clone();
+            if value == graph.input() {
+                shape[0] = batch;
+            }
+            let values = array(&shape, seed as u64 + 20);
+            known_backward.insert(id(&graph.value(value).name), values.clone());
+            known.insert(value, values);
+        }
+        let ones = Array::new([batch, 7], vec![1.0; 7 * batch]).unwrap();
+        let outputs: Vec<ValueId> = backward.outputs().iter().map(|&(_, id)| id).collect();
+        let results = evaluate(&backward, |id| known_backward.get(&id), &outputs).unwrap();
+        for (&(kind, gradient), &value) in backward.outputs()[1..].iter().zip(&wrt) {
+            let gradient = results[gradient.index()].as_ref().unwrap();
+            let what = format!("{kind:?} of {} at batch {batch}", graph.value(value).name);
+            assert_derivative(&graph, &known, (logits, &ones), (value, gradient), &what);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Ops of backward passes, which have no kernel of their own yet: by the reference implementation, in f32.
+
+use hipvit_graph::op::{Definition, OpError};
+use hipvit_graph::reference::Array;
+
+use super::Operands;
+use super::rows::Source;
+
+/// Computes the results of `op`.
+///
+/// # Errors
+///
+/// [`OpError`] if the operands do not have the shapes that the op takes.
+pub(super) fn by_reference(
+    op: &impl Definition,
+    operands: &Operands<'_>,
+    results: &mut [&mut [f32]],
+) -> Result<(), OpError> {
+    let array = |index| {
+        let shape = operands.shape(index)?;
+        let values = match operands.source(index)? {
+            Source::InPlace => results[0].to_vec(),
+            Source::At(values) => values.to_vec(),
+        };
+        let array = Array::new(shape, values);
+        array.ok_or_else(|| OpError::from(format!("its operand {index} is not of shape {shape:?}")))
+    };
+    let operands = (0..operands.count())
+        .map(array)
+        .collect::<Result<Vec<Array<f32>>, OpError>>()?;
+    let computed = op.eval(&operands.iter().collect::<Vec<_>>())?;
+    for (result, computed) in results.iter_mut().zip(&computed) {
+        result.copy_from_slice(computed.values());
+    }
+    Ok(())
+}
