@@ -26,6 +26,7 @@ impl RunOutput {
             OutputKind::HiddenLayer(block) => format!("hidden_layer.{block}").into(),
             OutputKind::AttentionStatistics(index) => format!("attention_statistics.{index}").into(),
             OutputKind::Boundary => "boundary".into(),
+            OutputKind::Gradient(index) => format!("gradient.{index}").into(),
         }
     }
 }

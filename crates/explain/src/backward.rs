@@ -116,7 +116,7 @@ impl Rules {
             Self::Conservative => [0.0, 1.0],
         };
         let channels = spec.heads * spec.head_dim;
-        for operand in 0..spec.operands.count() {
+        for (operand, gradient) in gradients.iter_mut().enumerate().take(spec.operands.count()) {
             let width = graph.value(node.inputs[operand]).shape.last().copied();
             let mut factors = vec![0.0; width.unwrap_or(0)];
             for (&(place, offset), share) in spec.places().iter().zip([score, score, value]) {
@@ -125,8 +125,8 @@ impl Rules {
                 }
             }
             if factors.iter().all(|&factor| factor == 0.0) {
-                gradients[operand] = None;
-            } else if let Some(gradient) = &mut gradients[operand] {
+                *gradient = None;
+            } else if let Some(gradient) = gradient {
                 let factors = graph.push_backward_constant(node, factors.len(), &factors)?;
                 *gradient = graph.push_backward(node, Scale, [*gradient, factors])?;
             }

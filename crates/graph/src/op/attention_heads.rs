@@ -105,7 +105,7 @@ impl<'a, T: Real> Heads<'a, T> {
         if let Some(index) = self.spec.bias_operand() {
             let bias = &self.operands[index].values()[head * queries * keys..][..queries * keys];
             scores.zip_mut_with(&strided(bias, [queries, keys], keys), |score, &bias| {
-                *score += bias
+                *score += bias;
             });
         }
         scores

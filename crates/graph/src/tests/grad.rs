@@ -354,7 +354,6 @@ fn attention_with_every_attribute() {
                         bias,
                         causal,
                         statistics,
-                        ..Attention::default()
                     };
                     // A 0 is the number of channels.
                     let mut all: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
