@@ -73,6 +73,7 @@ struct Loaded {
     dtype: DType,
     no_gpu: Option<Error>,
     strict: bool,
+    #[cfg_attr(not(feature = "text"), expect(dead_code, reason = "the text encoder is made with it"))]
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     plan_cache: Option<PlanCache>,
@@ -88,6 +89,7 @@ struct LoadedModel {
     preprocess: Preprocess,
     labels: Labels,
     scores: Scores,
+    #[cfg_attr(not(feature = "text"), expect(dead_code, reason = "the text encoder is made from it"))]
     text: Option<TextTower>,
 }
 

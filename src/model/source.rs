@@ -510,6 +510,7 @@ fn is_of_model(name: &str) -> bool {
 /// # Errors
 ///
 /// Returns [`Error::Io`] if the file cannot be read, is not regular, or is too long.
+#[cfg(feature = "hub")]
 pub(super) fn read_json(file: &Path) -> Result<Vec<u8>> {
     regular_file::read_within(file, LONGEST_JSON).map_err(|error| Error::io(file, error))
 }

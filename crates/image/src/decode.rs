@@ -100,6 +100,7 @@ impl Default for Limits {
 }
 
 /// Minimum number of pixels that a strip or tile of a TIFF counts as.
+#[cfg(feature = "tiff")]
 const CHUNK_PIXELS: u64 = 1024;
 
 /// Options of decoding. Convertible from [`Limits`], with all other options off.
@@ -156,6 +157,7 @@ impl Limits {
     }
 
     /// Checks that the number of strips or tiles does not exceed the limit.
+    #[cfg(feature = "tiff")]
     fn check_chunks(&self, chunks: u64) -> Result<(), Failure> {
         let limit = self.max_pixels / CHUNK_PIXELS;
         // A few chunks are cheap, whatever the limit.

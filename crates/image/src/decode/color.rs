@@ -13,6 +13,7 @@ pub(super) fn grey(count: usize, samples: impl Iterator<Item = u8>) -> Vec<u8> {
 }
 
 /// Keeps the first three of every `channels` samples.
+#[cfg(any(feature = "tiff", feature = "webp"))]
 pub(super) fn first_three(samples: &[u8], channels: usize) -> Vec<u8> {
     let pixels = samples.chunks_exact(channels);
     rgb(pixels.len(), pixels.map(|s| [s[0], s[1], s[2]]))
@@ -28,6 +29,7 @@ pub(super) fn palette(count: usize, indices: impl Iterator<Item = u8>, palette: 
 }
 
 /// Converts CMYK (0 is no ink) to RGB, with Pillow's rounding.
+#[cfg(feature = "tiff")]
 pub(super) fn cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
     let count = samples.size_hint().0;
     let mut data = Vec::with_capacity(count * 3);
