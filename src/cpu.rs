@@ -1,4 +1,4 @@
-//! The ops on the CPU, one file per op: its kernel, and the [`CpuOp`] that finds the kernel's operands. Activations are f32 in memory.
+//! The ops on the CPU, one file per op: its kernel, and the `CpuOp` that finds the kernel's operands. Activations are f32 in memory.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -2,7 +2,7 @@
 //! here `<name>.rs`: the constructor of its arguments, its launch plan, and the memory that it reads and writes.
 //!
 //! `bindings.rs` holds the argument structures and tile constants, generated from the headers. `library.rs` finds the code
-//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, and its file here, which also has the [`Lower`](lower::Lower) of
+//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, and its file here, which also has the `Lower` of
 //! the ops that it computes; then run `scripts/kernel-bindings`.
 #![allow(
     unsafe_code,
@@ -111,7 +111,7 @@ macro_rules! kernel_call {
             ///
             /// # Errors
             ///
-            /// As [`Kernels::launch`].
+            /// The driver refuses the launch, or an operand is too small or belongs to a different stream.
             pub fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $($(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*)*

@@ -104,7 +104,7 @@ impl std::fmt::Debug for Int8Weight {
     }
 }
 
-/// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
+/// An int8 weight `[N,K]`, packed for many GEMMs: for each `COLUMNS` output channels and each `GROUP` input channels, the
 /// group of each output channel. What is missing at the ends is zero.
 #[derive(Clone)]
 pub struct Int8Weight {

@@ -181,7 +181,7 @@ pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32])
     }
 }
 
-/// The same with x rounded to bf16 ([`Rounding::Bf16`](crate::ops::Rounding::Bf16)) and a weight in bf16. Where the processor does not
+/// The same with x rounded to bf16 ([`Rounding::Bf16`]) and a weight in bf16. Where the processor does not
 /// multiply bf16, the same products are summed in another order.
 pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     match &weight.panels {

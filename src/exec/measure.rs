@@ -41,7 +41,7 @@ impl dyn Executor {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`Error::Argument`] for a model that is divided among several GPUs.
+    /// The errors of a run, and [`Error::Argument`] for a model that is divided among several GPUs.
     pub fn run_steps(
         self: &Arc<Self>,
         plan: &Arc<Plan>,
@@ -59,7 +59,7 @@ impl dyn Executor {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`Error::Argument`] for a model that is divided among several GPUs.
+    /// The errors of a run, and [`Error::Argument`] for a model that is divided among several GPUs.
     pub fn time_calls(&self, plan: &Arc<Plan>) -> Result<Vec<TimedCall>> {
         if self.host().is_some() {
             return Ok(Vec::new());
@@ -71,7 +71,7 @@ impl dyn Executor {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`Error::Argument`] if the model is not on one GPU.
+    /// The errors of a run, and [`Error::Argument`] if the model is not on one GPU.
     pub fn time_runs(&self, plan: &Arc<Plan>, time: Duration) -> Result<Duration> {
         let reason = "are of one GPU that has the whole model";
         let gpu = self

@@ -47,7 +47,7 @@ impl QuantizeArgs {
         })
     }
 
-    /// Rows as [`quantize_row`](crate::ops::int8::quantize_row) rounds them, as i8 q − 128, for `x` and `out` `[rows, channels]`;
+    /// Rows as [`quantize_row`](crate::cpu::int8::quantize_row) rounds them, as i8 q − 128, for `x` and `out` `[rows, channels]`;
     /// `ranges`, f32 `[rows, 2]`, receives the scale and the zero point − 128 of each. `out` aliases no operand.
     ///
     /// # Errors

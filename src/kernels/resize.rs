@@ -47,7 +47,7 @@ impl ResizeKernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small or of another stream; what the driver says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small or of another stream; what the driver says.
     pub fn launch(&self, stream: &Stream, passes: &[ImagePass<'_>]) -> Result<()> {
         let (mut nearest, mut horizontal, mut vertical) = (Part::default(), Part::default(), Part::default());
         for pass in passes {

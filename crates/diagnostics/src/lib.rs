@@ -1,7 +1,7 @@
 //! Diagnostics of correctness and speed on a machine:
 //!
 //! - [`validate`] compares every op with a reference in f64.
-//! - [`bench`] times models.
+//! - [`mod@bench`] times models.
 //! - [`peaks`] measures what the hardware reaches.
 //! - [`profile`] shows where the time of a run goes.
 //! - [`advise`] predicts models on other hardware.

@@ -17,7 +17,7 @@ use hipvit::outputs::{Prediction, Scores};
 use hipvit::session::Session;
 use hipvit::threads;
 
-/// A model loaded to explain its results, on the host. See [`Session::explain`] for one image.
+/// A model loaded to explain its results, on the host. See [`explain`] for one image.
 pub struct Explainer {
     name: String,
     info: Info,

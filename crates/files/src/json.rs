@@ -1,6 +1,6 @@
 //! Reads and writes JSON as Python's `json` module does, with NaN, Infinity and -Infinity as numbers.
 //!
-//! A [`Value`] cannot represent these numbers. Each is stored as a string that begins with [`MARK`]. Readers that
+//! A [`Value`] cannot represent these numbers. Each is stored as a string that begins with `MARK`. Readers that
 //! expect a number reject the string, and [`text`] writes it as Python does.
 
 use std::borrow::Cow;

@@ -199,7 +199,7 @@ pub enum OutputKind {
     AttentionStatistics(usize),
     /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
     Boundary,
-    /// Derivative with respect to the value of this index among those given to [`grad`], in that value's shape.
+    /// Derivative with respect to the value of this index among those given to [`grad()`], in that value's shape.
     Gradient(usize),
 }
 

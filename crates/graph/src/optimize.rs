@@ -44,8 +44,7 @@ pub enum Float8 {
 }
 
 /// What is done for speed or memory, each of which can be left out to measure what it gains: `hipvit bench --ladder`.
-/// Results stay within the tolerance of the dtype. All are on by default; replay of HIP graphs is a
-/// [`GraphMode`](crate::GraphMode) of its own.
+/// Results stay within the tolerance of the dtype. All are on by default; replay of HIP graphs is an option of executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Optimizations {
     /// The passes that fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.

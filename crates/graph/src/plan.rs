@@ -1,5 +1,5 @@
 //! The plan: a graph with its batch and dtype fixed, every activation placed in one arena by liveness, and the cost
-//! of every step. Executors ([`crate::exec`]) follow it; [`Inspection`](super::inspection::Inspection) shows it.
+//! of every step. Executors follow it; `hipvit inspect` shows it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! q is E4M3. There are three forms ([`Precision`]):
 //!
 //! - [`Precision::Fp8`] without images: weights only. They are dequantised when the model is loaded.
-//! - [`Precision::Fp8`] with images: activations are in FP8 too ([`ops::float8`](hipvit::ops::float8)). The
+//! - [`Precision::Fp8`] with images: activations are in FP8 too ([`float8`](hipvit::float8)). The
 //!   largest magnitude of a layer's input over all images becomes 448, the maximum of E4M3. A smaller range
 //!   clips the few values above it ([`ActivationRange`]). Each weight then has one scale, shared by all
 //!   weights with the same input. GPUs apply both scales to the result of a GEMM.
@@ -17,7 +17,7 @@
 //!
 //! # int8
 //!
-//! |q| ≤ 127. Activations are quantised at run time by the range of each token ([`ops::int8`](hipvit::ops::int8)), so images are not
+//! |q| ≤ 127. Activations are quantised at run time by the range of each token ([`cpu::int8`](hipvit::cpu::int8)), so images are not
 //! required. With images, the channels between a norm and its linear layers are balanced first (SmoothQuant,
 //! <https://arxiv.org/abs/2211.10438>). For channels with much larger activations, a factor moves from the
 //! norm's weight to the layers' columns.
