@@ -73,7 +73,10 @@ struct Loaded {
     dtype: DType,
     no_gpu: Option<Error>,
     strict: bool,
-    #[cfg_attr(not(feature = "text"), expect(dead_code, reason = "the text encoder is made with it"))]
+    #[cfg_attr(
+        not(feature = "text"),
+        expect(dead_code, reason = "the text encoder is made with it")
+    )]
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     plan_cache: Option<PlanCache>,
@@ -89,7 +92,10 @@ struct LoadedModel {
     preprocess: Preprocess,
     labels: Labels,
     scores: Scores,
-    #[cfg_attr(not(feature = "text"), expect(dead_code, reason = "the text encoder is made from it"))]
+    #[cfg_attr(
+        not(feature = "text"),
+        expect(dead_code, reason = "the text encoder is made from it")
+    )]
     text: Option<TextTower>,
 }
 
