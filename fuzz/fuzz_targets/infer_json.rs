@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use hipvit_serve::fuzzing;
 use hipvit_fuzz::within;
+use hipvit_serve::fuzzing;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
