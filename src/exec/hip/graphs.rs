@@ -1,9 +1,7 @@
 //! Whether runs replay captured graphs, how many did, and when a replay is checked.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::error::{Error, Result, named};
 use crate::hip::{self, Replay};
 use crate::tensor::DType;
 
@@ -31,18 +29,6 @@ pub enum GraphMode {
     On,
     /// Never.
     Off,
-}
-
-impl FromStr for GraphMode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "graph",
-            text,
-            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
-        )
-    }
 }
 
 /// How runs were carried out.

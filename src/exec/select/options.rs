@@ -1,9 +1,6 @@
 //! What a caller can ask of selection: which candidates count, what sums over GPUs, which sparse weights stay packed.
 
-use std::str::FromStr;
 use std::time::Duration;
-
-use crate::error::{Error, Result, named};
 
 /// How sessions select kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,22 +45,6 @@ pub enum AllReduceKind {
     Library,
 }
 
-impl FromStr for AllReduceKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "all-reduce",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("direct", Self::Direct),
-                ("library", Self::Library),
-            ],
-        )
-    }
-}
-
 /// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
 /// hipSPARSELt or the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are
 /// unpacked.
@@ -79,21 +60,4 @@ pub enum Sparse {
     Own,
     /// None.
     Off,
-}
-
-impl FromStr for Sparse {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "sparse",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("on", Self::On),
-                ("own", Self::Own),
-                ("off", Self::Off),
-            ],
-        )
-    }
 }
