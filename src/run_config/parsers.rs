@@ -36,6 +36,11 @@ pub fn device() -> impl TypedValueParser<Value = Device> {
     Parsed::new(&DEVICES[..4], text::<Device>)
 }
 
+/// Returns a parser of one device, for an option whose type is [`Devices`].
+pub fn one_device() -> impl TypedValueParser<Value = Devices> {
+    Parsed::new(&DEVICES[..4], |value| text::<Device>(value).map(Devices::from))
+}
+
 /// Returns a parser of a device or a set of GPUs.
 pub fn devices() -> impl TypedValueParser<Value = Devices> {
     Parsed::new(&DEVICES, text::<Devices>)

@@ -27,8 +27,8 @@ use super::{Usage, refused};
 /// Continuing an interrupted run.
 #[derive(Debug, clap::Args)]
 pub struct ResumeArgs {
-    /// Continue an interrupted run from FILE.partial, which it left beside the output
-    #[arg(long, requires = "output")]
+    /// Continue an interrupted run from FILE.partial beside the output
+    #[arg(long, requires = "output", help_heading = "Output")]
     resume: bool,
 }
 

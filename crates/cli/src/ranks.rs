@@ -358,7 +358,7 @@ impl<'a> Work<'a> {
         facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
         let [height, width] = session.info().image_size;
         facts.add("image size", format!("{height}x{width}"));
-        facts.add("--resize", lowercase(&session.resize()));
+        facts.add("--resize", session.resize());
         let Degrees {
             data,
             tensor,
@@ -366,10 +366,9 @@ impl<'a> Work<'a> {
         } = session.degrees();
         let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
         facts.add("--parallel", degrees);
-        facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
-        facts.add("--sparse", lowercase(&args.sparse));
-        facts.add("--strict", on_or_off(args.compute.strict));
-        facts.add("--reproducible", on_or_off(args.compute.reproducible));
+        for (option, value) in args.config.numerics() {
+            facts.add(option, value);
+        }
         // The memory for decoding changes no result.
         facts.add("--max-pixels", self.decode.max_pixels);
         facts.add("--exif", on_or_off(self.decode.exif));
