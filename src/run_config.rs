@@ -168,23 +168,44 @@ impl Default for ExecutionConfig {
 }
 
 impl RunConfig {
-    /// Sets the option `name`, which has the name of the command line's with `_` for `-`.
+    /// Names of the options: those of the command line with `_` for `-`.
+    pub const OPTIONS: [&str; 15] = [
+        "device",
+        "dtype",
+        "batch",
+        "image_size",
+        "threads",
+        "parallel",
+        "resize",
+        "reproducible",
+        "strict",
+        "hip_graphs",
+        "sparse",
+        "all_reduce",
+        "collective_timeout",
+        "max_flops",
+        "plan_cache",
+    ];
+
+    /// Sets the option `name`, which is one of [`OPTIONS`](Self::OPTIONS).
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if there is no such option, or if it does not take the value.
-    pub fn with(&self, name: &'static str, value: impl Into<Value>) -> Result<Self> {
-        let serialized = serde_json::to_value(self).map_err(|error| Error::argument(name, error))?;
-        let mut options = match serialized {
-            Value::Object(options) if options.contains_key(name) => options,
-            _ => return Err(Error::argument(name, "is not an option of a session")),
+    pub fn with(&self, name: &str, value: impl Into<Value>) -> Result<Self> {
+        let known = Self::OPTIONS.into_iter().find(|option| *option == name);
+        let Some(option) = known else {
+            let reason = format!("`{name}` is not one of {}", Self::OPTIONS.join(", "));
+            return Err(Error::argument("option", reason));
         };
-        options.insert(name.to_owned(), value.into());
-        serde_json::from_value(Value::Object(options)).map_err(|error| {
+        let refused = |error: serde_json::Error| {
             let text = error.to_string();
-            let reason = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
-            Error::argument(name, reason.unwrap_or(&text))
-        })
+            let reason = text.strip_prefix(option).and_then(|rest| rest.strip_prefix(": "));
+            Error::argument(option, reason.unwrap_or(&text))
+        };
+        let mut options = serde_json::to_value(self).map_err(refused)?;
+        options[option] = value.into();
+        serde_json::from_value(options).map_err(refused)
     }
 
     /// Returns the builder of a session with these options.
@@ -293,6 +314,12 @@ mod tests {
             serde_json::from_str::<RunConfig>("{}").unwrap(),
             RunConfig::default()
         );
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut options = RunConfig::OPTIONS;
+        names.sort_unstable();
+        options.sort_unstable();
+        assert_eq!(names, options);
     }
 
     #[test]
@@ -310,7 +337,7 @@ mod tests {
             error("resize", "moon".into()),
             "resize: `moon` is not one of host, device"
         );
-        assert_eq!(error("moon", 1.into()), "moon: is not an option of a session");
+        assert!(error("moon", 1.into()).starts_with("option: `moon` is not one of device, dtype, "));
         assert!(error("batch", "many".into()).starts_with("batch: "));
     }
 }

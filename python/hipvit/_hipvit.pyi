@@ -36,14 +36,21 @@ def load(
     batch: int = 8,
     labels: Union[str, PathLike[str], Iterable[str], None] = None,
     *,
-    image_size: Union[int, tuple[int, int], None] = None,
     input: Literal["images", "pixel_values"] = "images",
     tokens: bool = False,
     hidden_layers: Optional[Sequence[int]] = None,
+    image_size: Union[int, tuple[int, int], None] = None,
     threads: Optional[int] = None,
+    parallel: str = "data",
     resize: Literal["host", "device"] = "host",
     reproducible: bool = False,
     strict: bool = False,
+    hip_graphs: Literal["auto", "on", "off"] = "auto",
+    sparse: Literal["auto", "on", "builtin", "off"] = "auto",
+    all_reduce: Literal["auto", "direct", "library"] = "auto",
+    collective_timeout: float = 300.0,
+    max_flops: Optional[int] = None,
+    plan_cache: Union[str, PathLike[str], None] = None,
 ) -> Model:
     """Load a model.
 
@@ -51,7 +58,7 @@ def load(
     Hugging Face hub that is in its local cache (``pull`` downloads it). Without it: TinyViT32, the embedded classifier of
     handwritten digits.
 
-    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``. ``gpu``, ``rocm`` and ``cuda`` are other
+    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"``, ``"hip:N"``, or several GPUs: ``"hip:0,1"``, ``"hip:all"``. ``gpu``, ``rocm`` and ``cuda`` are other
     names of ``hip``, so that a ``torch.device`` can be passed; ``HIPVIT_PROVIDER`` chooses between AMD's and NVIDIA's libraries.
     ``dtype`` is ``float32`` (the default), ``float16`` or ``bfloat16``: numpy's or torch's type, or a name as the command line takes it
     (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU ``float16`` is that of the weights alone.
@@ -59,6 +66,8 @@ def load(
     of them. ``image_size`` is a side, or height and width. With ``input="pixel_values"`` the model takes what the libraries'
     processors return, float32 ``[B, 3, H, W]``. ``tokens`` and ``hidden_layers`` request these results. With ``reproducible`` an
     image's results have the same bits at any batch size; with ``strict`` NaN and infinity are errors.
+
+    The other options have the names, values and meanings of the command line's: ``hipvit classify --help`` describes them.
     """
 
 def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None) -> Path:

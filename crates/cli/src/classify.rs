@@ -74,7 +74,7 @@ struct Scored {
     top: Vec<Prediction>,
 }
 
-/// What a line is written to.
+/// Writer of the images' results in one format.
 enum Writer {
     Text(Sink),
     Json(Sink),

@@ -12,7 +12,7 @@ use hipvit::hip::Runtime;
 
 use super::{Outcome, options, output};
 
-/// What the scripts set, to the shell's name.
+/// Variable that the scripts set to the shell's name.
 const VARIABLE: &str = "COMPLETE";
 
 #[derive(Debug, clap::Args)]

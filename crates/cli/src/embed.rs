@@ -106,7 +106,7 @@ enum Tokens {
     Map(Vec<Vec<Vec<f32>>>),
 }
 
-/// What an image's results are written to.
+/// Writer of the images' results in one format.
 enum Writer {
     Json(Sink),
     /// The second field is the name of the first column, until the header is written.

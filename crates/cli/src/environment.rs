@@ -72,18 +72,12 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
         &[
             (
                 "HIPVIT_PROVIDER",
-                "Libraries to open: rocm, cuda, emu:gfx942, or a path [default: rocm]",
+                "rocm, cuda, emu:gfx942, or the path of a library",
             ),
             ("ROCM_PATH, HIP_PATH", "Where ROCm is installed"),
             ("HIP_VISIBLE_DEVICES", "GPUs that this process sees"),
-            (
-                "HIPVIT_HIPCC",
-                "Compiler of kernels [default: hiprtc, or hipcc of ROCm]",
-            ),
-            (
-                "HIPVIT_ROCTX",
-                "Ranges for profilers: 1 always, 0 never [default: if a profiler is there]",
-            ),
+            ("HIPVIT_HIPCC", "Compiler of kernels"),
+            ("HIPVIT_ROCTX", "Ranges for profilers: 1 always, 0 never"),
         ],
     ),
     (
@@ -91,7 +85,7 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
         &[
             (
                 "HIPVIT_CACHE_DIR",
-                "Compiled kernels and tuned choices [default: ~/.cache/hipvit]; empty: none",
+                "Kernels and tuned choices [default: ~/.cache/hipvit]",
             ),
             ("HIPVIT_PLAN_CACHE", "Default of --plan-cache"),
         ],
@@ -123,17 +117,14 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
         ],
     ),
     (
-        "Output",
+        "Terminal and traces",
         &[
             (
                 "NO_COLOR, CLICOLOR_FORCE",
                 "No colours, or colours without a terminal",
             ),
             ("COLUMNS", "Width of tables and help"),
-            (
-                "OTEL_EXPORTER_OTLP_ENDPOINT",
-                "Default of --otlp-endpoint; other OTEL_ variables count, too",
-            ),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "Default of --otlp-endpoint"),
         ],
     ),
 ];

@@ -61,7 +61,7 @@ struct Listing {
     set: LabelledSet,
     /// The number of entries that could not be listed; they were reported.
     unlisted: usize,
-    /// Subdirectories that stand for no class.
+    /// Subdirectories without a class.
     skipped: Vec<String>,
 }
 

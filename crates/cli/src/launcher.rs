@@ -55,8 +55,7 @@ impl DistributedArgs {
     }
 }
 
-/// What `--device` means in this process: `auto` and `hip` are the GPU with its number on the host. Without a GPU they stay what they
-/// are.
+/// Returns the devices of this process: for `auto` and `hip` the GPU with its number on the host. Without a GPU they stay.
 ///
 /// # Errors
 ///
@@ -69,7 +68,7 @@ pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>
         return Ok(unchanged);
     }
     let gpus = Runtime::open().and_then(|runtime| {
-        // Says whether one can be used.
+        // Fails if none can be used.
         runtime.device(0)?;
         runtime.device_count()
     });
@@ -94,7 +93,7 @@ fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     }
 }
 
-/// What of a host this process can use, for the others to compare.
+/// Host and processors of this process, for the others to compare.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Tells the host, or the container, from others.
@@ -104,7 +103,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of this process. Where the system does not tell, all processes seem to be in one place.
+    /// Returns the place of this process. Unknown parts are equal in all processes.
     pub fn of_this_process() -> Self {
         let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -126,13 +125,13 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Of a process that is alone.
+    /// Share of a single process.
     pub const NONE: Self = Self {
         host: 1,
         processors: 1,
     };
 
-    /// Of rank `rank` of processes in these places.
+    /// Returns the share of rank `rank` of processes in these places.
     pub fn of(rank: usize, places: &[Place]) -> Self {
         let Some(own) = places.get(rank) else {
             return Self::NONE;

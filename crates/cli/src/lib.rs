@@ -62,7 +62,7 @@ use ranks::Ranks;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
-#[command(version, about, arg_required_else_help = true, disable_help_flag = true)]
+#[command(version, arg_required_else_help = true, disable_help_flag = true)]
 #[command(after_help = AFTER_HELP, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]

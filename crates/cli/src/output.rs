@@ -12,10 +12,10 @@ use anstyle::{AnsiColor, Style};
 use self::terminal::Escaping;
 use super::target::{Staged, Target};
 
-/// Whether only results and errors are printed.
+/// True if only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether another process prints all but what ends this one.
+/// True if rank 0 prints all messages except the error that ends this process.
 static LEFT_TO_RANK_0: AtomicBool = AtomicBool::new(false);
 
 /// Options of all commands.
@@ -99,7 +99,7 @@ pub fn width() -> Option<usize> {
         return Some(columns);
     }
     let terminal = io::stdout().is_terminal();
-    // What any terminal has, if it does not tell.
+    // A terminal of unknown width has at least 80 columns.
     terminal.then(|| {
         console::Term::stdout()
             .size_checked()
@@ -255,7 +255,7 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Says on a terminal what was written to `path`, such as its shape.
+/// Reports on a terminal what was written to `path`, such as its shape.
 pub fn wrote(path: &Path, what: &str) {
     if !is_quiet() && io::stderr().is_terminal() {
         say(&super::one_line(&format!("{}: {what}", path.display())));

@@ -384,7 +384,7 @@ impl JournalFile {
             let _ = fs::remove_file(&self.path);
             return None;
         }
-        // What could not be written is computed again.
+        // Results that could not be written are computed again.
         let part = if written.is_ok() { "" } else { "a part of " };
         Some(format!(
             "{}: has {part}the results of {} of {} images. To continue: {}",

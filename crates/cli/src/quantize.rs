@@ -377,7 +377,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     Ok(())
 }
 
-/// As `20 weights in int8, 12 in bf16`.
+/// Returns a text such as `20 weights in int8, 12 in bf16`.
 fn weights_by_precision(decision: &Decision) -> String {
     let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
         let count = decision.layers(precision).count();

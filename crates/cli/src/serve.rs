@@ -249,7 +249,7 @@ impl AccessLogFormat {
     }
 }
 
-/// What each instance of a model runs on: a device, or as many GPUs as divide the model.
+/// Returns the devices of each instance of a model: one, or as many GPUs as divide the model.
 fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(DeviceSet, Parallelism)>> {
     let devices: Vec<Vec<Device>> = sets
         .iter()

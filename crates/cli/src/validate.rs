@@ -174,9 +174,10 @@ impl TypedValueParser for TierParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(
-            Tier::ALL.into_iter().map(|tier| PossibleValue::new(tier.name())),
-        ))
+        Some(Box::new(Tier::ALL.into_iter().map(|tier| {
+            let limit = format!("Less than {} s", tier.limit().as_secs());
+            PossibleValue::new(tier.name()).help(limit)
+        })))
     }
 }
 

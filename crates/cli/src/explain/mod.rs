@@ -190,13 +190,13 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// Whether pixels are attributed.
+    /// Returns true if pixels are attributed.
     fn attributes(&self) -> bool {
         !matches!(self.method, Choice::Attention | Choice::Rollout)
     }
 
     fn write(&self, files: &mut Files<'_>, name: &str, explanation: &Explanation) -> Result<()> {
-        /// What a picture's shorter side has at least, where the model's has less.
+        /// Minimum length of a picture's shorter side.
         const LEGIBLE: usize = 224;
         let resized = &explanation.resized;
         let image = &enlarge(resized, LEGIBLE.div_ceil(resized.width.min(resized.height)));
@@ -309,7 +309,7 @@ fn warn_incomplete(summary: &Summary) {
 /// Name of the file that describes the others.
 const REPORT: &str = "explanation.json";
 
-/// What is written to the directory.
+/// Files of the directory.
 struct Files<'a> {
     directory: &'a Path,
     written: Vec<String>,

@@ -27,7 +27,7 @@ use counters::Counters;
 /// The emulated GPU's settings: the file that it writes its counts to, and how many blocks of a grid run.
 const RECORDS: &str = "HIP_EMU_PROFILE";
 const SAMPLE: &str = "HIP_EMU_PROFILE_SAMPLE";
-/// What has the counters.
+/// Devices that have counters, for errors.
 const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of ROCm 7, or from an emulated one: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
 
 /// Shows where the time goes from image files to labels.
