@@ -76,7 +76,6 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
             ),
             ("ROCM_PATH, HIP_PATH", "Where ROCm is installed"),
             ("HIP_VISIBLE_DEVICES", "GPUs that this process sees"),
-            ("HIPVIT_HIPCC", "Compiler of kernels"),
             ("HIPVIT_ROCTX", "Ranges for profilers: 1 always, 0 never"),
         ],
     ),
