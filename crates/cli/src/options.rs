@@ -81,9 +81,9 @@ pub fn command() -> Command {
                 })
             });
         }
-        in_order(command)
+        command
     });
-    environment::with_help(command)
+    environment::with_help(command).mut_subcommands(in_order)
 }
 
 /// Sorts the headings: clap shows them in the order of their first arguments.
