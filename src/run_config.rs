@@ -1,6 +1,6 @@
-//! The options of a session, each in one place: what the command line, the benchmark, the server and the Python package take.
+//! Options of a session, shared by the command line, the benchmark, the server and the Python package.
 //!
-//! With the feature `clap` these structs are arguments of a command line. The first line of a field's documentation is its help.
+//! With the `clap` feature these structs are command-line arguments. The first line of a field's documentation is its help.
 
 #[cfg(feature = "clap")]
 pub mod parsers;
@@ -19,7 +19,7 @@ use crate::exec::select::{AllReduceKind, SelectOptions, Sparse};
 use crate::session::{Parallelism, ResizeOn, Session, SessionBuilder};
 use crate::tensor::DType;
 
-/// Where and how a model runs.
+/// Options of a session: device, precision, batch size and execution.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -34,7 +34,7 @@ use crate::tensor::DType;
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 pub struct RunConfig {
-    /// Where to run [default: auto]
+    /// Device or set of GPUs [default: auto]
     #[cfg_attr(feature = "clap", arg(long, value_name = "DEVICE", value_parser = parsers::devices(), help_heading = "Device"))]
     pub device: Option<Devices>,
     /// Compute precision
@@ -44,30 +44,30 @@ pub struct RunConfig {
     /// Maximum number of images per run
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = 8, value_parser = parsers::positive, help_heading = "Device"))]
     pub batch: usize,
-    /// The options that do not name a device, a precision or a batch size.
+    /// Options that are independent of device, precision and batch size.
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub execution: ExecutionConfig,
 }
 
-/// How a model runs, whatever its device, precision and batch size.
+/// Options of a session other than the device, the precision and the batch size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 pub struct ExecutionConfig {
-    /// Image size; positions are interpolated [default: the model's]
+    /// Image size; interpolates the position embedding [default: the model's]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N|HxW", help_heading = "Model"))]
     pub image_size: Option<ImageSize>,
     /// Number of compute threads [default: number of cores]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::positive, help_heading = "Device"))]
     pub threads: Option<usize>,
-    /// How several GPUs share the work: data, tensor, pipeline
+    /// Parallelism over several GPUs: data, tensor, pipeline
     ///
-    /// data: a replica of the model on each GPU. tensor: each layer split over the GPUs. pipeline: the layers divided among the
-    /// GPUs. Degrees combine them: tensor=2,data=2.
+    /// data: each GPU has a replica of the model. tensor: each layer is split over the GPUs. pipeline: each GPU has some of the
+    /// layers. Degrees combine kinds: tensor=2,data=2.
     #[cfg_attr(feature = "clap", arg(long, value_name = "KIND[=N],…", default_value = "data", value_parser = parsers::parallelism, help_heading = "Device"))]
     pub parallel: Parallelism,
-    /// Where to resize and crop images; the result is the same
+    /// Where to resize and crop images; results are identical
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -79,10 +79,10 @@ pub struct ExecutionConfig {
         )
     )]
     pub resize: ResizeOn,
-    /// Give an image the same bits at any batch size; slower
+    /// Make results bit-identical at any batch size; slower
     #[cfg_attr(feature = "clap", arg(long, help_heading = "Advanced"))]
     pub reproducible: bool,
-    /// Fail on weights or results that are NaN or infinite
+    /// Fail on NaN or infinite weights or results
     #[cfg_attr(feature = "clap", arg(long, help_heading = "Advanced"))]
     pub strict: bool,
     /// When to replay captured HIP graphs
@@ -98,7 +98,7 @@ pub struct ExecutionConfig {
         )
     )]
     pub hip_graphs: GraphMode,
-    /// When to keep 2:4 sparse weights packed on a GPU
+    /// When to use packed 2:4 sparse weights on a GPU
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -111,7 +111,7 @@ pub struct ExecutionConfig {
         )
     )]
     pub sparse: Sparse,
-    /// What sums over the GPUs of tensor parallelism
+    /// All-reduce implementation of tensor parallelism
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -124,14 +124,14 @@ pub struct ExecutionConfig {
         )
     )]
     pub all_reduce: AllReduceKind,
-    /// Maximum time that GPUs of one model wait for each other
+    /// Timeout of collectives between the GPUs of a model
     #[serde(with = "values::seconds")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS", default_value = "300", value_parser = parsers::seconds, help_heading = "Advanced", hide_short_help = true))]
     pub collective_timeout: Duration,
     /// Reject models above N operations per image [default: 1e13]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::flops, help_heading = "Advanced", hide_short_help = true))]
     pub max_flops: Option<u64>,
-    /// Folder that keeps optimised graphs [default: HIPVIT_PLAN_CACHE]
+    /// Cache directory of optimised graphs [default: HIPVIT_PLAN_CACHE]
     #[cfg_attr(feature = "clap", arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Advanced", hide_short_help = true))]
     pub plan_cache: Option<PathBuf>,
 }
@@ -168,7 +168,7 @@ impl Default for ExecutionConfig {
 }
 
 impl RunConfig {
-    /// Names of the options: those of the command line with `_` for `-`.
+    /// Names of the options, as on the command line but with `_` in place of `-`.
     pub const OPTIONS: [&str; 15] = [
         "device",
         "dtype",
@@ -187,11 +187,11 @@ impl RunConfig {
         "plan_cache",
     ];
 
-    /// Sets the option `name`, which is one of [`OPTIONS`](Self::OPTIONS).
+    /// Returns a copy with the option `name` set. Names are in [`OPTIONS`](Self::OPTIONS).
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such option, or if it does not take the value.
+    /// Returns [`Error::Argument`] if the option does not exist or the value is invalid.
     pub fn with(&self, name: &str, value: impl Into<Value>) -> Result<Self> {
         let known = Self::OPTIONS.into_iter().find(|option| *option == name);
         let Some(option) = known else {
@@ -208,7 +208,7 @@ impl RunConfig {
         serde_json::from_value(options).map_err(refused)
     }
 
-    /// Returns the builder of a session with these options.
+    /// Returns a session builder with these options.
     pub fn builder(&self) -> SessionBuilder {
         let builder = self
             .execution
@@ -221,7 +221,7 @@ impl RunConfig {
         }
     }
 
-    /// Returns the options that can change a result's bits, by their names on the command line.
+    /// Returns the options that can change a result's bits, with their names on the command line.
     pub fn numerics(&self) -> [(&'static str, String); 4] {
         let execution = &self.execution;
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
@@ -241,7 +241,7 @@ impl From<&RunConfig> for SessionBuilder {
 }
 
 impl ExecutionConfig {
-    /// Sets these options of a builder.
+    /// Returns `builder` with these options set.
     pub fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
         let mut builder = builder
             .parallel(self.parallel)
@@ -267,7 +267,7 @@ impl ExecutionConfig {
         builder
     }
 
-    /// Returns the options by which kernels are selected on a GPU.
+    /// Returns the options that select kernels on a GPU.
     pub fn select(&self) -> SelectOptions {
         SelectOptions {
             reproducible: self.reproducible,

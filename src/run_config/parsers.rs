@@ -11,7 +11,7 @@ use super::Devices;
 use crate::session::{Device, Parallelism};
 use crate::tensor::DType;
 
-/// Values of `--device` for help; other names and numbers are parsed too.
+/// Values of `--device` in the help. The parser also accepts other names and numbers.
 static DEVICES: [(&str, &str); 6] = [
     ("auto", "The first GPU, or the CPU if there is none"),
     ("cpu", "The CPU"),
@@ -21,12 +21,12 @@ static DEVICES: [(&str, &str); 6] = [
     ("hip:all", "All GPUs together"),
 ];
 
-/// Values of `--dtype` for help and completions; other names are parsed too.
+/// Values of `--dtype` in help and completions. The parser also accepts other names.
 static DTYPES: [(&str, &str); 3] = [
     ("f32", "Also called float32, fp32 or float"),
     (
         "f16",
-        "Also called float16, fp16 or half; on the CPU for weights only",
+        "Also called float16, fp16 or half; weights only on the CPU",
     ),
     ("bf16", "Also called bfloat16"),
 ];
@@ -46,23 +46,23 @@ pub fn devices() -> impl TypedValueParser<Value = Devices> {
     Parsed::new(&DEVICES, text::<Devices>)
 }
 
-/// Returns a parser of several devices and sets of GPUs: see [`Devices::list`].
+/// Returns a parser of several devices and sets of GPUs. See [`Devices::list`].
 pub fn device_sets() -> impl TypedValueParser<Value = Devices> {
     Parsed::new(&DEVICES, |text| {
         Devices::list(text).map_err(|error| error.to_string())
     })
 }
 
-/// Returns a parser of `f32`, `f16` and `bf16`, by any name that [`DType`] parses.
+/// Returns a parser of `f32`, `f16` and `bf16`. Accepts all names that [`DType`] parses.
 pub fn dtype() -> impl TypedValueParser<Value = DType> {
     Parsed::new(&DTYPES, text::<DType>)
 }
 
-/// Parses `data`, `tensor`, `pipeline` or degrees.
+/// Parses `data`, `tensor`, `pipeline` or degrees such as `tensor=2,data=2`.
 ///
 /// # Errors
 ///
-/// The text is not a [`Parallelism`].
+/// Returns a message if the text is not a [`Parallelism`].
 pub fn parallelism(value: &str) -> Result<Parallelism, String> {
     text(value)
 }
@@ -71,7 +71,7 @@ pub fn parallelism(value: &str) -> Result<Parallelism, String> {
 ///
 /// # Errors
 ///
-/// The text is not a number of at least 1.
+/// Returns a message if the text is not a number of at least 1.
 pub fn flops(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         // A cast to an integer saturates.
@@ -85,7 +85,7 @@ pub fn flops(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// The text is not such a number.
+/// Returns a message if the text is not such a number.
 pub fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),
@@ -98,7 +98,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 ///
 /// # Errors
 ///
-/// The text is not such a number.
+/// Returns a message if the text is not such a number.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     const YEAR: f64 = 86_400.0 * 365.0;
     match text.parse::<f64>() {
@@ -112,10 +112,10 @@ fn text<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-/// Parser of values of which only some are listed in help and completions.
+/// Parser that accepts more values than help and completions list.
 #[derive(Clone, Debug)]
 struct Parsed<T> {
-    /// Names and descriptions.
+    /// Names and descriptions of the listed values.
     values: &'static [(&'static str, &'static str)],
     parse: fn(&str) -> Result<T, String>,
 }

@@ -1,4 +1,4 @@
-//! The values of options as text: names, parsing, and where they are one of a few, what each means.
+//! Option values as text: names, parsing, and descriptions of enumerated values.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, Sparse};
 use crate::session::{Device, DeviceSet, Parallelism, ResizeOn};
 
-/// Reads and writes types as JSON texts.
+/// Implements serde for types that are stored as JSON strings.
 macro_rules! as_text {
     ($($type:ty),+) => {
         $(
@@ -29,7 +29,7 @@ macro_rules! as_text {
     };
 }
 
-/// Gives the variants of an option's type their names, former names and descriptions.
+/// Defines the names, former names and descriptions of an option's variants.
 macro_rules! option_values {
     ($type:ty, $option:literal, $($variant:ident = $name:literal $(| $alias:literal)*: $help:literal,)+) => {
         impl FromStr for $type {
@@ -71,32 +71,32 @@ macro_rules! option_values {
 }
 
 option_values! { GraphMode, "graph",
-    Auto = "auto": "Where possible, except while steps are timed",
+    Auto = "auto": "Where possible, unless steps are timed",
     On = "on": "Where possible",
     Off = "off": "Never; steps are launched one by one",
 }
 
 option_values! { AllReduceKind, "all-reduce",
-    Auto = "auto": "The built-in kernel for small messages, else the library",
+    Auto = "auto": "The built-in kernel for small messages, the library for others",
     Direct = "direct": "The built-in kernel, over peer memory",
     Library = "library": "RCCL or NCCL",
 }
 
 option_values! { Sparse, "sparse",
-    Auto = "auto": "Where `hipvit tune` has measured that to be faster",
-    On = "on": "Always, by hipSPARSELt or cuSPARSELt if there, else the built-in kernel",
+    Auto = "auto": "Where `hipvit tune` measured a speed-up",
+    On = "on": "Always; by hipSPARSELt or cuSPARSELt if installed, or the built-in kernel",
     Builtin = "builtin": "Always, by the built-in kernel",
     Off = "off": "Never",
 }
 
 option_values! { ResizeOn, "resize",
     Host = "host": "On the host's threads",
-    Device = "device": "On the GPU, which leaves the host time to decode",
+    Device = "device": "On the GPU, so that the host has more time to decode",
 }
 
 as_text!(Parallelism, Devices, ImageSize);
 
-/// Types that are JSON texts.
+/// Serde functions for types that are stored as JSON strings.
 pub(super) mod text {
     use super::{Deserialize, Deserializer, Display, FromStr, Serializer};
     use serde::de::Error as _;
@@ -117,7 +117,7 @@ pub(super) mod text {
     }
 }
 
-/// Durations that are JSON numbers of seconds.
+/// Serde functions for durations, stored as a number of seconds.
 pub(super) mod seconds {
     use std::time::Duration;
 
@@ -138,7 +138,7 @@ pub(super) mod seconds {
     }
 }
 
-/// Devices as an option names them: one set, or several where a command takes several.
+/// Value of a device option: one set of devices, or several if the command supports them.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -151,34 +151,34 @@ pub(super) mod seconds {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// At least one.
+    /// At least one set.
     sets: Vec<DeviceSet>,
     any_gpu: bool,
 }
 
 impl Devices {
-    /// Parses several sets: see [`DeviceSet::list`].
+    /// Parses several sets. See [`DeviceSet::list`].
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an unknown device, or a GPU that is twice in a set.
+    /// Returns [`Error::Argument`] for an unknown device, and for a GPU that occurs twice in a set.
     pub fn list(text: &str) -> Result<Self> {
         let sets = DeviceSet::list(text)?;
         let any_gpu = is_any_gpu(text, &sets);
         Ok(Self { sets, any_gpu })
     }
 
-    /// The first set.
+    /// Returns the first set.
     pub fn set(&self) -> &DeviceSet {
         &self.sets[0]
     }
 
-    /// All sets.
+    /// Returns all sets.
     pub fn sets(&self) -> &[DeviceSet] {
         &self.sets
     }
 
-    /// True for `hip` without a number: the first GPU, but each of several processes takes its own.
+    /// Returns true for `hip` without a number: the first GPU, or with several processes each process's own GPU.
     pub fn is_any_gpu(&self) -> bool {
         self.any_gpu
     }
@@ -218,7 +218,7 @@ impl Display for Devices {
     }
 }
 
-/// Height and width of images, as the text `224` or `224x160`.
+/// Height and width of images. Parsed from `224` or `224x160`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSize(pub [usize; 2]);
 

@@ -13,11 +13,11 @@ use super::output::Sink;
 use super::{NamedModel, Outcome, lines, output, record};
 
 const AFTER_HELP: &str = "\
-Predictions are bounds by the roofline model, not measurements: a step takes the longer of its operations at the peak rate and its \
-bytes at the memory's bandwidth, plus its launches. --measure puts the real gain beside the predicted one.
+Predictions are bounds of the roofline model, not measurements. A step takes the longer of two times, plus its launches: \
+its operations at the peak rate, and its bytes at the memory's bandwidth. --measure shows measured next to predicted gains.
 
 Examples:
-  hipvit advise MODEL --gpu MI300X --batch 64 --dtype bf16    # needs no such GPU
+  hipvit advise MODEL --gpu MI300X --batch 64 --dtype bf16    # works without this GPU
   hipvit advise MODEL --device hip --measure -o roofline.svg
   hipvit advise MODEL --gpu \"EPYC 9654\" --rate 1000";
 
@@ -32,7 +32,7 @@ pub struct Args {
     model: NamedModel,
     #[command(flatten)]
     config: RunConfig,
-    /// GPU or CPU to predict for by its datasheet, as MI300X
+    /// GPU or CPU to predict for, by its datasheet (e.g. MI300X)
     #[arg(
         long,
         value_name = "NAME",
@@ -42,10 +42,10 @@ pub struct Args {
     gpu: Option<String>,
     #[command(flatten)]
     prediction: PredictionArgs,
-    /// Measure the model, and each suggestion that can be tried
+    /// Measure the model, and each suggestion that can be tested
     #[arg(long, help_heading = "Output")]
     measure: bool,
-    /// Write the roofline with every step on it
+    /// Write the roofline with all steps as SVG
     #[arg(long, short, value_name = "FILE.svg", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Print everything as one JSON object
@@ -53,36 +53,36 @@ pub struct Args {
     json: bool,
 }
 
-/// What a prediction assumes.
+/// Assumptions of a prediction.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Prediction")]
 struct PredictionArgs {
-    /// Images per second that are wanted
+    /// Target throughput in images per second
     #[arg(long, value_name = "IMAGES/S", value_parser = positive_number)]
     rate: Option<f64>,
-    /// Part of the bound that a device reaches [default: 0.4]
+    /// Fraction of the bound that a device reaches [default: 0.4]
     #[arg(long, value_name = "PART", value_parser = positive_number)]
     efficiency: Option<f64>,
     /// Optimisations to leave out
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     without: Vec<Without>,
-    /// Microseconds per launch [default: by the device]
+    /// Launch overhead in microseconds [default: depends on the device]
     ///
-    /// The default on a GPU is 1.5 in a replayed graph and 5 otherwise, and 3 on the CPU.
+    /// The default is 1.5 on a GPU with HIP graphs, 5 on a GPU without them, and 3 on the CPU.
     #[arg(long, value_name = "µS", value_parser = not_negative)]
     launch_us: Option<f64>,
 }
 
-/// An optimisation that can be left out.
+/// An optimisation that a prediction can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Without {
-    /// The passes that fuse, pack, fold and prune
+    /// Fusion, packing, folding and pruning passes
     Fusion,
-    /// Attention as one kernel
+    /// Attention as a single kernel
     FusedAttention,
-    /// Bias, activation and residual within the GEMM
+    /// Bias, activation and residual in the GEMM epilogue
     Epilogues,
-    /// Reuse of the activations' memory
+    /// Reuse of activation memory
     MemoryReuse,
     /// Replay of captured HIP graphs
     HipGraphs,

@@ -31,17 +31,18 @@ pub struct Args {
     model: RunArgs,
     #[command(flatten)]
     texts: Texts,
-    /// Scale each embedding to a Euclidean norm of 1
+    /// Scale each embedding to unit length
     #[arg(long, help_heading = "Output")]
     normalize: bool,
     /// Add the tokens after the final norm, to JSON or safetensors
     ///
-    /// `tokens` has one per patch, `prefix_tokens` the class, distillation and register tokens.
+    /// `tokens` contains the patch tokens. `prefix_tokens` contains the class, distillation and register tokens.
     #[arg(long, help_heading = "Output")]
     tokens: bool,
     /// Add all tokens after these blocks, counted from 0
     ///
-    /// To JSON, or to safetensors as `layers.N`. No norm follows: block N is transformers' hidden_states[N + 1].
+    /// Written to JSON, or to safetensors as `layers.N`. No norm is applied: block N is hidden_states[N + 1] in
+    /// transformers.
     #[arg(
         long,
         alias = "layer",
@@ -50,16 +51,16 @@ pub struct Args {
         help_heading = "Output"
     )]
     layers: Vec<usize>,
-    /// Shape the patches' tokens as feature maps
+    /// Shape the patch tokens as feature maps
     ///
-    /// The extents are [rows, columns, channels]. The tokens before the patches are left out of --layers.
+    /// The shape is [rows, columns, channels]. --layers then leaves out the tokens before the patches.
     #[arg(long, help_heading = "Output")]
     dense: bool,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
     #[command(flatten)]
     resume: ResumeArgs,
-    /// Print the time of each phase; phases overlap
+    /// Print the time of each phase (phases overlap)
     #[arg(long, help_heading = "Output")]
     timing: bool,
     #[command(flatten)]
@@ -68,7 +69,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  hipvit embed photos/ -m MODEL --normalize -o embeddings.npy    # embeddings.names.txt names the rows
+  hipvit embed photos/ -m MODEL --normalize -o embeddings.npy    # row names in embeddings.names.txt
   hipvit embed photos/ -m MODEL -o embeddings.npy --resume
   hipvit embed cat.jpg -m MODEL --tokens --layers 5,11 -o tokens.safetensors
   hipvit embed -m openai/clip-vit-base-patch32 --text \"a cat\" \"a dog\" -o texts.npy";
@@ -93,7 +94,7 @@ struct Embedded {
     prefix_tokens: Option<Vec<Vec<f32>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Tokens>,
-    /// By the index of the block.
+    /// Tokens by block index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     layers: BTreeMap<usize, Tokens>,
 }
@@ -102,14 +103,14 @@ struct Embedded {
 #[serde(untagged)]
 enum Tokens {
     Rows(Vec<Vec<f32>>),
-    /// By row and column of patches.
+    /// Tokens by row and column of patches.
     Map(Vec<Vec<Vec<f32>>>),
 }
 
-/// Writer of the images' results in one format.
+/// Writer of the results in one format.
 enum Writer {
     Json(Sink),
-    /// The second field is the name of the first column, until the header is written.
+    /// The second field is the heading of the first column, until the header is written.
     Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
     Npy(Npy<Sink>),
     Safetensors(Sink, Tensors),
@@ -130,11 +131,11 @@ impl Args {
         let names = self.output.open_names(format, sink.as_ref())?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();
-            let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
+            let text = format!("{name} holds embeddings only: use json or safetensors for tokens and layers");
             return Err(Usage(text).into());
         }
         if self.dense && !self.tokens && self.layers.is_empty() {
-            return Err(Usage("--dense shapes tokens: give --tokens or --layers too".to_owned()).into());
+            return Err(Usage("--dense needs tokens: add --tokens or --layers".to_owned()).into());
         }
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
@@ -147,7 +148,7 @@ impl Args {
         let builder = model.builder().tokens(self.tokens);
         let session = model.load_with(builder.hidden_layers(self.layers.iter().copied()))?;
         if self.dense && session.info().patch_grid().is_none() {
-            let text = "--dense: the model's images have patches in grids of their own; leave it out";
+            let text = "--dense: images of this model differ in their patch grids; leave it out";
             return Err(Usage(text.to_owned()).into());
         }
         let work = Work::new("embed", &session, &model, sources, &self.inputs.decode);
@@ -216,7 +217,7 @@ impl Args {
         embedding
     }
 
-    /// Embeds texts in place of images.
+    /// Embeds texts instead of images.
     fn run_texts(&self, ranks: &mut Ranks) -> Result<Outcome> {
         self.check_texts(ranks)?;
         let (format, sink) = self.output.open_at(ranks)?;
@@ -252,7 +253,7 @@ impl Args {
         Ok(outcome)
     }
 
-    /// Refuses options that are for images.
+    /// Rejects options that apply to images only.
     fn check_texts(&self, ranks: &Ranks) -> Result<()> {
         let options = [
             (!self.inputs.is_empty(), "images"),
@@ -269,14 +270,15 @@ impl Args {
             return Err(Usage(text).into());
         }
         if ranks.world().is_some() {
-            return Err(
-                Usage("--text is for one process: leave out the launcher, or add --distributed off").into(),
-            );
+            return Err(Usage(
+                "--text needs a single process: leave out the launcher, or add --distributed off",
+            )
+            .into());
         }
         Ok(())
     }
 
-    /// Adds the tokens that were asked for.
+    /// Adds the requested tokens.
     fn push_tokens(&self, tensors: &mut Tensors, outputs: &ImageOutputs<'_>) -> Result<()> {
         let mut push = |name: String, tokens: Option<ArrayViewD<'_, f32>>| {
             tokens.map_or(Ok(()), |tokens| {
@@ -307,7 +309,7 @@ impl Args {
 }
 
 impl Writer {
-    /// A writer of rows that are each an "image" or a "text".
+    /// Creates a writer. `kind` is what each row describes: "image" or "text".
     fn new(format: Format, sink: Sink, names: Option<Sink>, kind: &'static str) -> Result<Self> {
         let directory = sink.directory();
         Ok(match format {
@@ -327,7 +329,7 @@ impl Writer {
         })
     }
 
-    /// Writes the row of an image or a text. JSON has records instead.
+    /// Writes the row of an image or a text. Not used for JSON, which has records.
     fn row(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
         match self {
             Self::Json(_) => {}
@@ -349,8 +351,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what remains, and returns the files to finish. The time of the phases is the last line of JSON; otherwise it goes to
-    /// standard error.
+    /// Writes what remains. Returns the files that are still to be finished. The times of the phases are the last line
+    /// of JSON, or go to standard error.
     fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Vec<Sink>> {
         if let Self::Json(mut sink) = self {
             if let Some((timing, hip_graphs)) = timed {

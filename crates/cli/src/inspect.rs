@@ -24,7 +24,7 @@ Examples:
   hipvit inspect MODEL
   hipvit inspect MODEL --graph                              # or --plan, --parameters, --plot arena.svg
   hipvit inspect MODEL --device hip --dtype f16 --kernels
-  hipvit inspect MODEL --parallel tensor=2,pipeline=2       # what each GPU would have; needs no GPU";
+  hipvit inspect MODEL --parallel tensor=2,pipeline=2       # share of each GPU; works without GPUs";
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -39,10 +39,10 @@ pub struct Args {
     config: RunConfig,
     #[command(flatten)]
     labels: LabelArgs,
-    /// Show the graph before and after the passes
+    /// Show the graph before and after optimisation
     #[arg(long, help_heading = "Output")]
     graph: bool,
-    /// Show the plan's steps, their cost and their memory
+    /// Show the plan's steps with their cost and memory
     #[arg(long, help_heading = "Output")]
     plan: bool,
     /// Show every parameter and where it is stored
@@ -54,7 +54,7 @@ pub struct Args {
     /// Print everything as one JSON object
     #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"], help_heading = "Output")]
     json: bool,
-    /// Write a drawing of the arena's use over time
+    /// Write a drawing of the memory arena over time
     #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -62,11 +62,11 @@ pub struct Args {
 #[derive(Serialize)]
 struct Report<'a> {
     info: &'a Info,
-    /// Where the classes' names come from; of a model without classes nothing.
+    /// Source of the class names; `None` for a model without classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<String>,
     preprocess: String,
-    /// The weights' bytes on the CPU, and what linear layers have them in.
+    /// Size of the weights on the CPU, and the dtype of the linear layers' weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_weights: Option<CpuWeights>,
     #[serde(flatten)]
@@ -77,12 +77,12 @@ struct Report<'a> {
 struct CpuWeights {
     bytes: usize,
     dtype: DType,
-    /// The narrower types of a quantised model's weights.
+    /// Narrower dtypes of a quantized model's weights.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     quantized: Vec<&'static str>,
 }
 
-/// Part of an inspection as text, for a width.
+/// Formats a part of an inspection as text of the given width.
 type Section = fn(&Inspection, Option<usize>) -> String;
 
 impl Args {
@@ -100,12 +100,12 @@ impl Args {
             .dtype(dtype);
         let gpu = session.open_device()?;
         if self.kernels && gpu.is_none() {
-            return Err(Usage("--kernels needs a GPU: name it by --device hip").into());
+            return Err(Usage("--kernels needs a GPU: add --device hip").into());
         }
         let plot_file = self.plot.as_deref().map(Sink::file).transpose()?;
         let options = LoadOptions {
             image_size: execution.image_size.map(|size| size.0),
-            // Nothing is run.
+            // The model is not run.
             max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
@@ -121,7 +121,7 @@ impl Args {
             ..session.passes()
         };
         let (graph, passes) = optimize(model.graph.clone(), &passes)?;
-        // The CPU's activations are in f32 in memory.
+        // On the CPU, activations are stored as f32.
         let activations = if gpu.is_some() { dtype } else { DType::F32 };
         let plan = Plan::new(Arc::new(graph), batch, activations)?;
         let cpu_weights = gpu.is_none().then(|| CpuWeights {
@@ -164,7 +164,7 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// The sections that were asked for, or the page.
+    /// Returns the requested sections, or the summary if none was requested.
     fn text(&self, report: &Report<'_>, width: Option<usize>) -> String {
         let Inspection {
             model, batch, dtype, ..
@@ -194,7 +194,7 @@ impl Args {
     }
 }
 
-/// Returns the types of a quantised model's weights that are narrower than the compute precision.
+/// Returns the dtypes of a quantized model's weights that are narrower than the compute precision.
 fn narrow_types(info: &Info) -> Vec<&'static str> {
     let Some(quantization) = &info.quantization else {
         return Vec::new();
@@ -208,7 +208,7 @@ fn narrow_types(info: &Info) -> Vec<&'static str> {
     used.map(|(name, _)| name).collect()
 }
 
-/// Returns the types of quantised weights and the type of the others, such as `int8 and f32`.
+/// Returns the dtypes of all weights, such as `int8 and f32`.
 fn with_narrow_types(info: &Info, dtype: DType) -> String {
     let dtype = dtype.to_string();
     let mut types = narrow_types(info);
@@ -218,7 +218,7 @@ fn with_narrow_types(info: &Info, dtype: DType) -> String {
     types.join(" and ")
 }
 
-/// The model's family, sizes and input, one to a line.
+/// Returns the model's family, sizes and input, one per line.
 fn facts(report: &Report<'_>) -> Table {
     let Report {
         info,
@@ -296,7 +296,7 @@ fn facts(report: &Report<'_>) -> Table {
     if let Some(adapter) = &info.adapter {
         fact("adapter", adapter.clone());
     }
-    // A vision tower may leave hundreds of tensors unused, for one reason.
+    // A vision tower can leave hundreds of tensors unused for the same reason.
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     if let Some(quantization) = &info.quantization {
         fact("quantised", quantization.to_string());

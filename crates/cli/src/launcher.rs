@@ -1,5 +1,5 @@
-//! The launcher that started this process, if one did (torchrun, mpirun, srun, a Kubernetes job): which of its processes this is, and
-//! which part of the host is this one's.
+//! Launchers of several processes (torchrun, mpirun, srun, Kubernetes jobs): this process's rank, and its share of the
+//! host.
 
 use std::fs;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use hipvit::hip::{Runtime, World};
 use hipvit::run_config::Devices;
 use serde::{Deserialize, Serialize};
 
-/// How the command works together with other processes of a launcher.
+/// Options for running several processes.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Advanced")]
 pub struct DistributedArgs {
-    /// When to share the work among a launcher's processes
+    /// When to share the work with the launcher's processes
     ///
-    /// Launchers are torchrun --no-python, mpirun, srun, and others that set RANK and WORLD_SIZE. The processes share the images,
-    /// or divide the model with --parallel tensor. Rank 0 writes all results.
+    /// Supports torchrun --no-python, mpirun, srun, and others that set RANK and WORLD_SIZE. The processes share the
+    /// images, or divide the model with --parallel tensor. Rank 0 writes all results.
     #[arg(long, default_value = "auto", value_name = "WHEN", hide_short_help = true)]
     distributed: Distributed,
-    /// How long a process waits for another one
+    /// Timeout for other processes
     #[arg(long, hide_short_help = true, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     distributed_timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Distributed {
-    /// If a launcher has started several processes
+    /// If a launcher started several processes
     Auto,
     /// Never
     Off,
 }
 
 impl DistributedArgs {
-    /// Returns the place of this process among a launcher's; `None` for a single process and with `--distributed off`.
+    /// Returns the rank and the number of processes; `None` for a single process and with `--distributed off`.
     ///
     /// # Errors
     ///
-    /// Variables of a launcher that are incomplete or contradict each other.
+    /// Returns an error if the launcher's variables are incomplete or contradictory.
     pub fn world(&self) -> Result<Option<World>> {
         if self.distributed == Distributed::Off {
             return Ok(None);
@@ -49,17 +49,18 @@ impl DistributedArgs {
         Ok(world.filter(|world| world.size() > 1))
     }
 
-    /// Returns how long to wait for another process.
+    /// Returns the timeout for messages of other processes.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.distributed_timeout)
     }
 }
 
-/// Returns the devices of this process: for `auto` and `hip` the GPU with its number on the host. Without a GPU they stay.
+/// Returns the devices of this process. `auto` and `hip` become the GPU with this process's local rank. Without GPUs
+/// they do not change.
 ///
 /// # Errors
 ///
-/// There are several GPUs, but too few of them.
+/// Returns an error if the host has several GPUs, but fewer than processes.
 pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>> {
     let unchanged = asked.cloned();
     let is_own =
@@ -68,7 +69,7 @@ pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>
         return Ok(unchanged);
     }
     let gpus = Runtime::open().and_then(|runtime| {
-        // Fails if none can be used.
+        // Fails if no GPU can be used.
         runtime.device(0)?;
         runtime.device_count()
     });
@@ -78,10 +79,10 @@ pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>
     }
 }
 
-/// The GPU of a process, of `gpus` that it can see.
+/// Returns the GPU of a process that can see `gpus` GPUs.
 fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     match world.local_rank() {
-        // Its launcher shows each process its own.
+        // The launcher made a different GPU visible to each process.
         _ if gpus == 1 => Ok(0),
         local if local < gpus => Ok(local),
         local => bail!(
@@ -93,17 +94,17 @@ fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     }
 }
 
-/// Host and processors of this process, for the others to compare.
+/// Host and processors of a process. Each process sends its own to the others.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Tells the host, or the container, from others.
+    /// Identifies the host or container.
     pub host: String,
-    /// The processors that this process may use: a launcher may have bound it to some.
+    /// Processors that the process may use, because launchers can set its affinity.
     pub processors: String,
 }
 
 impl Place {
-    /// Returns the place of this process. Unknown parts are equal in all processes.
+    /// Returns the place of this process. Unknown parts have the same value in all processes.
     pub fn of_this_process() -> Self {
         let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -117,7 +118,7 @@ impl Place {
     }
 }
 
-/// How many of a run's processes share this one's host and processors, itself among them.
+/// Number of processes that share this process's host and processors, including itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
     pub host: usize,
@@ -125,13 +126,13 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Share of a single process.
+    /// Sharing of a single process.
     pub const NONE: Self = Self {
         host: 1,
         processors: 1,
     };
 
-    /// Returns the share of rank `rank` of processes in these places.
+    /// Returns the sharing of rank `rank`, given the places of all ranks.
     pub fn of(rank: usize, places: &[Place]) -> Self {
         let Some(own) = places.get(rank) else {
             return Self::NONE;
@@ -143,7 +144,8 @@ impl Sharing {
         }
     }
 
-    /// This process's share of the threads: of a physical core each if they compute, else of a logical one.
+    /// Returns this process's number of threads: one per physical core for computation, and one per logical core
+    /// otherwise.
     pub fn threads(self, computes: bool) -> usize {
         let cores = if computes {
             num_cpus::get_physical().min(num_cpus::get())

@@ -1,7 +1,15 @@
-//! The command line. One file per subcommand; what they share is here (`ModelArgs`, exit codes) and in `options` (help and parsing),
-//! `environment` (variables), `errors`, `inputs` (which images), `output` (files, standard output and messages), `format` (the
-//! forms of results), `arrays`, `record` (JSON lines), `results` (their stream), `partial` (interrupted runs), `ranks` (several
-//! processes) and `progress`.
+//! The command line. Each subcommand has a file of its own. Shared code:
+//!
+//! - this file: `ModelArgs` and the exit codes
+//! - `options`: help and parsing
+//! - `environment`: environment variables
+//! - `errors`: reports on standard error
+//! - `inputs`: selection of the images
+//! - `output`: files, standard output and messages
+//! - `format`, `arrays`, `record`, `results`: forms of results
+//! - `partial`: results of interrupted runs
+//! - `ranks`: runs of several processes
+//! - `progress`: the progress bar
 
 #![allow(unreachable_pub, reason = "its modules are written as those of a program")]
 
@@ -79,8 +87,8 @@ Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
 
 const EXAMPLES: &str = "\
 Results go to standard output, or to a file with -o FILE. Notes, warnings and errors go to standard error.
-The ending of FILE names the format. The file appears when it is complete.
-An image that fails has no row. It is reported and counted on standard error.
+The extension of FILE selects the format. The file appears when it is complete.
+An image that fails has no row in the results. It is reported on standard error.
 An interrupted `embed -o FILE` or `classify -o FILE` leaves FILE.partial, which --resume continues.
 Exit codes: 0 success, 1 some input failed, 2 wrong usage.
 
@@ -104,24 +112,24 @@ enum Command {
     Trace(trace::Args),
     /// Show a model's sizes, operations, memory, graph and kernels
     Inspect(inspect::Args),
-    /// Write the pixel values that a model takes
+    /// Write the pixel values that the model gets as input
     Preprocess(preprocess::Args),
     /// Serve models over HTTP and gRPC
     #[cfg(feature = "serve")]
     Serve(serve::Args),
-    /// Predict what bounds a model on a device, and what to change
+    /// Predict what limits a model on a device, and what to change
     Advise(advise::Args),
     /// Time models on random pixels
     Bench(bench::Args),
-    /// Show where the time goes, or what kernels execute
+    /// Show where time is spent, or what the kernels execute
     Profile(profile::Args),
     /// Measure which kernels are fastest on a GPU, for later runs
     Tune(tune::Args),
-    /// Compare results of `bench`, and find regressions
+    /// Compare `bench` results and find regressions
     Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
-    /// Write a model in fewer bits, or with weights pruned
+    /// Write a model with quantized or pruned weights
     Quantize(quantize::Args),
     /// Download models from the Hugging Face hub
     #[cfg(feature = "hub")]
@@ -135,24 +143,26 @@ enum Command {
     Environment,
 }
 
-/// The model and where it runs.
+/// Options that select the model and the device.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Model directory, or ORG/NAME of the hub [default: TinyViT32]
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
     ///
-    /// A directory is as timm or transformers write it. A model of the hub is pulled before; ORG/NAME@REVISION names a revision.
+    /// The directory has the layout of timm or transformers. A model on the hub is downloaded first; ORG/NAME@REVISION
+    /// selects a revision.
     #[arg(long, short, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]
     config: RunConfig,
 }
 
-/// A model that is named by an argument or an option.
+/// A model that is given as an argument or an option.
 #[derive(Clone, Debug, clap::Args)]
 pub struct NamedModel {
-    /// Model directory, or ORG/NAME of the hub [default: TinyViT32]
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
     ///
-    /// A directory is as timm or transformers write it. A model of the hub is pulled before; ORG/NAME@REVISION names a revision.
+    /// The directory has the layout of timm or transformers. A model on the hub is downloaded first; ORG/NAME@REVISION
+    /// selects a revision.
     #[arg(value_name = "MODEL", help_heading = "Model")]
     positional: Option<PathBuf>,
     /// Same as the MODEL argument
@@ -168,12 +178,12 @@ pub struct NamedModel {
 }
 
 impl NamedModel {
-    /// Returns the directory or name. `None` is the embedded model.
+    /// Returns the model's directory or name; `None` for the embedded model.
     fn path(&self) -> Option<&PathBuf> {
         self.model.as_ref().or(self.positional.as_ref())
     }
 
-    /// Returns the model with the options of a session.
+    /// Returns the model together with a session's options.
     fn with(&self, config: &RunConfig) -> ModelArgs {
         ModelArgs {
             model: self.path().cloned(),
@@ -187,13 +197,14 @@ impl NamedModel {
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The processes that divide the model, and how long they wait for each other.
+    /// The processes that share the model's work, and their rendezvous timeout.
     #[arg(skip)]
     across: Option<(World, Duration)>,
 }
 
 impl RunArgs {
-    /// Loads the model. Of several processes that divide it, all but the first follow the first one and end with [`Followed`].
+    /// Loads the model. If several processes divide it, every rank but the first follows rank 0 and returns
+    /// [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
         let session = self.model.load_with(match &self.across {
             Some((world, timeout)) => builder.world(world.clone()).rendezvous_timeout(*timeout),
@@ -210,13 +221,13 @@ impl RunArgs {
         self.model.builder()
     }
 
-    /// Returns the arguments with this process's device and number of threads.
+    /// Returns the arguments with the device and the number of threads of this process.
     fn at(&self, ranks: &Ranks) -> anyhow::Result<Self> {
         let mut args = self.clone();
         if let Some(world) = ranks.world() {
             let config = &mut args.model.config;
             config.device = launcher::devices(world, config.device.as_ref())?;
-            // Without a GPU, auto is still auto here.
+            // Without a GPU, `auto` is not resolved yet at this point.
             let on_cpu = config
                 .device
                 .as_ref()
@@ -229,7 +240,7 @@ impl RunArgs {
         Ok(args)
     }
 
-    /// Returns true if several processes would divide the model, rather than share the images.
+    /// Returns true if several processes divide the model, and false if they share the images instead.
     fn is_divided(&self) -> bool {
         let RunConfig {
             device, execution, ..
@@ -238,22 +249,22 @@ impl RunArgs {
         !execution.parallel.is_data() && device.as_ref().is_none_or(is_one)
     }
 
-    /// Returns true for the embedded model.
+    /// Returns true if the model is the embedded one.
     fn is_embedded(&self) -> bool {
         self.model.model.is_none()
     }
 
-    /// Notes that the model knows digits only, if none was named.
+    /// Prints a note that the embedded model only recognises digits, if no model was named.
     fn note_embedded(&self) {
         if self.is_embedded() {
             output::note(
-                "no model is named: TinyViT32 is used, which knows handwritten digits only. Name another with -m DIR or -m ORG/NAME",
+                "no model is given: using TinyViT32, which only recognises handwritten digits. Select another with -m DIR or -m ORG/NAME",
             );
         }
     }
 }
 
-/// Loads the model at `path`, or the embedded one, without a session.
+/// Loads the model at `path`, or the embedded model, without creating a session.
 fn load_model(path: Option<&PathBuf>, options: &LoadOptions) -> hipvit::Result<Model> {
     match path {
         Some(path) => model::load(path, options),
@@ -277,7 +288,7 @@ impl ModelArgs {
         warn_non_finite_weights(&session);
         if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
             output::warning(&format!(
-                "the GPUs sum by RCCL, which may round differently, because peer memory failed: {reason}"
+                "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
             ));
         }
         if let Some(
@@ -297,17 +308,17 @@ impl ModelArgs {
     }
 }
 
-/// How a command ended, if no error stopped it.
+/// How a command ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All input was processed.
+    /// All inputs were processed.
     Complete,
-    /// Some input failed and was reported; the others were processed.
+    /// Some inputs failed and were reported. The others were processed.
     SomeFailed,
 }
 
 impl Outcome {
-    /// Returns the outcome of a command with `failed` inputs that failed.
+    /// Returns the outcome of a command in which `failed` inputs failed.
     fn of(failed: usize) -> Self {
         match failed {
             0 => Self::Complete,
@@ -316,12 +327,12 @@ impl Outcome {
     }
 }
 
-/// Success of a process that took part in the runs of another one, which has the results.
+/// Successful end of a process whose results are reported by rank 0.
 #[derive(Debug, thiserror::Error)]
-#[error("the results are those of rank 0")]
+#[error("rank 0 reports the results")]
 pub struct Followed;
 
-/// Wrong usage that clap does not detect. The exit code is 2.
+/// An error in the usage that clap does not detect. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage<T = &'static str>(T);
@@ -329,7 +340,7 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
-    // A file that reaches its maximum size (`ulimit -f`) is an error of the write, where the signal would end the process.
+    // Without a handler, SIGXFSZ (`ulimit -f`) would kill the process. With one, the write returns an error.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let program = arguments.first().cloned();
@@ -339,7 +350,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     cli.terminal.apply();
     let handler = match cli.command {
-        // These end on signals in their own way.
+        // These commands handle signals themselves.
         #[cfg(feature = "serve")]
         Command::Serve(_) => None,
         _ => match interrupt::start() {
@@ -378,7 +389,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Prints the requested help or the error of the command line. Returns the exit code.
+/// Prints the requested help, or the error in the command line. Returns the exit code.
 fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
     if !cfg!(feature = "serve")
@@ -386,7 +397,7 @@ fn usage(error: &clap::Error) -> u8 {
         && command == "serve"
     {
         output::note(
-            "`serve` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)",
+            "`serve` needs a build with the feature `serve` (cargo install --locked --path . --features serve)",
         );
     }
     if error.kind() == ErrorKind::UnknownArgument
@@ -397,12 +408,13 @@ fn usage(error: &clap::Error) -> u8 {
     }
     match printed {
         Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
-        // Standard error is closed; the exit code still reports the failure.
+        // Standard error is closed. The exit code still reports the failure.
         _ => u8::try_from(error.exit_code()).unwrap_or(2),
     }
 }
 
-/// Notes why the model runs on the CPU. Silent if no device was requested, no GPU libraries are installed and no provider is named.
+/// Prints a note on why the model runs on the CPU. Prints nothing on a machine without GPU libraries if neither a
+/// device nor a provider was named.
 fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
     let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
@@ -411,47 +423,47 @@ fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
     }
 }
 
-/// Warns of each weight with values that are NaN or infinite.
+/// Warns about each weight that has NaN or infinite values.
 fn warn_non_finite_weights(session: &Session) {
     for tensor in session.non_finite_weights() {
         output::warning(&format!("{}: tensor {tensor}", session.name()));
     }
 }
 
-/// Warns if an image's results have values that are NaN or infinite.
+/// Warns if an image's results have NaN or infinite values.
 fn warn_non_finite(item: &Item, progress: &Progress) {
     if let Some(results) = item.outputs().non_finite() {
         progress.report(|| output::warning(&format!("{}: {results}", item.name())));
     }
 }
 
-/// Warns if HIP graphs should have been replayed and were not.
+/// Warns if HIP graphs were requested and not replayed.
 fn report_fallback(session: &Session) {
     let fallback = session.hip_graphs().and_then(|graphs| graphs.fallback);
     warn_fallback(fallback.as_deref());
 }
 
-/// Warns that HIP graphs are not replayed, if there is a reason why.
+/// Warns that HIP graphs are not replayed, if `reason` is given.
 fn warn_fallback(reason: Option<&str>) {
     if let Some(reason) = reason {
         output::warning(&format!(
-            "HIP graphs are not replayed, steps are launched one by one: {reason}"
+            "HIP graphs are not replayed; steps are launched one by one: {reason}"
         ));
     }
 }
 
-/// Escapes line breaks and other control characters, which file names and labels may contain.
+/// Escapes line breaks and other control characters, which can occur in file names and labels.
 fn one_line(text: &str) -> String {
     escaped(text, acts_on_terminal, |c, line| line.extend(c.escape_default()))
 }
 
-/// Escapes the control characters of a text except its line breaks.
+/// Escapes all control characters of a text except line breaks.
 fn lines(text: &str) -> String {
     let acts = |c| c != '\n' && acts_on_terminal(c);
     escaped(text, acts, |c, line| line.extend(c.escape_default()))
 }
 
-/// Replaces the characters for which `escaped` is true by what `escape` writes.
+/// Replaces each character for which `escaped` returns true with the output of `escape`.
 fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -464,8 +476,8 @@ fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mu
     line
 }
 
-/// Returns true if a terminal acts on the character instead of printing it: control characters, line separators and marks that
-/// change the direction of text.
+/// Returns true if a terminal would interpret the character instead of printing it. These are control characters, line
+/// separators and marks that change the direction of text.
 fn acts_on_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

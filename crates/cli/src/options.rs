@@ -1,4 +1,5 @@
-//! What the help and the parsing of all commands have in common: headings, devices for completion, and options without use.
+//! Help and parsing that all commands share: headings, completion of devices, and options that a command does not
+//! support.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -8,14 +9,14 @@ use hipvit::run_config::parsers;
 
 use super::{Cli, completions, environment};
 
-/// Headings in the order of help. Others come before the last two.
+/// Headings in the order of the help. Other headings come before the last two.
 const HEADINGS: [&str; 4] = ["Input", "Model", "Texts", "Device"];
 const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 
-/// Commands that take one device, not a set of GPUs.
+/// Commands that run on one device, not on a set of GPUs.
 const ONE_DEVICE: [&str; 4] = ["advise", "inspect", "quantize", "validate"];
 
-/// Options of a session that a command has no use for.
+/// Session options that have no effect in a command.
 static UNUSED: [(&str, &[&str]); 6] = [
     (
         "advise",
@@ -56,7 +57,7 @@ fn unused(command: &str) -> &'static [&'static str] {
     found.map_or(&[], |(_, options)| *options)
 }
 
-/// Returns the command line's definition.
+/// Returns the definition of the command line.
 pub fn command() -> Command {
     let command = Cli::command().mut_subcommands(|mut command| {
         let name = command.get_name().to_owned();
@@ -86,7 +87,7 @@ pub fn command() -> Command {
     environment::with_help(command).mut_subcommands(in_order)
 }
 
-/// Sorts the headings: clap shows them in the order of their first arguments.
+/// Sorts the arguments by heading, because clap shows headings in the order of their first arguments.
 fn in_order(mut command: Command) -> Command {
     let rank = |heading: Option<&str>| match heading {
         None => 0,
@@ -103,18 +104,18 @@ fn in_order(mut command: Command) -> Command {
         .map(|argument| (rank(argument.get_help_heading()), argument.get_id().clone()))
         .collect();
     ids.sort_by_key(|(rank, _)| *rank);
-    // An argument that is changed becomes the last one.
+    // `mut_arg` moves the argument to the end.
     for (_, id) in ids {
         command = command.mut_arg(id.as_str(), |arg| arg);
     }
     command
 }
 
-/// Refuses options that the command has no use for.
+/// Rejects session options that have no effect in the command.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::UnknownArgument`] with the option.
+/// Returns [`ErrorKind::UnknownArgument`] with the option.
 pub fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
     let Some((name, matches)) = matches.subcommand() else {
         return Ok(());
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Calls `check` with each command that has a help of its own.
+    /// Calls `check` for each command that has its own help.
     fn for_each_command(check: impl Fn(&str, Command)) {
         let mut command = command();
         command.build();
@@ -178,7 +179,7 @@ mod tests {
     fn options_have_headings_in_an_order() {
         for_each_command(|name, command| {
             let heading = |argument: &Arg| argument.get_help_heading().map(str::to_owned);
-            // Those of all commands are appended, and shown with the others of their heading.
+            // Global options are appended, and shown under their heading.
             let own = command
                 .get_arguments()
                 .filter(|argument| !argument.is_global_set());
@@ -201,7 +202,7 @@ mod tests {
             for argument in command.get_opts() {
                 for value in argument.get_possible_values() {
                     let is_flag = !argument.get_action().takes_values();
-                    // The colours are clap's; ops and sizes are names of their own.
+                    // clap lists the colours; ops and sizes are names.
                     let is_name = ["color", "config", "op"].contains(&argument.get_id().as_str());
                     let is_described = is_flag || is_name || value.get_help().is_some();
                     assert!(is_described, "{name} {}: {}", argument.get_id(), value.get_name());
@@ -232,7 +233,7 @@ mod tests {
             &["classify", "--sparse", "own"],
             &["quantize", "model", "-o", "out"],
         ] {
-            // The feature `serve` may be off.
+            // The `serve` feature can be disabled.
             if command().find_subcommand(arguments[0]).is_some() {
                 let arguments = [&["hipvit"], arguments].concat();
                 assert!(

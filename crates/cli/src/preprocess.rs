@@ -1,4 +1,4 @@
-//! `hipvit preprocess`: the pixel values of images, to compare them with the library's.
+//! `hipvit preprocess`: writes pixel values, to compare them with those of other libraries.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Model directory, or ORG/NAME of the hub [default: TinyViT32]
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
     #[arg(long, short, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
     /// Image size [default: the model's]
@@ -34,8 +34,8 @@ pub struct Args {
     output: OutputArgs<PixelValues>,
 }
 
-/// f32 `[N, 3, H, W]`, in safetensors called `pixel_values`; of a model for images of any aspect ratio `[N, patches, p·p·3]`, with
-/// `spatial_shapes` beside it, `[N, 2]`.
+/// Pixel values in f32 of shape `[N, 3, H, W]`, named `pixel_values` in safetensors. A model for images of any aspect
+/// ratio has `[N, patches, p·p·3]`, and `spatial_shapes` `[N, 2]`.
 #[derive(Clone, Debug)]
 struct PixelValues;
 
@@ -69,7 +69,7 @@ impl Args {
             Format::Npy => Writer::Npy(Npy::new(sink, names, &directory)),
             _ => Writer::Safetensors(sink, Tensors::new(&directory)),
         };
-        // Shape of the pixel values: number of images, then the extents of one image.
+        // Shape of the pixel values: the number of images, then the extents of one image.
         let mut extents = vec![0];
         let outcome = images.for_each(
             |source| {

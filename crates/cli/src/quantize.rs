@@ -1,4 +1,4 @@
-//! `hipvit quantize`: a model in 8 bits or bf16, or with two of each four weights pruned.
+//! `hipvit quantize`: writes a model with 8-bit, bf16 or 2:4 sparse weights.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,15 +26,15 @@ Examples:
   hipvit quantize MODEL -o model-auto --to auto --calibrate photos/ --budget 0.5%
   hipvit quantize MODEL -o model-24 --sparse 2:4 --calibrate photos/
 
-docs/precision.md says what each precision computes on each device.";
+docs/precision.md describes what each device computes at each precision.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Images to measure activations on, or a safetensors file
+    /// Images for calibration, or a safetensors file
     ///
-    /// With int8, channels of large activations are balanced with the weights that follow (SmoothQuant). With --sparse, the error of
-    /// pruning is corrected.
+    /// With int8, large activations are balanced with the following weights (SmoothQuant). With --sparse, the pruning
+    /// error is compensated.
     #[arg(long, value_name = "IMAGES", num_args = 1.., help_heading = "Input")]
     calibrate: Vec<PathBuf>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct Args {
     target: TargetArgs,
     #[command(flatten)]
     precision: PrecisionArgs,
-    /// Directory to write, which must not exist or be empty
+    /// Output directory, which must be empty or not exist
     #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Output")]
     output: PathBuf,
     /// Print one JSON object
@@ -53,78 +53,78 @@ pub struct Args {
     json: bool,
 }
 
-/// The precision of the weights, and how they are rounded.
+/// Precision and rounding of the weights.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Precision")]
 struct PrecisionArgs {
     /// Precision of the linear layers [default: int8]
     #[arg(long, value_name = "PRECISION")]
     to: Option<To>,
-    /// Prune two of each four weights
+    /// Prune two of every four weights
     ///
-    /// By magnitude; with --calibrate by the least error of the layers' outputs (SparseGPT). Without --to the weights keep their
-    /// precision.
+    /// Prunes by magnitude, or with --calibrate by the least error of the layers' outputs (SparseGPT). Without --to,
+    /// the weights keep their precision.
     #[arg(long, value_name = "PATTERN")]
     sparse: Option<Sparse>,
-    /// Largest error of the logits, for --to auto
+    /// Maximum error of the logits, for --to auto
     ///
-    /// The root mean square, as a part of the logits'. The error on a held-out fifth of the images must be within it, too.
+    /// The root mean square error relative to the logits. It must also hold on a held-out fifth of the images.
     #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
     budget: f64,
-    /// Scale of each output channel
+    /// Rule for the scale of each output channel
     #[arg(long, value_name = "RULE", default_value = "amax", hide_short_help = true)]
     scales: Rule,
     /// Largest activation in FP8: amax, mse or a percentile
     ///
-    /// amax: the largest magnitude on the images. mse: that of the least mean square error. 99.99%: a percentile of the magnitudes.
-    /// Larger ones are clipped.
+    /// amax: the largest magnitude on the images. mse: the magnitude with the least mean square error. 99.99%: a percentile of
+    /// the magnitudes. Larger activations are clipped.
     #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range, hide_short_help = true)]
     activation_range: ActivationRange,
 }
 
-/// The device that --to auto measures times on.
+/// The device on which --to auto measures times.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Device")]
 struct TargetArgs {
-    /// Device to measure times on, for --to auto
+    /// Device on which --to auto measures times
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parsers::device())]
     device: Device,
     /// Precision of activations on a GPU [default: bf16]
     #[arg(long, value_name = "DTYPE", value_parser = parsers::dtype())]
     dtype: Option<DType>,
-    /// Number of images per run on a GPU
+    /// Images per run on a GPU
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
     batch: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum To {
-    /// Weights in int8, activations rounded per token
+    /// Int8 weights; activations quantized per token
     Int8,
-    /// Weights in FP8 (E4M3); with --calibrate activations, too
+    /// FP8 (E4M3) weights; with --calibrate also activations
     Fp8,
-    /// Weights and activations in FP8, activations scaled per token
+    /// FP8 weights and activations, scaled per token
     Fp8Dynamic,
-    /// Weights in bf16, and activations on the CPU
+    /// Bf16 weights; on the CPU also activations
     Bf16,
-    /// A precision for each layer, within --budget
+    /// Precision chosen per layer, within --budget
     Auto,
-    /// The weights' own precision, for --sparse
+    /// Unchanged precision, for --sparse
     Full,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sparse {
-    /// Two of each four weights along the input channels
+    /// Two of every four weights along the input channels
     #[value(name = "2:4")]
     TwoOfFour,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
-    /// By its largest weight
+    /// Scale to the largest weight
     Amax,
-    /// By the least mean square error
+    /// Scale with the least mean square error
     Mse,
 }
 
@@ -132,7 +132,7 @@ impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let to = match (self.precision.to, self.precision.sparse) {
             (Some(To::Full), None) => {
-                return Err(Usage("--to full changes nothing without --sparse").into());
+                return Err(Usage("--to full has no effect without --sparse").into());
             }
             (Some(to), _) => to,
             (None, None) => To::Int8,
@@ -143,18 +143,17 @@ impl Args {
             To::Int8 => Precision::Int8,
             To::Auto if !self.calibrate.is_empty() => Precision::Int8,
             To::Auto => {
-                return Err(Usage("--to auto measures errors on images: name some by --calibrate").into());
+                return Err(Usage("--to auto measures errors on images: add --calibrate IMAGES").into());
             }
             To::Fp8 => Precision::Fp8,
             To::Fp8Dynamic if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
-                return Err(Usage(
-                    "--to fp8-dynamic measures each token when it is multiplied: without --calibrate",
-                )
-                .into());
+                return Err(
+                    Usage("--to fp8-dynamic scales each token at run time: leave out --calibrate").into(),
+                );
             }
             To::Fp8Dynamic => Precision::Fp8Dynamic,
             To::Bf16 if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
-                return Err(Usage("--to bf16 has no scales to find: without --calibrate").into());
+                return Err(Usage("--to bf16 has no scales to calibrate: leave out --calibrate").into());
             }
             To::Bf16 => Precision::Bf16,
         };
@@ -162,8 +161,7 @@ impl Args {
             && !self.calibrate.is_empty()
             && matches!(self.precision.scales, Rule::Mse)
         {
-            let reason =
-                "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
+            let reason = "--scales mse needs a scale per output channel, but with --to fp8 --calibrate a weight has one scale";
             return Err(Usage(reason).into());
         }
         let in_fp8_by_images = match to {
@@ -172,7 +170,7 @@ impl Args {
             _ => false,
         };
         if self.precision.activation_range != ActivationRange::Largest && !in_fp8_by_images {
-            let reason = "--activation-range is for activations in fp8 by images: --to fp8 with --calibrate, or --to auto on a GPU";
+            let reason = "--activation-range needs calibrated fp8 activations: use --to fp8 with --calibrate, or --to auto on a GPU";
             return Err(Usage(reason).into());
         }
         let scales = match self.precision.scales {
@@ -181,7 +179,7 @@ impl Args {
         };
         let sources = self.sources()?;
         if sources.is_empty() && !self.calibrate.is_empty() {
-            return Err(Usage("--calibrate: there is no image").into());
+            return Err(Usage("--calibrate: no images found").into());
         }
         let decode = self.decode.options();
         let images = sources.iter().map(|source| source.decode(decode));
@@ -210,12 +208,12 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// The GPU that the model is to run on.
+    /// Returns the GPU that the model is quantized for.
     fn target(&self, to: To) -> Result<Option<GpuTarget>> {
         if !matches!(to, To::Auto) {
             return match (self.target.device, self.target.dtype) {
                 (Device::Cpu, None) => Ok(None),
-                _ => Err(Usage("--device and --dtype are for --to auto, which measures times").into()),
+                _ => Err(Usage("--device and --dtype need --to auto, which measures times").into()),
             };
         }
         let dtype = self.target.dtype.unwrap_or(match self.target.device {
@@ -231,7 +229,7 @@ impl Args {
         Ok(builder.open_device()?.map(target))
     }
 
-    /// The images to calibrate with.
+    /// Returns the images for calibration.
     fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in &self.calibrate {
@@ -288,7 +286,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         match images {
             0 => writeln!(
                 out,
-                "pruned by magnitude: --calibrate IMAGES corrects the other weights"
+                "pruned by magnitude; --calibrate IMAGES would compensate the error in the other weights"
             )?,
             _ => writeln!(out, "pruned by SparseGPT with {images} images")?,
         }
@@ -297,7 +295,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         let layers = report.unpruned.join(", ");
         writeln!(
             out,
-            "not pruned, their input channels are not a multiple of four: {}",
+            "not pruned, because the number of input channels is not a multiple of four: {}",
             super::one_line(&layers)
         )?;
     }
@@ -305,15 +303,15 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         _ if precision == Precision::Full => {}
         _ if precision == Precision::Bf16 => writeln!(
             out,
-            "activations in bf16 when the CPU multiplies them; GPUs compute these layers in --dtype"
+            "activations in bf16 on the CPU; GPUs compute these layers in --dtype"
         )?,
         0 if precision == Precision::Fp8 => writeln!(
             out,
-            "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES or --to fp8-dynamic quantises activations, too"
+            "dequantized at load time, so as slow as full precision; --calibrate IMAGES or --to fp8-dynamic also quantizes activations"
         )?,
         _ if precision == Precision::Fp8Dynamic => writeln!(
             out,
-            "activations in fp8, each token by its own largest magnitude when it is multiplied"
+            "activations in fp8, each token scaled at run time by its largest magnitude"
         )?,
         _ if precision == Precision::Fp8 => {
             let rule = match range {
@@ -327,11 +325,11 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         }
         0 => writeln!(
             out,
-            "not calibrated: --calibrate IMAGES balances channels of large activations"
+            "not calibrated; --calibrate IMAGES would balance channels with large activations"
         )?,
         _ => writeln!(
             out,
-            "calibrated with {images} images: {balanced} norms balanced with the layers that follow"
+            "calibrated with {images} images: {balanced} norms balanced with the following layers"
         )?,
     }
     if let Some(decision) = &report.decision {
@@ -347,7 +345,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     Ok(())
 }
 
-/// Returns a text such as `20 weights in int8, 12 in bf16`.
+/// Returns a summary such as `20 weights in int8, 12 in bf16`.
 fn weights_by_precision(decision: &Decision) -> String {
     let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
         let count = decision.layers(precision).count();
@@ -411,7 +409,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         Some(held_out) => writeln!(out, "  held-out images: {}", fidelity(held_out))?,
         None => writeln!(
             out,
-            "  held-out images: none, as there is only one image: the error on others may be larger"
+            "  held-out images: none, because there is only one image; the error on others may be larger"
         )?,
     }
     if let Some(Reverted { error, layers, .. }) = &decision.reverted {
@@ -437,7 +435,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     Ok(())
 }
 
-/// The budget bounds errors as the CPU computes them, so the GPU's may exceed it.
+/// Warns if the GPU's error can exceed the budget. The budget bounds the errors that the CPU computes.
 fn warn_beyond_budget(decision: &Decision) {
     let beyond = |of: &&OnGpu| !of.quantized.within(decision.budget);
     if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(beyond) {
@@ -455,7 +453,7 @@ fn warn_beyond_budget(decision: &Decision) {
 fn fidelity(of: &Fidelity) -> String {
     let images = of.images;
     let agreeing = match of.agreeing {
-        Some(agreeing) => format!("{agreeing} of {images} keep their best class"),
+        Some(agreeing) => format!("{agreeing} of {images} keep their top-1 class"),
         None => format!("{images} images"),
     };
     format!("{}, {agreeing}", percent(of.error))
@@ -465,7 +463,7 @@ fn percent(part: f64) -> String {
     format!("{:.3} %", 100.0 * part)
 }
 
-/// `amax`, `mse`, or a percentile as `99.99%`.
+/// Parses `amax`, `mse`, or a percentile such as `99.99%`.
 fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
     match (text, text.strip_suffix('%').map(str::parse)) {
         ("amax", _) => Ok(ActivationRange::Largest),
@@ -473,11 +471,11 @@ fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
         (_, Some(Ok(percentile))) if percentile > 0.0 && percentile <= 100.0 => {
             Ok(ActivationRange::Percentile(percentile))
         }
-        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, as 99.99%".into()),
+        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, such as 99.99%".into()),
     }
 }
 
-/// A part of one, from `0.5%` or `0.005`.
+/// Parses a fraction, such as `0.5%` or `0.005`.
 fn parse_percent(text: &str) -> std::result::Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),

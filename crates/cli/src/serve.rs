@@ -30,7 +30,7 @@ use super::{Outcome, Usage, positive, refused};
     mut_arg("device", |arg| {
         arg.value_parser(parsers::device_sets())
             .value_name("DEVICE,…")
-            .help("Where to run; an instance per device or group [default: auto]")
+            .help("Devices or groups, each with an instance of the models [default: auto]")
     }),
     mut_arg("batch", |arg| arg.alias("max-batch").help("Maximum batch size")),
 )]
@@ -54,47 +54,47 @@ pub struct Args {
     observation: ObservationArgs,
 }
 
-/// The models that are served.
+/// The models to serve.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Model")]
 struct ServedModels {
-    /// Model directories, or ORG/NAME of the hub [default: TinyViT32]
+    /// Model directories, or ORG/NAME on the hub [default: TinyViT32]
     ///
-    /// Clients know a model by NAME, or by the last part of its directory or name.
+    /// Clients use NAME, or the last part of the directory or name.
     #[arg(value_name = "[NAME=]MODEL", value_parser = model)]
     positional: Vec<ModelSource>,
     /// Same as the MODEL arguments; repeatable
     #[arg(long, short, value_name = "[NAME=]MODEL", value_parser = model)]
     model: Vec<ModelSource>,
-    /// Directory of model directories, known by their names
+    /// Directory whose subdirectories are models
     #[arg(long, value_name = "DIR")]
     repository: Option<PathBuf>,
-    /// Load no model of --repository at the start
+    /// Load no models of --repository at startup
     #[arg(long, requires = "repository", hide_short_help = true)]
     no_load: bool,
     /// Let clients load and unload models by name
     ///
-    /// Beyond this machine it needs --token-file, because a client that unloads models stops the service.
+    /// Requires --token-file if other machines can connect, because clients could stop the service by unloading models.
     #[arg(long)]
     model_control: bool,
-    /// Allow --model-control beyond this machine without a token
+    /// Allow --model-control from other machines without a token
     #[arg(long, requires = "model_control", hide_short_help = true)]
     insecure_model_control: bool,
 }
 
-/// The outputs that models have beside logits, labels and embeddings, and other inputs.
+/// Additional inputs and outputs of the models.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 struct OfferedOutputs {
-    /// Take normalised pixel_values too; loads each model twice
+    /// Also accept normalised pixel_values; loads each model twice
     #[arg(long)]
     pixel_values: bool,
-    /// Offer the patch tokens
+    /// Offer patch tokens as an output
     #[arg(long)]
     tokens: bool,
     /// Offer explanations; loads each model twice
     ///
-    /// They say what each pixel contributes to a class. Their model computes in double precision on the host.
+    /// An explanation is the contribution of each pixel to a class. It is computed on the host in double precision.
     #[arg(long)]
     explanation: bool,
     /// Do not load the text towers of CLIP and SigLIP
@@ -102,7 +102,7 @@ struct OfferedOutputs {
     no_texts: bool,
 }
 
-/// Where the server listens, and who may connect.
+/// Addresses of the server, and access to it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
 struct ConnectionArgs {
@@ -120,17 +120,17 @@ struct ConnectionArgs {
     tls_key: Option<PathBuf>,
     /// Host name of the server; repeatable
     ///
-    /// Requests to other names are refused: on loopback always, elsewhere if this option is given. IP addresses and localhost are
-    /// allowed. A reverse proxy on this machine that forwards the public name needs it.
+    /// Requests for other names are rejected: always on loopback, elsewhere only with this option. IP addresses and
+    /// localhost are always allowed. Required behind a reverse proxy on this machine that forwards the public name.
     #[arg(long, value_name = "NAME", value_parser = host_name, hide_short_help = true)]
     allow_host: Vec<String>,
 }
 
-/// How requests wait, and how the server stops.
+/// Queueing of requests, and shutdown.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Advanced")]
 struct QueueArgs {
-    /// Microseconds that an incomplete batch waits for images
+    /// Microseconds that an incomplete batch waits for more images
     #[arg(
         long,
         default_value_t = 0,
@@ -138,22 +138,23 @@ struct QueueArgs {
         hide_short_help = true
     )]
     max_delay_us: u64,
-    /// Maximum images of a model that wait or run
+    /// Maximum waiting and running images per model
     ///
-    /// Further requests are refused (429, UNAVAILABLE).
+    /// Further requests are rejected (429, UNAVAILABLE).
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive, hide_short_help = true)]
     queue: usize,
-    /// Full batches per instance beyond which requests are refused
+    /// Maximum queued full batches per instance
     ///
-    /// A stage of a pipeline counts as an instance. More take bursts, fewer keep waits short.
+    /// Further requests are rejected. Each stage of a pipeline counts as an instance. A larger number absorbs bursts, a
+    /// smaller one shortens waits.
     #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive, hide_short_help = true)]
     backlog: usize,
-    /// Seconds that requests are taken after a signal
+    /// Seconds to accept requests after a signal
     ///
-    /// After SIGTERM, SIGINT or SIGHUP the server is not ready, but still takes requests for this time.
+    /// After SIGTERM, SIGINT or SIGHUP, the server reports that it is not ready, but accepts requests for this time.
     #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     drain_delay: Duration,
-    /// Seconds that requests in flight have after that
+    /// Seconds to finish requests in flight after that
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     drain_timeout: Duration,
 }
@@ -168,14 +169,15 @@ struct ObservationArgs {
     /// Format of the access log on standard output
     #[arg(long, default_value = "off", value_name = "FORMAT")]
     access_log: AccessLogFormat,
-    /// Collector of traces, OTLP over HTTP [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// Collector of OTLP traces (HTTP) [default: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL", hide_short_help = true)]
     otlp_endpoint: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
-Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, width, 3]) or, with --pixel-values, pixel_values.
-Outputs: logits, top, embedding; with --tokens patch_tokens, with --explanation explanation. Prometheus reads /metrics.
+Inputs: image (BYTES, encoded files) or pixels (UINT8, [n, height, width, 3]); with --pixel-values also pixel_values.
+Outputs: logits, top, embedding; with --tokens also patch_tokens; with --explanation also explanation.
+Metrics for Prometheus: /metrics.
 
     hipvit serve vit=path/to/vit_base_patch16_224
     curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' \\
@@ -184,46 +186,46 @@ Outputs: logits, top, embedding; with --tokens patch_tokens, with --explanation 
     hipvit serve --repository /models --device hip:all --dtype f16
     hipvit serve --listen 0.0.0.0:8000 --token-file token --tls-certificate chain.pem --tls-key key.pem vit=models/vit";
 
-/// What clients may send.
+/// Limits on requests.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Advanced")]
 struct LimitArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels, hide_short_help = true)]
     max_pixels: u64,
-    /// Memory for decoding, as 800M or 4G [default: half of all]
+    /// Memory for decoding, e.g. 800M or 4G [default: half of RAM]
     #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
     max_decode_memory: Option<u64>,
-    /// Maximum size of a request's body
+    /// Maximum size of a request body
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes, hide_short_help = true)]
     max_body: usize,
-    /// Maximum memory of all requests and answers
+    /// Maximum memory of all requests and responses
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes, hide_short_help = true)]
     body_memory: usize,
     /// Maximum number of connections [default: 1024, or fewer]
     ///
-    /// The limit of open files may allow fewer.
+    /// The default is lower if the limit on open files requires it.
     #[arg(long, value_name = "N", value_parser = positive, hide_short_help = true)]
     max_connections: Option<usize>,
-    /// Seconds in which a client must send a request's head
+    /// Timeout in seconds for the header of a request
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     header_timeout: f64,
-    /// Seconds after which an idle connection is closed
+    /// Timeout in seconds for idle connections
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().idle_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     idle_timeout: f64,
-    /// Seconds in which a client must send a request's body
+    /// Timeout in seconds for the body of a request
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     body_timeout: f64,
-    /// Seconds after which a request is given up
+    /// Timeout in seconds for a request
     ///
-    /// A client may ask for a shorter time.
+    /// Clients can request a shorter timeout.
     #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().request_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     timeout: f64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
-    /// Lines for people
+    /// Human-readable lines
     Text,
     /// One JSON object per line
     Json,
@@ -233,7 +235,7 @@ enum LogFormat {
 enum AccessLogFormat {
     /// No access log
     Off,
-    /// Lines for people
+    /// Human-readable lines
     Text,
     /// One JSON object per line
     Json,
@@ -249,7 +251,7 @@ impl AccessLogFormat {
     }
 }
 
-/// Returns the devices of each instance of a model: one, or as many GPUs as divide the model.
+/// Returns the devices of each instance of a model: one device, or the GPUs that divide the model.
 fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(DeviceSet, Parallelism)>> {
     let devices: Vec<Vec<Device>> = sets
         .iter()
@@ -262,14 +264,14 @@ fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(D
         return Ok(devices.into_iter().map(|device| (device.into(), one)).collect());
     }
     let names: Vec<String> = devices.iter().map(Device::to_string).collect();
-    // Refuses the CPU beside GPUs, and a GPU in two groups.
+    // Rejects a set with CPU and GPUs, and a GPU in two groups.
     names.join(",").parse::<DeviceSet>()?;
     let group = |names: &[String]| Ok((names.join(",").parse()?, one));
     names.chunks(degrees.shards()).map(group).collect()
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {
-    // A path may contain `=`; a name has no `/`.
+    // A path can contain `=`, but a name cannot contain `/`.
     let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
     let (name, directory) = match named {
         Some((name, directory)) => (name.to_owned(), directory),
@@ -278,25 +280,25 @@ fn model(text: &str) -> Result<ModelSource, String> {
     if directory.is_empty() {
         return Err("names no directory".into());
     }
-    // Requests have the name in their URL.
+    // The name is part of a URL.
     let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || !name.chars().all(allowed) {
         return Err(format!(
-            "`{name}` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME={directory}"
+            "`{name}` is not a valid model name (letters, digits, `-`, `_` and `.`): write NAME={directory}"
         ));
     }
     Ok(ModelSource::new(name, directory))
 }
 
-/// Returns the name of a model that is given without one: its folder's name, or its repository's name on the hub.
+/// Returns the name of a model without an explicit one: the name of its folder or hub repository.
 fn last_part(model: &str) -> String {
-    // The URL of a revision's page ends with the revision.
+    // The URL of a revision ends with the revision.
     let model = match model.split_once("/tree/") {
         Some((page, _)) if page.contains("://") => page,
         _ => model,
     };
     let path = Path::new(model);
-    // `.` and `..` have no name of their own.
+    // `.` and `..` have no file name.
     let absolute = match path.file_name() {
         Some(_) => path.to_owned(),
         None => path.canonicalize().unwrap_or_default(),
@@ -320,29 +322,29 @@ fn mebibytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A host of `--allow-host`, without scheme and port.
+/// Parses a host of `--allow-host`, without scheme and port.
 fn host_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let text = text.trim_end_matches('.');
     if text.is_empty() || !text.chars().all(allowed) {
-        return Err("must be a name without scheme and port, as vit.example.org".into());
+        return Err("must be a name without scheme and port, such as vit.example.org".into());
     }
     Ok(text.to_owned())
 }
 
-/// True if other machines can reach one of the addresses.
+/// Returns true if other machines can reach one of the addresses.
 fn is_open(listen: &[SocketAddr]) -> bool {
     listen.iter().any(|address| !address.ip().is_loopback())
 }
 
-/// Maximum size of a file with a token.
+/// Maximum size in bytes of a token file.
 const MAX_TOKEN_FILE: u64 = 1 << 20;
 
 /// Reads the token in a file.
 ///
 /// # Errors
 ///
-/// The file cannot be read, is not text, or has no token.
+/// Returns an error if the file cannot be read, is not text, or contains no token.
 fn read_token(path: &Path) -> Result<String> {
     let bytes = regular_file::read_within(path, MAX_TOKEN_FILE).map_err(refused(path))?;
     let text = std::str::from_utf8(&bytes);
@@ -354,10 +356,10 @@ fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Number of open files that connections leave to models, logs and sensors.
+/// Number of open files reserved for models, logs and sensors.
 const RESERVED_FILES: u64 = 256;
 
-/// Raises the number of files that this process may open as far as it may. Returns the number, if there is a limit.
+/// Raises the limit on open files to its maximum. Returns the limit, if there is one.
 fn open_files() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -372,10 +374,10 @@ fn open_files() -> Option<u64> {
     limit.current
 }
 
-/// Returns the maximum number of connections: the given one, or as much of the default as the limit of open files allows.
+/// Returns the maximum number of connections: `given`, or the default reduced to fit the limit on open files.
 fn connections(given: Option<usize>, files: Option<u64>) -> usize {
     let default = ServerLimits::default().connections;
-    // Few files are shared in halves.
+    // If the limit is low, connections get half of the files.
     let most = files.map_or(u64::MAX, |files| {
         files.saturating_sub(RESERVED_FILES).max(files / 2)
     });
@@ -385,7 +387,7 @@ fn connections(given: Option<usize>, files: Option<u64>) -> usize {
             tracing::warn!(
                 max_connections = given,
                 open_files = files,
-                "the limit of open files is too low for so many connections: raise it (ulimit -n)"
+                "the limit on open files is too low for this number of connections: raise it (ulimit -n)"
             );
             given
         }
@@ -415,22 +417,22 @@ impl LimitArgs {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
-        // Writes the last lines when it is dropped.
+        // Dropping it writes the last lines.
         let log = self.log();
         let options = self.options()?;
         if is_open(&options.listen) {
             if options.token.is_none() {
-                tracing::warn!("listening beyond this machine without --token-file: every client is served");
+                tracing::warn!("other machines can connect, and without --token-file every client is served");
             } else if options.tls.is_none() {
                 tracing::warn!(
-                    "listening beyond this machine without --tls-certificate: the network can read the token. Use TLS, here or in a proxy"
+                    "other machines can connect, and without --tls-certificate the token is sent in plain text. Use TLS, here or in a proxy"
                 );
             }
         }
-        // A signal during the start removes temporary files, and ends the process.
+        // A signal during the start removes temporary files and ends the process.
         let loading = super::interrupt::start()?;
         let server = Server::start(options)?;
-        // Catch signals before the address is logged: whatever reads it may stop the server.
+        // Catch signals before logging the address, because a reader of the log may stop the server.
         let signals = server.catch_signals()?;
         drop(loading);
         for address in server.addresses() {
@@ -441,7 +443,7 @@ impl Args {
         if !server.stop() {
             drop(log);
             hipvit_files::temporary::remove_all();
-            // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
+            // Exit at once. The GPU runtime's exit handlers could wait for a device that hangs.
             signal_hook::low_level::exit(0);
         }
         Ok(Outcome::Complete)
@@ -454,7 +456,7 @@ impl Args {
             .with_writer(writer)
             .log_internal_errors(false)
             .with_target(false);
-        // Clients choose how often the HTTP libraries warn of them.
+        // Clients can trigger warnings of the HTTP libraries without limit.
         let levels = Targets::new()
             .with_default(Level::INFO)
             .with_targets(["h2", "hyper", "hyper_util", "rustls", "tonic"].map(|name| (name, Level::ERROR)));
@@ -466,20 +468,20 @@ impl Args {
             }
             LogFormat::Json => log.with(layer.json().flatten_event(true)).init(),
         }
-        // The default hook would wait for a standard error that is not read.
+        // The default hook would block if standard error is not read.
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         flush
     }
 
-    /// Refuses model control beyond loopback without a token.
+    /// Rejects --model-control without a token if other machines can connect.
     fn check_model_control(&self) -> Result<()> {
         if self.models.model_control
             && is_open(&self.connection.listen)
             && self.connection.token_file.is_none()
             && !self.models.insecure_model_control
         {
-            let reason = "--model-control beyond this machine needs --token-file: without a token any client can unload models. \
-                Name a token file, or allow it by --insecure-model-control";
+            let reason = "--model-control needs --token-file if other machines can connect: without a token any client can unload models. \
+                Add --token-file, or allow it with --insecure-model-control";
             return Err(Usage(reason).into());
         }
         Ok(())
@@ -505,7 +507,9 @@ impl Args {
         options.load_repository = !self.models.no_load;
         options.model_control = self.models.model_control;
         if self.models.no_load && !self.models.model_control {
-            return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
+            return Err(
+                Usage("--no-load needs --model-control, because no model could be loaded otherwise").into(),
+            );
         }
         self.check_model_control()?;
         options.listen.clone_from(&self.connection.listen);
@@ -647,7 +651,7 @@ mod tests {
         }
         assert_eq!(
             model("runs/lr=3").unwrap_err(),
-            "`lr=3` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME=runs/lr=3"
+            "`lr=3` is not a valid model name (letters, digits, `-`, `_` and `.`): write NAME=runs/lr=3"
         );
     }
 }

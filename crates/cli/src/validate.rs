@@ -23,8 +23,8 @@ use super::progress::Progress;
 use super::{NamedModel, Outcome, Usage, inputs, output, report};
 
 const AFTER_HELP: &str = "\
-Without MODEL, --against or --tier the ops are checked against the f64 reference. With MODEL or --against a whole model is compared \
-with a baseline after every layer; the first layer beyond its tolerance is named. --tier does both.
+Default: check the ops against the f64 reference. With MODEL or --against: compare a model with a baseline after every layer, \
+and report the first layer beyond its tolerance. With --tier: do both.
 
 Examples:
   hipvit validate --device hip --config small,awkward
@@ -36,24 +36,24 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     model: NamedModel,
-    /// What the model is compared with [default: cpu; there unoptimized]
+    /// Baseline of the model [default: cpu; on the CPU unoptimized]
     ///
-    /// cpu: in f32. unoptimized: without fusion, fused kernels, graphs and reuse of memory. eager: unoptimized, step by step. Or
-    /// another provider, as emu:gfx942, cuda or the path of a library.
+    /// cpu: the CPU in f32. unoptimized: without fusion, fused kernels, graphs and memory reuse. eager: unoptimized,
+    /// step by step. Otherwise a provider: emu:gfx942, cuda, or the path of a library.
     #[arg(long, value_name = "BASELINE", value_parser = StringValueParser::new().try_map(|text| text.parse::<Baseline>()), help_heading = "Model")]
     against: Option<Baseline>,
-    /// Model of the baseline, as before quantization [default: MODEL]
+    /// Model of the baseline, e.g. before quantization [default: MODEL]
     #[arg(long, value_name = "MODEL", help_heading = "Model")]
     baseline: Option<PathBuf>,
     /// Image size [default: the model's]
     #[arg(long, value_name = "N|HxW", help_heading = "Model")]
     image_size: Option<ImageSize>,
-    /// Images to compare on [default: digits, or random ones]
+    /// Images to compare on [default: digits or random images]
     #[arg(long, value_name = "IMAGE|DIR", num_args = 1.., help_heading = "Input")]
     images: Vec<PathBuf>,
     #[command(flatten)]
     checks: CheckArgs,
-    /// Where to run
+    /// Device to check
     #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = parsers::device(), help_heading = "Device")]
     device: Device,
     /// Compute precisions [default: all that the device supports]
@@ -64,27 +64,27 @@ pub struct Args {
     threads: Option<usize>,
     #[command(flatten)]
     output: OutputArgs<Report>,
-    /// Write what was checked, with the worst errors, as JSON
+    /// Write the checks and their worst errors as JSON
     ///
-    /// The certificate names the device, the driver and the libraries, and has the SHA-256 of the code.
+    /// The certificate names the device, the driver and the libraries, and contains the SHA-256 of the code.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     certificate: Option<PathBuf>,
 }
 
-/// What is checked.
+/// Checks to run.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Checks")]
 struct CheckArgs {
-    /// Check ops and a model, within the tier's time
+    /// Check ops and a model within a time limit
     #[arg(long, value_name = "TIER", value_parser = TierParser)]
     tier: Option<Tier>,
     /// Ops to check [default: all]
     #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()), hide_possible_values = true)]
     op: Vec<String>,
-    /// Sizes to check, as small or 8x12x197x64 [default: by device]
+    /// Sizes to check, e.g. small or 8x12x197x64 [default: by device]
     ///
-    /// A name, or batch × heads × tokens × channels per head. The default is all names on a GPU; micro, small, awkward and heads on
-    /// the CPU.
+    /// A size is a name, or batch × heads × tokens × channels per head. The default on a GPU is all names; on the CPU
+    /// it is micro, small, awkward and heads.
     #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = ConfigParser)]
     config: Vec<Config>,
     /// Check results without timing
@@ -99,7 +99,7 @@ impl Formats for Report {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv];
 }
 
-/// The fields of a row's JSON that are columns of CSV.
+/// Fields of a row's JSON that become columns of CSV.
 const FIELDS: [&str; 25] = [
     "op",
     "form",
@@ -128,7 +128,7 @@ const FIELDS: [&str; 25] = [
     "of_peak",
 ];
 
-/// Takes sizes too, beside the names that it offers.
+/// Parser that accepts any size, and offers the named sizes.
 #[derive(Clone, Debug)]
 struct ConfigParser;
 
@@ -154,7 +154,7 @@ impl TypedValueParser for ConfigParser {
     }
 }
 
-/// Offers the tiers.
+/// Parser that accepts and offers the tiers.
 #[derive(Clone, Debug)]
 struct TierParser;
 
@@ -181,7 +181,7 @@ impl TypedValueParser for TierParser {
     }
 }
 
-/// A tier's results.
+/// Results of a tier.
 #[derive(Serialize)]
 struct Both<'a> {
     tier: Tier,
@@ -200,17 +200,17 @@ impl Args {
             && !(self.checks.op.is_empty() && self.checks.config.is_empty())
         {
             return Err(Usage(
-                "--op and --config are of ops: leave out --model and --against, or add --tier",
+                "--op and --config select ops: leave out the model and --against, or add --tier",
             )
             .into());
         }
         if !of_model && self.checks.tier.is_none() && !self.images.is_empty() {
-            return Err(Usage("--images are for a model: add --model, --against or --tier").into());
+            return Err(Usage("--images needs a model: add --model, --against or --tier").into());
         }
         let (format, mut sink) = self.output.open()?;
         let certificate_file = self.certificate.as_deref().map(Sink::file).transpose()?;
         if format == Format::Csv && (of_model || self.checks.tier.is_some()) {
-            return Err(Usage("CSV has the rows of ops alone: use --format json").into());
+            return Err(Usage("CSV only supports ops: use --format json").into());
         }
         let ops = if self.checks.tier.is_some() || !of_model {
             Some(self.ops()?)
@@ -238,7 +238,7 @@ impl Args {
                 }
             }
         }
-        // The text says it already, where one sees it.
+        // Text output already says this on the terminal.
         if format != Format::Text || self.output.file().is_some() {
             ops.iter()
                 .flat_map(OpsReport::complaints)
@@ -252,7 +252,7 @@ impl Args {
         }
         if let Some(tier) = self.checks.tier.filter(|tier| start.elapsed() > tier.limit()) {
             output::note(&format!(
-                "this machine takes longer than the {} s of {tier}",
+                "this machine needs more than the {} s of {tier}",
                 tier.limit().as_secs()
             ));
         }
@@ -270,7 +270,7 @@ impl Args {
         })
     }
 
-    /// The ops against the reference.
+    /// Checks the ops against the reference.
     fn ops(&self) -> Result<OpsReport> {
         let configs = match (self.checks.config.as_slice(), self.checks.tier) {
             ([], Some(tier)) => tier.configs().to_vec(),
@@ -292,7 +292,7 @@ impl Args {
         })?)
     }
 
-    /// A model in each dtype against each baseline.
+    /// Checks a model in each dtype against each baseline.
     fn models(&self) -> Result<Vec<LayerReport>> {
         let on_gpu = Session::builder().device(self.device).open_device()?.is_some();
         let against: Vec<Option<Baseline>> = match (&self.against, self.checks.tier) {

@@ -1,4 +1,4 @@
-//! `hipvit bench`: times models alone, without files: all combinations of models, batch sizes, dtypes and devices.
+//! `hipvit bench`: times models without files, for all combinations of models, batch sizes, dtypes and devices.
 
 mod format;
 mod ladder;
@@ -23,23 +23,29 @@ use super::progress::Progress;
 use super::{Outcome, Usage, lines, note_no_gpu, record, report, warn_fallback};
 
 const AFTER_HELP: &str = "\
-Times are end to end: from images' bytes in host memory to logits in host memory. device ms is a GPU's time between the copies.
-MFU % is the share of the datasheet's peak, or of a measured GEMM's. GB/s is what all steps read and write, by the same time.
-noise % is half the range of the repetitions' medians. For several GPUs images/s is of all, MFU % and MiB of each; scaling compares \
-with the first GPU alone. Columns that do not fit the terminal are left out; --json has everything.
+Times are end to end, from pixels in host memory to logits in host memory.
+
+  device ms  GPU time between the copies
+  MFU %      fraction of the datasheet's peak, or of a measured GEMM's
+  GB/s       bytes that all steps read and write per second
+  noise %    half the range of the repetitions' medians
+  scaling    speed-up over the first GPU alone
+
+With several GPUs, images/s counts all of them, MFU % and MiB each one.
+Columns that do not fit the terminal are left out; --json has all of them.
 
 Examples:
   hipvit bench MODEL --batches 1,8,64 --dtype bf16 --device hip
-  hipvit bench MODEL --batches 64 --roofline       # each step beside the device's peaks
-  hipvit bench MODEL --batches 64 --ladder         # what each optimisation gains
+  hipvit bench MODEL --batches 64 --roofline       # each step and the device's peaks
+  hipvit bench MODEL --batches 64 --ladder         # gain of each optimisation
   hipvit bench MODEL --device hip:0,1 --parallel tensor";
 
-const DISTRIBUTED: &str = "When a launcher's processes divide the model, for --parallel tensor";
+const DISTRIBUTED: &str = "When to divide the model among a launcher's processes";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP, mut_arg("distributed", |arg| arg.help(DISTRIBUTED).long_help(DISTRIBUTED)))]
 pub struct Args {
-    /// Model directories, or ORG/NAME of the hub [default: TinyViT32]
+    /// Model directories, or ORG/NAME on the hub [default: TinyViT32]
     #[arg(value_name = "MODEL", help_heading = "Model")]
     models: Vec<PathBuf>,
     /// Same as the MODEL arguments; repeatable
@@ -51,9 +57,10 @@ pub struct Args {
         hide_short_help = true
     )]
     model: Vec<PathBuf>,
-    /// Where to run, one or several [default: auto]
+    /// One or several devices [default: auto]
     ///
-    /// hip:0,hip:1 is one GPU after the other. Several GPUs at once, hip:0,1 or hip:all, are measured after their first one alone.
+    /// hip:0,hip:1 measures one GPU after the other. hip:0,1 and hip:all measure the first GPU alone, then all GPUs at
+    /// once.
     #[arg(long, value_name = "DEVICE,…", value_parser = parsers::device_sets(), help_heading = "Device")]
     device: Vec<Devices>,
     /// Compute precisions
@@ -66,13 +73,13 @@ pub struct Args {
     execution: ExecutionConfig,
     #[command(flatten)]
     measurement: MeasurementArgs,
-    /// Time each step, and sum up the parts of the model
+    /// Time each step, and add up the parts of the model
     #[arg(long, help_heading = "Output")]
     breakdown: bool,
-    /// Time each step, beside its bound by the device's peaks
+    /// Time each step, and compare it with the device's peaks
     #[arg(long, help_heading = "Output")]
     roofline: bool,
-    /// Add one optimisation at a time to a naive execution
+    /// Start from a naive execution and add one optimisation at a time
     #[arg(long, help_heading = "Output")]
     ladder: bool,
     #[command(flatten)]
@@ -81,29 +88,29 @@ pub struct Args {
     distributed: DistributedArgs,
 }
 
-/// How often and how long is measured.
+/// Number and duration of the measurements.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Measurement")]
 struct MeasurementArgs {
-    /// Threads that call the model at once, per GPU
+    /// Threads that call the model concurrently, per GPU
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = positive)]
     in_flight: usize,
-    /// Number of repetitions of all rows in turn
+    /// Number of repetitions; each one measures all rows in turn
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = positive)]
     repeat: usize,
-    /// Seconds of a repetition, of at least 5 runs
+    /// Seconds per repetition, which has at least 5 runs
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, conflicts_with = "runs")]
     seconds: f64,
-    /// Number of timed runs in a repetition, instead of --seconds
+    /// Timed runs per repetition, instead of --seconds
     #[arg(long, value_name = "N", value_parser = positive)]
     runs: Option<usize>,
-    /// Minimum number of runs before, which take 0.2 s at least
+    /// Minimum number of warm-up runs, for 0.2 s at least
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = positive, hide_short_help = true)]
     warm_up: usize,
-    /// Seconds to sample a GPU's power and clocks; 0 for none
+    /// Seconds to sample the GPU's power and clocks; 0 to skip
     #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, hide_short_help = true)]
     power_seconds: f64,
-    /// Do not measure the peaks of the devices
+    /// Skip measuring the peaks of the devices
     #[arg(long)]
     no_peaks: bool,
 }
@@ -115,7 +122,7 @@ impl Formats for Tables {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv, Format::Md];
 }
 
-/// The ordinals of a set of several GPUs.
+/// Returns the ordinals of a set of several GPUs.
 fn ordinals(devices: &[Device]) -> Vec<usize> {
     let ordinal = |device: &Device| match device {
         Device::Hip(ordinal) => Some(*ordinal),
@@ -174,7 +181,7 @@ impl Args {
         Ok(Outcome::of(failed))
     }
 
-    /// Every combination, the batch sizes of one model, dtype and device beside each other.
+    /// Returns all combinations. The batch sizes of one model, dtype and device are adjacent.
     fn specs(&self) -> Result<Vec<Spec>> {
         let named = self.models.iter().chain(&self.model).cloned().map(Some);
         let mut models: Vec<Option<PathBuf>> = named.collect();
@@ -183,15 +190,15 @@ impl Args {
         }
         let world = self.world()?;
         let devices = match &world {
-            // Rank 0 measures, and there is no row for its GPU alone.
+            // Rank 0 measures. It has no row for its GPU alone.
             Some(world) => vec![vec![Device::of_process(world)?]],
             None => self.devices()?,
         };
         if self.ladder && world.is_some() {
-            return Err(Usage("--ladder is measured by one process").into());
+            return Err(Usage("--ladder needs a single process: leave out the launcher").into());
         }
         if self.ladder && devices.iter().any(|gpus| gpus.len() > 1) {
-            return Err(Usage("--ladder is measured on one GPU: name it by --device hip:N").into());
+            return Err(Usage("--ladder needs a single GPU: select it with --device hip:N").into());
         }
         let mut specs = Vec::new();
         for model in &models {
@@ -229,7 +236,7 @@ impl Args {
         Ok(specs)
     }
 
-    /// The processes that divide each model, if a launcher has started several, with a GPU each.
+    /// Returns the processes that divide each model with one GPU each, if a launcher started several.
     fn world(&self) -> Result<Option<World>> {
         let sets = self.device.iter().flat_map(Devices::sets);
         if self.execution.parallel.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
@@ -238,7 +245,7 @@ impl Args {
         self.distributed.world()
     }
 
-    /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.
+    /// Returns the devices of each row, with `auto` resolved. A set of GPUs follows its first GPU, the baseline.
     fn devices(&self) -> Result<Vec<Vec<Device>>> {
         let given: Vec<DeviceSet> = match self.device.as_slice() {
             [] => vec![Device::Auto.into()],

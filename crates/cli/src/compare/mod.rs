@@ -17,7 +17,7 @@ use super::output::Sink;
 use super::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
-Rows are matched by model, batch size and dtype. Each engine of each file is a column, compared with the first one.
+Rows are matched by model, batch size and dtype. Each engine in each file is a column, compared with the first column.
 
 Examples:
   hipvit compare before.jsonl after.jsonl --html report.html
@@ -34,9 +34,9 @@ pub struct Args {
     /// Write a report with plots
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Exit with 1 if a row is slower by more
+    /// Exit with 1 if a row is slower by more than this
     ///
-    /// A row must also be slower by more than the noise of the two rows. A row that is missing or failed counts, too.
+    /// The slowdown must also exceed the noise of both rows. A missing or failed row counts as a regression.
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Output")]
     fail_above: Option<f64>,
 }
@@ -68,7 +68,7 @@ impl Args {
         let regressions = match self.fail_above.map(|percent| comparison.regressions(percent)) {
             Some(None) => {
                 return Err(Usage(
-                    "--fail-above needs a second file, with rows of the first file's engine and device",
+                    "--fail-above needs a second file with rows of the same engine and device as the first file",
                 )
                 .into());
             }

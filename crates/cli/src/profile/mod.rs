@@ -1,5 +1,5 @@
-//! `hipvit profile`: [`timeline`] shows where the time goes. With --counters, what a model's kernels execute: [`counters`] reads and
-//! shows the emulated GPU's counts, [`hardware`] those of an AMD GPU.
+//! `hipvit profile`: [`timeline`] shows where time is spent. With --counters, [`counters`] shows the counts of an
+//! emulated GPU, and [`hardware`] those of an AMD GPU.
 
 mod counters;
 mod hardware;
@@ -24,19 +24,19 @@ use super::inputs::Inputs;
 use super::{Outcome, RunArgs, Usage, lines, record};
 use counters::Counters;
 
-/// The emulated GPU's settings: the file that it writes its counts to, and how many blocks of a grid run.
+/// Settings of the emulated GPU: the file for its counts, and the number of blocks of a grid that run.
 const RECORDS: &str = "HIP_EMU_PROFILE";
 const SAMPLE: &str = "HIP_EMU_PROFILE_SAMPLE";
-/// Devices that have counters, for errors.
+/// Devices that support counters, for error messages.
 const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of ROCm 7, or from an emulated one: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
 
-/// Shows where the time goes from image files to labels.
+/// Shows where time is spent between image files and labels.
 ///
-/// The images are repeated to fill the batches. Batches overlap, and a GPU replays captured graphs.
+/// Images are repeated to fill the batches. Batches overlap, and a GPU replays captured graphs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct Args {
-    /// Model; after --model, or with an image's name, an image
+    /// Model, or an image file (always an image with --model)
     #[arg(value_name = "MODEL", help_heading = "Input")]
     positional: Option<PathBuf>,
     #[command(flatten)]
@@ -50,9 +50,9 @@ pub struct Args {
     /// An AMD GPU needs rocprofiler-sdk of ROCm 7. An emulated GPU (HIPVIT_PROVIDER=emu:gfx942) counts hipvit's own kernels.
     #[arg(long, help_heading = "Measurement")]
     counters: bool,
-    /// Blocks of each grid that an emulated GPU runs to count
+    /// Blocks of each grid that an emulated GPU runs
     ///
-    /// Counts are scaled to the whole grid. GEMMs run with `all` only.
+    /// Counts are extrapolated to the whole grid. GEMMs only run with `all`.
     #[arg(
         long,
         default_value = "96",
@@ -66,15 +66,15 @@ pub struct Args {
 }
 
 const AFTER_HELP: &str = "\
-Elapsed time divides the wall time: each instant belongs to one activity. Busy time is an activity's own, on all threads and streams.
-The times of kernels in a replayed graph are estimated from a run of single steps.
+Elapsed times add up to the wall time: each instant counts for one activity. Busy time is the sum over all threads and streams.
+Kernel times within a replayed graph are estimates from a run of single steps.
 
 Examples:
   hipvit profile MODEL photos/ --device hip -o trace.json    # a timeline for ui.perfetto.dev; or trace.json.gz
   hipvit profile MODEL photos/ --json                        # the breakdown as JSON
   HIPVIT_PROVIDER=emu:gfx942 hipvit profile --counters MODEL --dtype f16";
 
-/// How many blocks of a grid run at most; `None`: all.
+/// Maximum number of blocks of a grid that run; `None` for all.
 #[derive(Clone, Copy, Debug)]
 struct Blocks(Option<usize>);
 
@@ -102,7 +102,7 @@ struct Report<'a> {
     batch: usize,
     dtype: String,
     device: &'a DeviceInfo,
-    /// In the order of their first launches.
+    /// Kernels in the order of their first launches.
     kernels: Vec<Counters>,
 }
 
@@ -112,15 +112,15 @@ impl Args {
             return self.show_timeline();
         }
         if !self.inputs.is_empty() || self.run.model.model.is_some() && self.positional.is_some() {
-            return Err(Usage("--counters counts on a grey image: leave out the images").into());
+            return Err(Usage("--counters uses a grey image: leave out the images").into());
         }
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let sample = self.blocks.0.map(|blocks| blocks.to_string());
         match set(RECORDS) {
-            // rocprofiler-sdk comes before the first call of the HIP runtime.
+            // rocprofiler-sdk must start before the first HIP call.
             None => match HardwareCounters::open() {
                 Ok(Some(counters)) => self.count_on_hardware(counters),
-                // The emulated GPU reads its settings when it is opened: another process has them from its start.
+                // The emulated GPU reads its settings when it is opened, so a child process counts.
                 Ok(None) => self.run_counted(sample.as_deref()),
                 Err(error) => bail!("{error}; {SOURCES}"),
             },
@@ -136,7 +136,7 @@ impl Args {
         }
     }
 
-    /// Runs this command in a process whose emulated GPU counts.
+    /// Runs this command in a child process whose emulated GPU counts.
     fn run_counted(&self, sample: Option<&str>) -> Result<Outcome> {
         self.device("emulated")?;
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
@@ -152,20 +152,20 @@ impl Args {
         };
         let status = command
             .status()
-            .context("running the model in a process of its own")?;
+            .context("cannot run the model in a child process")?;
         match status.code() {
             Some(0) => Ok(Outcome::Complete),
-            // It has said why.
+            // The child has printed the reason.
             Some(_) => Ok(Outcome::SomeFailed),
-            None => bail!("the process that ran the model has ended: {status}"),
+            None => bail!("the process that ran the model failed: {status}"),
         }
     }
 
-    /// The GPU, which must be of this kind.
+    /// Returns the GPU, which must be of the given kind.
     fn device(&self, kind: &str) -> Result<DeviceInfo> {
         let builder = match self.run.model.config.device {
             Some(_) => self.run.model.builder(),
-            // Not the CPU where there is none, so that the error says why.
+            // Ask for a GPU, so that the error says why there is none.
             None => self.run.model.builder().device(Device::Hip(0)),
         };
         let device = builder
@@ -173,21 +173,21 @@ impl Args {
             .map_err(|error| anyhow!("{error}; {SOURCES}"))?;
         let info = device.as_ref().map_or_else(DeviceInfo::cpu, DeviceInfo::gpu);
         if info.kind != kind {
-            bail!("{}: does not count what kernels execute; {SOURCES}", info.name);
+            bail!("{}: this device has no counters; {SOURCES}", info.name);
         }
         Ok(info)
     }
 
-    /// The model on one GPU, and a batch of grey images.
+    /// Returns a session on one GPU, and a batch of grey images.
     fn session(&self) -> Result<(Session, Vec<u8>)> {
-        // A graph is checked against the eager run, which would count twice.
+        // Capturing a graph checks it against an eager run, which would count twice.
         let builder = self.run.model.builder().hip_graphs(GraphMode::Off);
         let mut model = self.run.model.clone();
         model.model = model.model.or_else(|| self.positional.clone());
         let session = model.load_with(builder)?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
-            bail!("device: profile counts on one GPU: name it by --device hip:N");
+            bail!("device: --counters needs a single GPU: select it with --device hip:N");
         }
         let (height, width) = session.preprocess().output_size();
         let grey = vec![0x80; session.batch() * height * width * 3];
@@ -202,7 +202,7 @@ impl Args {
             session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
             Ok(())
         };
-        // The first run may launch more, to choose among kernels.
+        // The first run can launch more kernels, to select the fastest.
         run()?;
         let counted = counters.measure(&hardware::wanted(), run)?;
         let (model, batch) = (session.name(), session.batch());
@@ -264,9 +264,9 @@ impl Args {
         );
         let blocks: u64 = kernels.iter().map(|kernel| kernel.blocks).sum();
         let ran: u64 = kernels.iter().map(|kernel| kernel.sampled_blocks).sum();
-        text += "\nKernels of libraries, such as GEMMs, are not counted.";
+        text += "\nLibrary kernels, such as GEMMs, are not counted.";
         if ran < blocks {
-            text += &format!(" Counts are scaled from {ran} of {blocks} blocks.");
+            text += &format!(" Counts are extrapolated from {ran} of {blocks} blocks.");
         }
         text.push('\n');
         text

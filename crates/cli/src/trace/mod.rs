@@ -1,5 +1,5 @@
-//! `hipvit trace`: the journey of one pixel, as text (`text`), JSON or a page (`html`); `places` says where things lie in memory,
-//! `machine` which instructions of an emulated GPU carry it.
+//! `hipvit trace`: follows one pixel through the model, as text (`text`), JSON or a page (`html`). `places` adds memory
+//! addresses, and `machine` the instructions of an emulated GPU.
 
 mod html;
 mod machine;
@@ -41,7 +41,7 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    /// Class to follow, by name or number [default: the likeliest]
+    /// Class to follow, by name or number [default: most likely]
     #[arg(long, value_name = "CLASS", help_heading = "Output")]
     class: Option<String>,
     /// Show the memory address and the kernel of each step
@@ -49,15 +49,15 @@ pub struct Args {
     memory: bool,
     #[command(flatten)]
     output: OutputArgs<Journey>,
-    /// Write a page with the picture and the attention maps
+    /// Write an HTML page with the picture and the attention maps
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Run the model on an emulated GPU that follows the pixel: for the process that this command starts
+    /// Run the model on an emulated GPU that follows the pixel; used by the child process
     #[arg(long, hide = true)]
     follow: bool,
 }
 
-/// Column and row.
+/// Column and row of a pixel.
 #[derive(Clone, Copy, Debug)]
 struct Pixel([usize; 2]);
 
@@ -78,14 +78,14 @@ impl Formats for Journey {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json];
 }
 
-/// A trace, and where it happens.
+/// A trace, with its memory and instructions.
 #[derive(Serialize)]
 struct Report<'a> {
     image: &'a str,
     #[serde(flatten)]
     trace: &'a Trace,
     memory: &'a Places,
-    /// On an emulated GPU.
+    /// The pixel on an emulated GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<Machine>,
 }
