@@ -77,7 +77,7 @@ struct Report<'a> {
 struct CpuWeights {
     bytes: usize,
     dtype: DType,
-    /// Narrower dtypes of a quantized model's weights.
+    /// Narrower dtypes of a quantised model's weights.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     quantized: Vec<&'static str>,
 }
@@ -194,7 +194,7 @@ impl Args {
     }
 }
 
-/// Returns the dtypes of a quantized model's weights that are narrower than the compute precision.
+/// Returns the dtypes of a quantised model's weights that are narrower than the compute precision.
 fn narrow_types(info: &Info) -> Vec<&'static str> {
     let Some(quantization) = &info.quantization else {
         return Vec::new();

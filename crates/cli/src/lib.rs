@@ -129,7 +129,7 @@ enum Command {
     Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
-    /// Write a model with quantized or pruned weights
+    /// Write a model with quantised or pruned weights
     Quantize(quantize::Args),
     /// Download models from the Hugging Face hub
     #[cfg(feature = "hub")]

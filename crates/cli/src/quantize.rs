@@ -99,7 +99,7 @@ struct TargetArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum To {
-    /// Int8 weights; activations quantized per token
+    /// Int8 weights; activations quantised per token
     Int8,
     /// FP8 (E4M3) weights; with --calibrate also activations
     Fp8,
@@ -208,7 +208,7 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// Returns the GPU that the model is quantized for.
+    /// Returns the GPU that the model is quantised for.
     fn target(&self, to: To) -> Result<Option<GpuTarget>> {
         if !matches!(to, To::Auto) {
             return match (self.target.device, self.target.dtype) {
@@ -307,7 +307,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         )?,
         0 if precision == Precision::Fp8 => writeln!(
             out,
-            "dequantized at load time, so as slow as full precision; --calibrate IMAGES or --to fp8-dynamic also quantizes activations"
+            "dequantised at load time, so as slow as full precision; --calibrate IMAGES or --to fp8-dynamic also quantises activations"
         )?,
         _ if precision == Precision::Fp8Dynamic => writeln!(
             out,

@@ -42,7 +42,7 @@ pub struct Args {
     /// step by step. Otherwise a provider: emu:gfx942, cuda, or the path of a library.
     #[arg(long, value_name = "BASELINE", value_parser = StringValueParser::new().try_map(|text| text.parse::<Baseline>()), help_heading = "Model")]
     against: Option<Baseline>,
-    /// Model of the baseline, e.g. before quantization [default: MODEL]
+    /// Model of the baseline, e.g. before quantisation [default: MODEL]
     #[arg(long, value_name = "MODEL", help_heading = "Model")]
     baseline: Option<PathBuf>,
     /// Image size [default: the model's]

@@ -85,7 +85,7 @@ fn fp8_without_images_is_said_to_be_dequantised() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
-        text.contains("weights in fp8") && text.contains("dequantized at load time"),
+        text.contains("weights in fp8") && text.contains("dequantised at load time"),
         "{text}"
     );
     let inspected = hipvit(&["inspect".into(), out.into()] as &[OsString]);
