@@ -156,8 +156,8 @@ impl Args {
         }
         if !self.model.is_embedded() {
             return Err(Usage(
-                "an image, a directory, a glob pattern, - or --files-from is required: the bundled samples are for the embedded \
-                 model",
+                "an image, a directory, a glob pattern, - or --files-from is required: the bundled samples only work with the \
+                 embedded model",
             )
             .into());
         }

@@ -120,7 +120,7 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
         &[
             (
                 "NO_COLOR, CLICOLOR_FORCE",
-                "No colours, or colours without a terminal",
+                "Disable colours, or force them without a terminal",
             ),
             ("COLUMNS", "Width of tables and help"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "Default of --otlp-endpoint"),

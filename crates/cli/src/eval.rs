@@ -98,7 +98,7 @@ impl Args {
             None if self.model.is_embedded() => digits::held_out()?.into(),
             None => {
                 return Err(Usage(
-                    "a directory or a safetensors file is required: the held-out digits are for the embedded model",
+                    "a directory or a safetensors file is required: the held-out digits only work with the embedded model",
                 )
                 .into());
             }

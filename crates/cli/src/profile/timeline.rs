@@ -77,9 +77,10 @@ impl Args {
         }
         if first.is_none() && self.inputs.is_empty() {
             if model.model.is_some() {
-                return Err(
-                    Usage("an image is required: the bundled samples are for the embedded model").into(),
-                );
+                return Err(Usage(
+                    "an image is required: the bundled samples only work with the embedded model",
+                )
+                .into());
             }
             return Ok((model, digits::samples().collect(), 0));
         }

@@ -61,9 +61,9 @@ pub fn page(report: &Report<'_>) -> Result<String> {
         escape(&trace.model),
         escape(&of.target.to_string())
     );
-    page += "<p class=\"note\">A Vision Transformer cuts a picture into patches, makes a vector of each, its token, and lets the \
-             tokens exchange information in one block after another. At the end a classifier reads what has been collected. This page \
-             follows one pixel through all of that.</p>\n";
+    page += "<p class=\"note\">A Vision Transformer cuts a picture into patches, and computes a vector for each patch, its token. In \
+             each block, the tokens exchange information. At the end, a classifier reads the result. This page follows one pixel \
+             through these steps.</p>\n";
     page += &pictures(trace)?;
     page += &top(trace);
     page += "<h2>From pixel to token</h2>\n<ol class=\"steps\">\n";

@@ -120,10 +120,13 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
                 place.index, place.row, place.column, place.inner_row, place.inner_column
             ),
             format!(
-                "in the library's patch vector, channel, row, column: values {}",
+                "in the library's patch vector (channel, row, column): values {}",
                 list(&place.library)
             ),
-            format!("in ours, row, column, channel: values {}", list(&place.permuted)),
+            format!(
+                "in hipvit's patch vector (row, column, channel): values {}",
+                list(&place.permuted)
+            ),
         ],
     ));
     if let Some(embedding) = &trace.embedding {
@@ -140,7 +143,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
             "Patch embedding",
             vec![
                 format!(
-                    "its part of the dot products has length {:.4}, the whole {:.4}; along the whole it is {:.2} %",
+                    "its contribution to the dot products has length {:.4}, the sum {:.4}; along the sum it is {:.2} %",
                     embedding.pixel_norm,
                     embedding.patch_norm,
                     100.0 * embedding.share
