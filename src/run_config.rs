@@ -55,7 +55,7 @@ pub struct RunConfig {
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 pub struct ExecutionConfig {
-    /// Image size; interpolates the position embedding [default: the model's]
+    /// Image size; interpolates positions [default: the model's]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N|HxW", help_heading = "Model"))]
     pub image_size: Option<ImageSize>,
     /// Number of compute threads [default: number of cores]

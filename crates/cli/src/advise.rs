@@ -66,7 +66,7 @@ struct PredictionArgs {
     /// Optimisations to leave out
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     without: Vec<Without>,
-    /// Launch overhead in microseconds [default: depends on the device]
+    /// Launch overhead in microseconds [default: by device]
     ///
     /// The default is 1.5 on a GPU with HIP graphs, 5 on a GPU without them, and 3 on the CPU.
     #[arg(long, value_name = "µS", value_parser = not_negative)]

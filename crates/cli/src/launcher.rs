@@ -144,7 +144,7 @@ impl Sharing {
         }
     }
 
-    /// Returns this process's number of threads: one per physical core for computation, and one per logical core
+    /// Returns this process's number of threads: its share of the physical cores for computation, or of the logical cores
     /// otherwise.
     pub fn threads(self, computes: bool) -> usize {
         let cores = if computes {

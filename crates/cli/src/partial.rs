@@ -187,8 +187,8 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 }
 
 impl Partial {
-    /// Starts the run of `sources` in batches of `batch` images. Returns `None` if the run is too short to be
-    /// resumable.
+    /// Starts the run of `sources` in batches of `batch` images. Returns `None` if the run cannot
+    /// be resumed: it reads an image from standard input, has a single batch, or the file cannot be created.
     ///
     /// # Errors
     ///

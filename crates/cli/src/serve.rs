@@ -30,7 +30,7 @@ use super::{Outcome, Usage, positive, refused};
     mut_arg("device", |arg| {
         arg.value_parser(parsers::device_sets())
             .value_name("DEVICE,…")
-            .help("Devices or groups, each with an instance of the models [default: auto]")
+            .help("Devices or groups, with one instance each [default: auto]")
     }),
     mut_arg("batch", |arg| arg.alias("max-batch").help("Maximum batch size")),
 )]

@@ -25,7 +25,7 @@ pub struct Texts {
 pub struct TextArgs {
     #[command(flatten)]
     texts: Texts,
-    /// Prompt template; {} is replaced by the text. Repeat to average several
+    /// Prompt template; {} is the text. Repeat to average several
     #[arg(long = "template", value_name = "TEMPLATE", value_parser = template, help_heading = "Texts")]
     templates: Vec<String>,
 }

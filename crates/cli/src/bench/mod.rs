@@ -79,7 +79,7 @@ pub struct Args {
     /// Time each step, and compare it with the device's peaks
     #[arg(long, help_heading = "Output")]
     roofline: bool,
-    /// Start from a naive execution and add one optimisation at a time
+    /// Add one optimisation at a time to a naive execution
     #[arg(long, help_heading = "Output")]
     ladder: bool,
     #[command(flatten)]
