@@ -55,10 +55,12 @@ pub struct RunConfig {
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 pub struct ExecutionConfig {
-    /// Image size; interpolates positions [default: the model's]
+    /// Image size [default: the model's]
+    ///
+    /// Position embeddings are interpolated to this size.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N|HxW", help_heading = "Model"))]
     pub image_size: Option<ImageSize>,
-    /// Number of compute threads [default: number of cores]
+    /// Number of compute threads [default: all cores]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::positive, help_heading = "Device"))]
     pub threads: Option<usize>,
     /// Parallelism over several GPUs: data, tensor, pipeline
@@ -67,7 +69,9 @@ pub struct ExecutionConfig {
     /// layers. Degrees combine kinds: tensor=2,data=2.
     #[cfg_attr(feature = "clap", arg(long, value_name = "KIND[=N],…", default_value = "data", value_parser = parsers::parallelism, help_heading = "Device"))]
     pub parallel: Parallelism,
-    /// Where to resize and crop images; results are identical
+    /// Where to resize and crop images
+    ///
+    /// The results are identical.
     #[cfg_attr(
         feature = "clap",
         arg(

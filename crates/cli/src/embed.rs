@@ -34,9 +34,10 @@ pub struct Args {
     /// Scale each embedding to unit length
     #[arg(long, help_heading = "Output")]
     normalize: bool,
-    /// Add the tokens after the final norm, to JSON or safetensors
+    /// Add the tokens after the final norm
     ///
-    /// `tokens` contains the patch tokens. `prefix_tokens` contains the class, distillation and register tokens.
+    /// Written to JSON or safetensors. `tokens` contains the patch tokens, `prefix_tokens` the class, distillation and
+    /// register tokens.
     #[arg(long, help_heading = "Output")]
     tokens: bool,
     /// Add all tokens after these blocks, counted from 0

@@ -38,7 +38,7 @@ pub fn source(path: &Path) -> Result<Source> {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Input")]
 pub struct Inputs {
-    /// Image files, directories, patterns, or - for standard input
+    /// Images, directories, patterns, or - for stdin
     #[arg(value_name = "IMAGE|DIR|GLOB|-")]
     images: Vec<PathBuf>,
     /// File that lists more paths, one per line

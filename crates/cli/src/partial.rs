@@ -27,7 +27,7 @@ use super::{Usage, refused};
 /// Option to continue an interrupted run.
 #[derive(Debug, clap::Args)]
 pub struct ResumeArgs {
-    /// Continue an interrupted run from the output's FILE.partial
+    /// Continue an interrupted run from FILE.partial
     #[arg(long, requires = "output", help_heading = "Output")]
     resume: bool,
 }

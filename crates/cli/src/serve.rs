@@ -39,7 +39,7 @@ pub struct Args {
     models: ServedModels,
     #[command(flatten)]
     config: RunConfig,
-    /// Number of threads that decode images [default: number of cores]
+    /// Number of decode threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Device")]
     decode_threads: Option<usize>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ struct ServedModels {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 struct OfferedOutputs {
-    /// Also accept normalised pixel_values; loads each model twice
+    /// Accept pixel_values, too; loads each model twice
     #[arg(long)]
     pixel_values: bool,
     /// Offer patch tokens as an output
@@ -109,7 +109,7 @@ struct ConnectionArgs {
     /// Address for HTTP and gRPC; repeatable
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: Vec<SocketAddr>,
-    /// File with the bearer token that clients must send
+    /// File with the bearer token of clients
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificate chain for TLS, in PEM

@@ -12,7 +12,9 @@ use super::{Usage, output};
 /// Texts that the command line names.
 #[derive(Debug, clap::Args)]
 pub struct Texts {
-    /// Labels for zero-shot classification; put images before this option
+    /// Texts to embed, or to use as labels
+    ///
+    /// The option takes all arguments that follow, so put images before it.
     #[arg(long, value_name = "TEXT", num_args = 1.., value_parser = not_blank, help_heading = "Texts")]
     text: Vec<String>,
     /// File with the texts, one per line or as JSON
@@ -25,7 +27,9 @@ pub struct Texts {
 pub struct TextArgs {
     #[command(flatten)]
     texts: Texts,
-    /// Prompt template; {} is the text. Repeat to average several
+    /// Prompt template with {} for the text; repeatable
+    ///
+    /// The embeddings of several templates are averaged.
     #[arg(long = "template", value_name = "TEMPLATE", value_parser = template, help_heading = "Texts")]
     templates: Vec<String>,
 }

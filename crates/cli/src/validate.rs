@@ -59,7 +59,7 @@ pub struct Args {
     /// Compute precisions [default: all that the device supports]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = parsers::dtype(), help_heading = "Device")]
     dtype: Vec<DType>,
-    /// Number of compute threads [default: number of cores]
+    /// Number of compute threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Device")]
     threads: Option<usize>,
     #[command(flatten)]
