@@ -130,7 +130,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of [`SessionBuilder::from_bytes`].
+    /// The errors of [`SessionBuilder::from_bytes`].
     pub fn from_bytes(
         config: impl AsRef<[u8]>,
         weights: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -253,18 +253,18 @@ impl Session {
         self.loaded.no_gpu.as_ref()
     }
 
-    /// The weights with values that are NaN or infinite: as a rule the file is damaged, or training has diverged. None of a
-    /// [strict](SessionBuilder::strict) session, which does not load then.
+    /// Returns the weights with NaN or infinite values. They usually mean a damaged file or a diverged training. Always empty for a
+    /// [strict](SessionBuilder::strict) session, which fails to load such weights.
     ///
-    /// All weights are looked at when they are loaded. On the CPU that is done where they are prepacked, while the cache has
-    /// them, and takes some 5 % of the time: ViT-B/16 loads in 87 ms instead of 83, ViT-L/16 in 332 instead of 328, from files
-    /// in the page cache, on two cores of a shared Xeon (medians).
+    /// Loading checks all weights. On the CPU, prepacking checks them while they are in the cache, which takes about 5 % of the time.
+    /// ViT-B/16 loads in 87 ms instead of 83, ViT-L/16 in 332 ms instead of 328 (medians; files in the page cache, two cores of a shared
+    /// Xeon).
     pub fn non_finite_weights(&self) -> &[NonFinite] {
         &self.loaded.non_finite
     }
 
-    /// Whether the optimised graph was read from the [folder for it](SessionBuilder::plan_cache); `None` without such a folder,
-    /// and for a model that is not loaded from files.
+    /// Says whether the optimised graph was read from the [plan cache](SessionBuilder::plan_cache). `None` without a plan cache, and for a
+    /// model that is not loaded from files.
     pub fn plan_cache(&self) -> Option<&PlanCache> {
         self.loaded.plan_cache.as_ref()
     }

@@ -13,7 +13,7 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::error::argument;
 
-/// What a capsule is called whose tensor nobody has taken over.
+/// Name of a capsule whose tensor has not been consumed.
 const NAME: &CStr = c"dltensor";
 
 /// A tensor on a GPU, which its library gets back when this is dropped.
@@ -87,7 +87,7 @@ pub fn on_gpu(
     }))
 }
 
-/// A capsule of `tensor`, which whoever imports it takes over; if nobody does, the capsule gives it back.
+/// Wraps `tensor` in a capsule. The importer takes the tensor over; otherwise the capsule's destructor frees it.
 pub fn capsule(py: Python<'_>, tensor: DlpackTensor) -> PyResult<Bound<'_, PyCapsule>> {
     let raw = tensor.into_raw();
     // SAFETY: the pointer is not null, and the name lives as long as the program.

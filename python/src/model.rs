@@ -168,8 +168,8 @@ impl Model {
         Ok(embedded.embeddings.into_pyarray(py))
     }
 
-    /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`. Of a model for images of
-    /// any aspect ratio float32 `[B, patches, p·p·3]`, as transformers' processor gives it.
+    /// Returns the model's input for the images: float32 `[B, 3, H, W]`, or uint8 `[B, H, W, 3]` without normalisation. A model for images
+    /// of any aspect ratio gets float32 `[B, patches, p·p·3]`, as from transformers' processor.
     #[pyo3(signature = (images, *, normalize = true))]
     fn preprocess<'py>(&self, images: &Bound<'py, PyAny>, normalize: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = images.py();

@@ -1,9 +1,8 @@
 //! Dot products by AMX, for the GEMMs in int8 and bf16: TDPBUSD multiplies 16 rows of x by 16 columns over 64 channels, TDPBF16PS over
 //! 32. Written as assembly, since the intrinsics are not stable.
 //!
-//! The panels of the weight are such tiles as they are. A strip of x has 32 rows, each with the channels of a tile together: two tiles
-//! of x by two of the panel keep all but none of the eight tile registers busy. Rows that are missing in the last strip are
-//! multiplied, too; nobody reads their sums.
+//! A packed weight panel consists of such tiles. A strip of x has 32 rows, each with the channels of a tile together. Two tiles of x by two
+//! of the panel use all eight tile registers. Missing rows of the last strip are multiplied too, and their sums are discarded.
 #![allow(unsafe_code)]
 
 use std::arch::asm;

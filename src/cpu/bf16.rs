@@ -209,6 +209,6 @@ struct Job<'a> {
     /// Channels of x, padded.
     channels: usize,
     scale: f32,
-    /// Of the first columns; none if there is no bias.
+    /// Bias of the first columns. Empty if there is no bias.
     bias: &'a [f32],
 }

@@ -15,7 +15,7 @@ use crate::tensor::DType;
 pub(crate) struct Constants {
     /// The weights of linear layers and patch convolutions.
     pub(crate) weights: HashMap<ValueId, PrepackedWeight>,
-    /// Those of linear layers in int8.
+    /// The weights of linear layers in int8.
     pub(crate) int8: HashMap<ValueId, Int8Weight>,
     pub(crate) values: HashMap<ValueId, Vec<f32>>,
     /// The precision of linear layers and attention.

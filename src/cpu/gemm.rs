@@ -45,8 +45,8 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The rows of each of the equal blocks into which `rows` rows are divided, each of them for each of `parts`, and what the thread
-    /// with the most work has to do, in rows: as little as can be, by larger blocks if smaller ones save nothing.
+    /// Divides `rows` rows into equal blocks, which are processed for each of `parts` parts. Returns the rows of a block and the cost of
+    /// the busiest thread, in rows. Minimises this cost, and prefers larger blocks if smaller ones save nothing.
     pub(super) fn divide(&self, rows: usize, parts: usize, threads: usize) -> (usize, usize) {
         let fewest = rows.div_ceil(self.most).max(1);
         let of = |blocks: usize| {

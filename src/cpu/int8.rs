@@ -1,9 +1,9 @@
 //! Linear layers in int8 on the CPU.
 //!
 //! - Weights are symmetric, `w ≈ scale[n] · q` with a scale for each output channel: no zero point has to be multiplied by x.
-//! - Activations are quantised when they are multiplied, by default each row (token) by its own range and zero point: nothing has to
-//!   be calibrated, an outlier costs only its own token resolution, results do not depend on the batch, and GELU's
-//!   one-sided outputs use all 256 levels. It costs a pass over M·K elements beside M·K·N products.
+//! - Activations are quantised when they are multiplied, by default each row (token) by its own range and zero point. No calibration is
+//!   needed, and an outlier costs only its own token resolution. Results do not depend on the batch, and GELU's one-sided outputs use all
+//!   256 levels. The cost is a pass over M·K elements beside M·K·N products.
 //! - `Σ (q_x − zero) · q_w = Σ q_x·q_w − zero · Σ q_w`: the dot products take x as u8 and the weight as i8, as x86 has them, and
 //!   the weight's sums are known when it is packed.
 //! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
@@ -245,16 +245,16 @@ struct Job<'a> {
     x: &'a [u8],
     /// Bytes of a strip of x.
     strip: usize,
-    /// Of each row.
+    /// Scale of each row.
     scales: &'a [f32],
     zeros: &'a [i32],
     panels: &'a [i8],
     /// Bytes of a panel.
     panel: usize,
-    /// Of each column of the panels.
+    /// Scale of each column of the panels.
     weight_scales: &'a [f32],
     weight_sums: &'a [i32],
-    /// Of the first columns, which are not padding; none if there is no bias.
+    /// Bias of the first columns, which are not padding. Empty if there is no bias.
     bias: &'a [f32],
 }
 

@@ -70,7 +70,7 @@ pub struct PrepackedWeight {
 
 #[derive(Clone)]
 enum Panels {
-    /// Of `width` output channels each, but for the last, which may have fewer.
+    /// Panels of `width` output channels each. The last one may have fewer.
     F32 {
         width: usize,
         panels: Vec<PackedBMatrix<f32>>,
@@ -181,8 +181,8 @@ pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32])
     }
 }
 
-/// The same with x rounded to bf16 ([`Rounding::Bf16`]) and a weight in bf16. Where the processor does not
-/// multiply bf16, the same products are summed in another order.
+/// Computes `run` with x rounded to bf16 ([`Rounding::Bf16`]) and a weight in bf16. On processors without bf16 dot products, the same
+/// products are summed in another order.
 pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     match &weight.panels {
         // The GEMM rounds x itself.

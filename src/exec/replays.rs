@@ -17,10 +17,11 @@ use crate::error::{Error, Result, named};
 /// - of the replays of each captured graph, the 4th, 16th, 64th, 256th and from then on every 256th are followed by the steps on
 ///   the same input, and compared byte for byte.
 ///
-/// After the first difference every run submits its steps one by one, [`Replays::fallback`] says why, and what was in flight is
-/// computed again: no result that is returned from then on comes from a replay. The comparisons cost four runs, and then 0.4 % of
-/// the time. What they cannot find is a replay between two of them that goes wrong once and still writes every result;
-/// [`GraphMode::Off`] is for whoever cannot accept that.
+/// After the first difference every run submits its steps one by one, and [`Replays::fallback`] says why. Runs in flight are computed
+/// again, so that no later result comes from a replay. The comparisons cost four runs, and then 0.4 % of the time.
+///
+/// The comparisons miss a replay that goes wrong once between two checks and still writes every result. Use [`GraphMode::Off`] if that risk
+/// is not acceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphMode {

@@ -250,7 +250,7 @@ impl PendingRun for ReplicaRun {
 ///
 /// # Errors
 ///
-/// Those of [`HipExecutor::new`] on any of the GPUs.
+/// The errors of [`HipExecutor::new`] on any of the GPUs.
 pub(super) fn on_each(
     graph: &Graph,
     devices: &[Device],

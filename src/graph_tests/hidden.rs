@@ -24,7 +24,7 @@ fn padded(graph: Graph) -> (Graph, usize) {
     (padded, report.changes)
 }
 
-/// Of two blocks each. Gates' rows have two halves.
+/// Models have two blocks each. The rows of gated layers have two halves.
 #[test]
 fn hidden_channels_become_whole_vectors() {
     for (name, width) in [("hf_vit", 64), ("hf_aimv2", 2 * 64), ("hf_dinov3_gated", 2 * 64)] {

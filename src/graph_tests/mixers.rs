@@ -46,7 +46,7 @@ fn what_follows_a_transposition_is_fused_into_it() {
     }
 }
 
-/// Of 15 tokens, which become 16.
+/// Models have 15 tokens, which become 16.
 #[test]
 fn rows_of_tokens_are_padded_between_transpositions() {
     let passes = Passes {

@@ -188,7 +188,7 @@ pub struct StepSummary {
 pub struct Memory {
     /// The arena's size in bytes.
     pub arena_bytes: usize,
-    /// The same without reuse.
+    /// Size of the arena in bytes if no buffer were reused.
     pub without_reuse_bytes: usize,
     /// The peak of live buffers: no arena can be smaller.
     pub lower_bound_bytes: usize,

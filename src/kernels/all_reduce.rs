@@ -130,7 +130,7 @@ impl AllReduceGroup {
 }
 
 impl AllReduceArgs {
-    /// The same with a norm of its result, as `norm` has it.
+    /// Adds a norm of the result, with the parameters of `norm`.
     pub(crate) fn then(self, norm: &LayerNormArgs) -> Self {
         Self {
             norm_weight: norm.weight,

@@ -29,7 +29,7 @@ pub struct Strided {
 /// What is added to the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreBias {
-    /// That of the first key that is attended to, for the first head's first query.
+    /// Address of the bias of the first attended key, for the first query of the first head.
     pub address: u64,
     /// Elements from one head to the next.
     pub head: usize,

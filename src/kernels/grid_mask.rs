@@ -10,7 +10,7 @@ use crate::graph::plan::Operand;
 use crate::patch_grid;
 
 impl PatchGrids {
-    /// Those of images of this height and width that lie at `pixels`.
+    /// Returns the grids of images of this height and width at `pixels`.
     pub(crate) fn of_images(pixels: u64, [height, width]: [usize; 2]) -> Self {
         Self {
             pixels,

@@ -48,7 +48,7 @@ impl LayerNormArgs {
         Self::new([x, weight, 0, out], extents, epsilon)
     }
 
-    /// The same of x + `residual`, which is stored in `sum`.
+    /// Normalises x + `residual`, and stores this sum in `sum`.
     pub fn of_sum(self, residual: u64, sum: u64) -> Self {
         Self {
             residual,

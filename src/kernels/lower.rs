@@ -132,7 +132,7 @@ impl Call {
         }
     }
 
-    /// The same without MIOpen.
+    /// Replaces MIOpen's part of the call by builtin kernels.
     pub(crate) fn own(self) -> Result<Vec<Self>, OpError> {
         match self {
             Self::Patches(call) => one(call.extract),
@@ -173,7 +173,7 @@ pub(crate) struct AllReduceCall {
 }
 
 impl AllReduceCall {
-    /// Of each rank's part.
+    /// Bytes of one rank's summand.
     pub(crate) fn bytes(&self) -> usize {
         self.rows * self.channels * self.dtype.size()
     }

@@ -8,8 +8,8 @@ use super::bindings::{
 use super::{Access, KernelArguments, Launch, Target};
 
 impl NormQuantizeArgs {
-    /// What `quantize`, of rows, makes of the result of `norm`, which is neither of a sum nor in FP8. Of the former x, and of the latter
-    /// the result, are 0: it is not in memory.
+    /// Fuses `norm` with `quantize`, which quantises its result by rows. The norm has no residual and no FP8 result. The result of `norm`
+    /// and `quantize`'s x are 0, since the normalised rows are not stored.
     pub fn new(norm: LayerNormArgs, quantize: QuantizeArgs) -> Self {
         Self { norm, quantize }
     }

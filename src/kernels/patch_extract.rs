@@ -17,8 +17,7 @@ use crate::ops::{PatchExtract, PixelLayout};
 pub struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
 
 impl PatchExtractArgs {
-    /// The same pixels, normalised alike, in the order of the image: `[images, rows, columns, 3]`, as if all whole patches
-    /// were a single one.
+    /// Returns arguments that write the normalised pixels in image order, `[images, rows, columns, 3]`, as one patch of all whole patches.
     pub(crate) fn as_image(self) -> Self {
         let covered = |extent: u32, patch: u32| extent / patch.max(1) * patch;
         Self {

@@ -35,10 +35,6 @@ impl ResizeKernels {
     }
 
     /// As [`Kernels::code`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn code(&self) -> Result<Vec<(String, crate::hip::Code)>> {
         self.0.code()
     }

@@ -1,5 +1,5 @@
-//! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. Of each four weights along the input channels two are
-//! kept; matrix cores skip the others.
+//! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. The weight keeps two of each four elements along the input
+//! channels; matrix cores skip the others.
 
 use super::bias_activation::activation_code;
 use super::bindings::{
@@ -23,7 +23,7 @@ pub enum SparseOrder {
 }
 
 impl SparseOrder {
-    /// Of an architecture; `None` if it has no such instructions.
+    /// Returns the order for an architecture. `None` if it has no sparse matrix instructions.
     pub fn of(arch: &str) -> Option<Self> {
         match arch {
             "gfx942" | "gfx950" => Some(Self::Smfmac),

@@ -27,7 +27,7 @@ pub(super) struct Timed {
 
 enum Arrived {
     Source(Instant, Source),
-    /// The sources have ended, or nobody takes results any more.
+    /// The sources have ended, or the receiver was dropped.
     End,
     Panicked(Box<dyn Any + Send>),
 }
@@ -43,8 +43,8 @@ impl Stop {
 }
 
 impl Gather {
-    /// As `sources` come, from a thread of its own: who waits for a source cannot at the same time look at the clock. That
-    /// thread ends with the source that it waits for, should nobody want it any more.
+    /// Collects `sources` on a separate thread, since a thread that waits for a source cannot check deadlines. The thread ends after the
+    /// current source if the receiver was dropped.
     ///
     /// # Errors
     ///

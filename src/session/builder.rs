@@ -145,15 +145,15 @@ impl SessionBuilder {
         self
     }
 
-    /// Whether a GPU replays the model's steps as a captured HIP graph; [`GraphMode::Auto`] by default.
-    /// [`Session::hip_graphs`] tells how many runs did.
+    /// Selects when a GPU replays the model's steps as a captured HIP graph. The default is [`GraphMode::Auto`]. [`Session::hip_graphs`]
+    /// returns the number of replays.
     pub fn hip_graphs(mut self, mode: GraphMode) -> Self {
         self.hip_graphs = mode;
         self
     }
 
-    /// Whether an image's results have the same bits at any batch size, under any load and on any GPU of the same model; off
-    /// by default. Each layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
+    /// Makes an image's results bitwise equal at any batch size, under any load and on any GPU of the same model. Off by default. Each
+    /// layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
     pub fn reproducible(mut self, reproducible: bool) -> Self {
         self.select.reproducible = reproducible;
         self
@@ -179,8 +179,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Whether weights and results that are NaN or infinite are errors; off by default. Without it
-    /// [`Session::non_finite_weights`] and [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) tell of them.
+    /// Makes NaN and infinite values in weights and results errors. Off by default. Without it, [`Session::non_finite_weights`] and
+    /// [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) report such values.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
@@ -244,14 +244,14 @@ impl SessionBuilder {
         self
     }
 
-    /// The folder in which the optimised graph of a model in files is kept, with the weights that were computed for it, so that
-    /// the next load with the same files and options does not run the passes over the graph; by default the one that the
-    /// environment variable `HIPVIT_PLAN_CACHE` names, and none if it is not set. An empty path is none, too.
+    /// Sets the directory for plan caches. A plan cache holds the optimised graph of a model in files, and the weights computed for it. The
+    /// next load with the same files and options skips the graph passes. The default is the environment variable `HIPVIT_PLAN_CACHE`.
+    /// Without it, or with an empty path, there is no plan cache.
     ///
-    /// Weight files are told apart by path, size, the times of the last modification and change, device and inode, not by their
-    /// content. What does not match or is damaged is made anew and replaced, and where nothing can be written, loading goes on:
-    /// [`Session::plan_cache`] tells. The folder may be shared by processes and deleted at any time; nothing in it is ever removed, so
-    /// that graphs of models that have changed stay until it is. Whoever can write to it can change what models compute.
+    /// Weight files are identified by path, size, modification and change times, device and inode, not by their content. An entry that does
+    /// not match or is damaged is replaced. A failed write does not fail the load: [`Session::plan_cache`] reports it. Processes may share
+    /// the directory, and it may be deleted at any time. Entries of changed models are never removed. Keep the directory writable for
+    /// trusted users only, since its contents decide what models compute.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -321,7 +321,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`load`](Self::load). They name the files as in a directory called `model`.
+    /// The errors of [`load`](Self::load). They name the files as in a directory called `model`.
     pub fn from_bytes(
         &self,
         config: impl AsRef<[u8]>,

@@ -168,8 +168,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
-    /// statistics of attention.
+    /// The errors of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
+    /// attention statistics.
     pub fn run_on_gpu<'a>(
         &self,
         input: impl Into<RunInput<'a>>,

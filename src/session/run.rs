@@ -124,8 +124,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`Error::Argument`] for pixels or values that are not whole images, or not what the session was
-    /// built for.
+    /// The errors of [`run`](Self::run), and [`Error::Argument`] for pixels or values that are not whole images or do not fit the session.
     pub fn run_with<'a>(&self, input: impl Into<RunInput<'a>>, options: RunOptions<'_>) -> Result<Outputs> {
         let mut all = None;
         self.run_to(&mut all, &input.into(), options)?;

@@ -179,7 +179,7 @@ impl From<LabelledSet> for Listing {
     }
 }
 
-/// The table. Of a model with so few classes that five are all, the five most likely say nothing.
+/// Prints the table. Leaves out the top-5 accuracy if the model has at most five classes.
 fn print(out: &mut impl Write, result: &Evaluation, logits: usize) -> Result<()> {
     let names: Vec<String> = result.classes.iter().map(name).collect();
     let widest = names.iter().map(|name| console::measure_text_width(name)).max();

@@ -154,7 +154,7 @@ pub(crate) struct Backward {
     graph: Graph,
     output: ValueId,
     seed: ValueId,
-    /// Of the program's values.
+    /// Gradient of each value of the program.
     gradients: Vec<Option<ValueId>>,
     /// The values whose gradients are always wanted.
     wrt: Vec<ValueId>,

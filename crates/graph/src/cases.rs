@@ -40,11 +40,11 @@ pub enum Role {
     Activation,
     /// A weight.
     Parameter,
-    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
+    /// A weight in 8 bits: int8 with a scale per row, or E4M3 with one scale.
     ByteWeight(DType),
-    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
+    /// A 2:4 sparse weight, which a GPU packs for the builtin kernel.
     SparseWeight,
-    /// The same, but on a GPU hipSPARSELt compresses it.
+    /// A 2:4 sparse weight, which a GPU compresses with hipSPARSELt.
     CompressedWeight,
     /// u8, 0 for an absent key.
     KeyMask,
@@ -150,7 +150,7 @@ const fn awkward(
 /// Sizes that ops are checked at.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
-    /// Those of one model; every form of every op where `every_form`.
+    /// The sizes of one model.
     Model {
         /// The model.
         sizes: Sizes,

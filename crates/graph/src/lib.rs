@@ -230,7 +230,7 @@ pub struct Graph {
     optimizations: Optimizations,
     /// The input is not an image, but what an earlier [stage](stages()) left: activations, in a plan's dtype.
     takes_activations: bool,
-    /// Of which rank of how many it is, if it is a [`shard()`].
+    /// `(rank, ranks)` if this graph is a [`shard()`].
     shard: Option<(usize, usize)>,
 }
 
@@ -321,7 +321,7 @@ impl Graph {
         self.takes_activations
     }
 
-    /// Of which rank of how many it is, if it is a [`shard()`].
+    /// Returns `(rank, ranks)` if this graph is a [`shard()`].
     pub fn shard(&self) -> Option<(usize, usize)> {
         self.shard
     }

@@ -121,10 +121,14 @@ struct Pass {
 const ALWAYS: fn(&Passes) -> bool = |_| true;
 const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 
-/// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
-/// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
-/// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
-/// end; FP8 and rows in 8 bits last, which depend on who reads what.
+/// The passes in the order in which they run:
+///
+/// - Constants are folded first, since fusion inspects them.
+/// - Pruning precedes packing, since it separates queries from keys and values.
+/// - Activations are fused before residuals, since a Linear applies them in that order.
+/// - Padding follows the passes that change the layers it pads.
+/// - Attention statistics come after these, so that they describe attention's final operands.
+/// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
 const PASSES: [Pass; 15] = [
     Pass {
         name: "infer_shapes",

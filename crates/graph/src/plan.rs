@@ -48,7 +48,7 @@ pub struct Buffer {
     pub shape: Vec<usize>,
     /// The element type: the plan's, f32 where an op's result always is, or that of 8 bits: i8, or E4M3 (OCP's or the device's encoding).
     pub dtype: DType,
-    /// Of 8 bits, how the elements were rounded. What rows have beside them lies [behind all elements](Self::row_scales).
+    /// How the elements were rounded to 8 bits. `None` for other dtypes. Per-row values are stored [behind all elements](Self::row_scales).
     pub rounding: Option<Rounding>,
     /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
     pub offset: usize,
@@ -330,8 +330,8 @@ impl Plan {
     }
 }
 
-/// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
-/// them before a run can then tell whether the run has written them.
+/// Returns true if the value shares its storage with no other value. This holds for the small results with one row per image. A caller that
+/// overwrites them before a run can tell whether the run wrote them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
     let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
     graph

@@ -257,7 +257,7 @@ pub(super) fn sized(node: &Node, tensor: Option<Tensor>) -> Result<Tensor> {
 }
 
 impl Graph {
-    /// The same graph without the nodes and values on which no output depends; the input stays.
+    /// Removes the nodes and values that no output depends on. The input stays.
     pub(super) fn without_dead_code(self) -> Self {
         let mut live = vec![false; self.values.len()];
         live[self.input.index()] = true;

@@ -36,7 +36,7 @@ pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
 ///
 /// # Errors
 ///
-/// As there; [`Error::Argument`] if no stage has anything to divide.
+/// The errors of [`shard()`], and [`Error::Argument`] if no stage can be divided.
 pub fn shard_stages(stages: &[Stage], rank: usize, ranks: usize) -> Result<Vec<Stage>> {
     let mut all = 0;
     let shard = |stage: &Stage| {

@@ -117,7 +117,7 @@ impl Tensor {
         }
     }
 
-    /// The same bytes with these scales, of which there is one for each row.
+    /// Returns the bytes with these scales, one per row.
     pub fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
@@ -134,7 +134,7 @@ impl Tensor {
         Self { data, ..self }
     }
 
-    /// Of bytes that are as many elements of `dtype` as `shape` has.
+    /// Wraps `bytes`, which hold the elements of a tensor of this shape and dtype.
     fn stored(shape: Vec<usize>, dtype: DType, bytes: Vec<u8>) -> Self {
         let data = Data::View {
             range: 0..bytes.len(),
@@ -165,7 +165,7 @@ impl Tensor {
         }
     }
 
-    /// The same values, as such that were computed rather than read from a weight file.
+    /// Returns the values, marked as computed rather than read from a weight file.
     pub fn computed(mut self) -> Self {
         if let Data::View { mapped, .. } | Data::Scaled { mapped, .. } = &mut self.data {
             *mapped = false;
@@ -310,7 +310,7 @@ impl Tensor {
         bytes.par_chunks(PIECE).map(count).sum()
     }
 
-    /// The same values under another shape, or `None` if the number of elements differs, or the rows of a tensor with scales.
+    /// Returns the values with another shape. `None` if the number of elements differs, or the number of rows of a tensor with scales.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
         if self.scaled_parts().is_some() && shape.first() != self.shape.first() {

@@ -78,7 +78,7 @@ enum Answer {
 impl Rendezvous {
     /// Waits until all processes of the run have come, `timeout` at most.
     ///
-    /// Until then a rank that loses its connection comes again. Of two connections of one rank the newer one counts.
+    /// Until then a rank that loses its connection reconnects, and its newest connection counts.
     ///
     /// # Errors
     ///

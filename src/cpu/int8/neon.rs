@@ -143,7 +143,7 @@ fn i8mm<const V: usize>(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     }
 }
 
-/// Of four rows, or columns, in two steps: the first two, each with both of its groups, and the other two.
+/// Rearranges four rows (or columns) of two steps. The first vector has both groups of rows 0 and 1, the second those of rows 2 and 3.
 #[target_feature(enable = "neon")]
 #[inline]
 fn pairs(first: uint8x16_t, second: uint8x16_t) -> [uint8x16_t; 2] {

@@ -60,7 +60,7 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::Argument`] for another type.
+    /// The errors of [`new`](Self::new), and [`Error::Argument`] for another dtype.
     pub fn with_dtype(graph: &Graph, dtype: DType, threads: Option<usize>) -> Result<Self> {
         if !DTYPES.contains(&dtype) {
             return Err(Error::argument(

@@ -138,7 +138,7 @@ impl HipPreprocess {
     ///
     /// # Errors
     ///
-    /// Those of [`HipPreprocess::apply_batch`], and [`Error::Argument`] if `batch` is too small or of another stream.
+    /// The errors of [`HipPreprocess::apply_batch`], and [`Error::Argument`] if `batch` is too small or belongs to another stream.
     pub(super) fn enqueue(
         &mut self,
         images: Images<'_>,

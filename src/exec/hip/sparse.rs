@@ -112,7 +112,7 @@ fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
         .collect()
 }
 
-/// Whether of each four elements of a row of `k` two are 0. Of dense weights few are looked at.
+/// Returns true if two of each four elements in rows of `k` are 0. For dense weights this inspects only a few elements.
 fn is_two_of_four(weight: &Tensor, k: usize) -> bool {
     let size = weight.dtype().size();
     if k == 0 || !k.is_multiple_of(4) || !matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16) {

@@ -222,7 +222,7 @@ fn a_residual_in_place_survives_an_activation() {
     check(graph, DType::F32, 4.0 * tolerance(DType::F32, 48));
 }
 
-/// Of 15 tokens: in 16 bits their rows are padded to 16.
+/// Models of 15 tokens: 16-bit rows are padded to 16 elements.
 #[test]
 fn tokens_are_mixed_in_rows_of_whole_vectors() {
     for name in ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"] {

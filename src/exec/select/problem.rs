@@ -297,7 +297,7 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// The same as MIOpen has it, with what the scores are multiplied by.
+    /// Returns MIOpen's description of the problem, with the `scale` of the scores.
     pub fn scaled(&self, scale: f32) -> MultiHeadAttention {
         MultiHeadAttention {
             batch: self.images,

@@ -79,7 +79,7 @@ impl Lower for Attention {
         }
     }
 
-    /// Of unfused attention scores, and the result in the dtype if it is stored in FP8.
+    /// Bytes of unfused attention scores, and of the result in the dtype if the result is stored in FP8.
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
         let scores = score_bytes(plan, step, self).next_multiple_of(ALIGNMENT);
         let result = plan.buffer(step.output());

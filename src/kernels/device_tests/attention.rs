@@ -46,7 +46,7 @@ impl Case {
         }
     }
 
-    /// Of packed queries, keys and values, a bias of the scores, a table of rotations, statistics and the result.
+    /// Addresses in `at`: packed queries, keys and values; score bias; table of rotations; statistics; result.
     fn call(self, dtype: DType, scale: Option<f32>, at: [u64; 5]) -> Result<KernelCall, String> {
         let [qkv, bias, table, statistics, out] = at;
         let (tokens, channels) = (self.tokens, self.channels());

@@ -51,7 +51,7 @@ enum Kind {
     Pick,
     /// Weights, starts, counts.
     Horizontal { first_row: u32, taps: u32 },
-    /// The same.
+    /// Weights, starts, counts.
     Vertical { first_column: u32, taps: u32 },
 }
 

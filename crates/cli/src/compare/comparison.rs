@@ -71,7 +71,7 @@ pub struct Regression {
 }
 
 impl Comparison {
-    /// Of all rows of the files. Of rows for the same thing in one file, the last one counts.
+    /// Compares all rows of the files. If a file has several rows for one configuration, the last one counts.
     pub fn new(files: Vec<(&Path, Vec<Row>)>) -> Self {
         let mut columns: Vec<Column> = Vec::new();
         // A row that failed may not know its options, so it opens a column only where no other row does.

@@ -60,7 +60,7 @@ pub struct Counters {
     waves: u64,
     /// Wave instructions.
     instructions: u64,
-    /// The same by the unit that executes them.
+    /// Wave instructions by the unit that executes them.
     classes: BTreeMap<String, u64>,
     /// Part of the wave instructions that are the matrix cores'.
     matrix_share: f64,
@@ -68,7 +68,7 @@ pub struct Counters {
     active_lanes: Option<f64>,
     /// Bytes of global memory that lanes load and store.
     global_bytes: u64,
-    /// The same, but what several lanes of an instruction access counts once.
+    /// Distinct bytes that the instructions access: what several lanes of one instruction access counts once.
     requested_bytes: u64,
     /// Bytes of the lines of 128 bytes that each instruction touches.
     line_bytes: u64,
@@ -77,7 +77,7 @@ pub struct Counters {
     lds_bytes: u64,
     /// Cycles in which the LDS banks are busy.
     lds_cycles: u64,
-    /// Those of them that bank conflicts cause.
+    /// Cycles in which the LDS banks are busy because of bank conflicts.
     lds_conflict_cycles: u64,
     scratch_bytes: u64,
 }

@@ -179,7 +179,7 @@ pub struct Layer {
     pub share: f64,
     /// The part of the output that passes through the token after this block, by conservative propagation.
     pub relevance: f64,
-    /// The same of all tokens; the rest comes from constants in later layers.
+    /// Sum of `relevance` over all tokens. The rest of the output comes from constants in later layers.
     pub relevance_of_all: f64,
 }
 

@@ -88,7 +88,7 @@ impl Definition for AllReduce {
         Locality::Rows { parameters: 0..0 }
     }
 
-    /// Of a model of one rank.
+    /// Computes the sum of a single rank.
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         if let Ok(sum) = self.sum(&operands[..1], &operands[1..]) {
             results[0] = sum;

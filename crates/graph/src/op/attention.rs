@@ -17,11 +17,10 @@ use crate::grad::only;
 use crate::reference::{softmax, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
-///
-/// The operands are those of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second result is
-/// `f32 [B,heads,Nq,3]` whatever the activations' dtype, for each query: `ln Σ e^s` over its scores `s`, the largest probability, and the entropy
-/// `−Σ p·ln p` in nats. Of a query that sees no key they are −∞, 0 and 0.
+/// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762> The operands are those
+/// of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second result is `f32
+/// [B,heads,Nq,3]` for any dtype of the activations. Its channels are `ln Σ e^s` over a query's scores `s`, the largest probability, and
+/// the entropy `−Σ p·ln p` in nats. A query whose keys are all masked gets −∞, 0 and 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The number of heads.
@@ -39,7 +38,7 @@ pub struct Attention {
     pub key_mask: bool,
     /// Whether the last operand, but for the key mask, is `bias [heads,Nq,N]`, which is added to the scores of each image.
     pub bias: bool,
-    /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
+    /// True if a query attends only to the keys up to its own position. Requires as many queries as keys.
     pub causal: bool,
     /// Whether the statistics of the softmax are a second result.
     pub statistics: bool,
@@ -284,7 +283,7 @@ impl<'a, T: Real> Scores<'a, T> {
             .collect()
     }
 
-    /// Of one head's query and these keys.
+    /// Returns the scores of one head's query and `keys`.
     fn of(&self, b: usize, query: usize, head: usize, keys: &[usize]) -> Vec<T> {
         let first = head * self.spec.head_dim;
         let q = &self.q.token(b, query)[first..][..self.spec.head_dim];

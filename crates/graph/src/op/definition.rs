@@ -22,10 +22,6 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     }
 
     /// Writes the attributes behind the name.
-    ///
-    /// # Errors
-    ///
-    /// Those of the formatter.
     fn fmt_attributes(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }

@@ -94,7 +94,7 @@ impl Definition for GridPositions {
     }
 }
 
-/// Of one image: the graph of an op alone takes no tokens of a batch beside images.
+/// Adds a case of one image: the graph of a single op cannot take a batch of tokens beside images.
 fn add(cases: &mut Cases, [tokens, channels]: [usize; 2], side: usize) {
     let operands = vec![
         activation(&[1, tokens, channels]),

@@ -42,7 +42,7 @@ impl Linear {
     ///
     /// # Errors
     ///
-    /// Those of [`Graph::push`].
+    /// Returns the errors of [`Graph::push`].
     pub fn vjp_by(
         &self,
         graph: &mut Graph,
@@ -423,7 +423,7 @@ const FLOAT8: [Rounding; 2] = [
     Rounding::Float8(Float8Scale::Row),
 ];
 
-/// Of activations `[outer.., k]` and a weight `[n, k]`.
+/// Adds a case with activations `[outer.., k]` and a weight `[n, k]`.
 fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
     let [k, n] = extents;
     let weight = match spec.rounding {
@@ -434,7 +434,7 @@ fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear,
     of_weight(cases, outer, extents, spec, in_arena, weight);
 }
 
-/// Of a weight that is 2:4 sparse.
+/// Adds a case with a 2:4 sparse weight.
 fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
     let [k, n] = extents;
     of_weight(

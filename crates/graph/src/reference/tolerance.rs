@@ -8,9 +8,11 @@ use super::Array;
 use crate::dtype::DType;
 use crate::op::{Definition, LayerNorm};
 
-/// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
-/// and sums `reduction` terms for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
-/// number of the type; `ε · 4` plus that for the narrower types.
+/// Returns the tolerance of [`check_close`](super::check_close) for an op that computes in `dtype`. The op accumulates in f32 or better,
+/// and sums `reduction` terms per element. ε is the distance from 1 to the next number of the dtype:
+///
+/// - f32: `ε · (4 + 2·√reduction)`.
+/// - Narrower dtypes: `ε · 4`, plus the tolerance of f32.
 ///
 /// Each of the K additions errs by up to ε/2 of the partial sum. The errors have random signs and partial sums grow
 /// as √k, so they add up to about `√(Σ k) · ε/2 ≈ K/√2 · ε/2` terms, while the result itself is about √K terms: an
@@ -42,10 +44,12 @@ pub fn rounded(dtype: DType, roundings: f64) -> f64 {
     unit_roundoff(dtype) + roundings * unit_roundoff(DType::F32)
 }
 
-/// The tolerance of the fused attention kernel over `keys` keys. In f32 twice the [`tolerance`] of a sum over keys and
-/// channels, since an error of the scores is one of the exponential too, and at most 65 roundings and one per 16 keys, since
-/// the accumulators are rescaled once per tile of 32 and |y| ≤ max |v|. A narrow type rounds the weights for P·V and the
-/// result: an error of u · Σ p·|v| and one of u · |y|, which together are 2u of the largest.
+/// Returns the tolerance of the fused attention kernel over `keys` keys.
+///
+/// - f32: twice the [`tolerance`] of a sum over keys and channels, since the exponential passes on an error of the scores. At most 65
+///   roundings plus one per 16 keys, since the accumulators are rescaled once per tile of 32 keys and |y| ≤ max |v|.
+/// - Narrower dtypes: the weights for P·V and the result are rounded. The errors are u · Σ p·|v| and u · |y|, together at most 2u of the
+///   largest value.
 pub fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> f64 {
     let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
     let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));

@@ -311,7 +311,7 @@ fn projections_are_packed() {
     }
 }
 
-/// The same graph with its constants stored as f16.
+/// Returns the graph with its constants stored as f16.
 fn halved(mut graph: Graph) -> Graph {
     for value in &mut graph.values {
         if let Some(tensor) = &mut value.constant {

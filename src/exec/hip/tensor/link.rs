@@ -112,7 +112,7 @@ impl NoMemory {
 #[derive(Debug)]
 pub(super) struct Link {
     sender: Mutex<Connection>,
-    /// Ends both directions, whoever sends.
+    /// Closes both directions, without the sender's lock.
     closer: Connection,
 }
 

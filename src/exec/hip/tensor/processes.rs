@@ -212,7 +212,7 @@ impl TensorExecutor {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
+    /// The errors of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
     pub(in crate::exec) fn across(
         graph: &Graph,
         device: &Device,
