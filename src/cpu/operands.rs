@@ -101,7 +101,7 @@ impl<'a> Operands<'a> {
         &self.plan.buffer(self.step.outputs[index]).shape
     }
 
-    /// Returns the operand's extents. Those of the input and of constants are at batch 1.
+    /// Returns the operand's extents, at batch 1 for the input and for constants.
     pub(crate) fn shape(&self, index: usize) -> Result<&'a [usize], OpError> {
         let value = |id| self.plan.graph().value(id).shape.as_slice();
         match self.step.inputs.get(index) {
