@@ -182,6 +182,7 @@ pub mod model;
 pub mod nearest;
 pub mod outputs;
 pub mod pipeline;
+pub mod run_config;
 mod safetensors_file;
 pub mod session;
 pub mod timeline;
@@ -202,6 +203,7 @@ pub use ndarray;
 pub use non_finite::NonFinite;
 pub use outputs::{AttentionStatistics, ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
+pub use run_config::{ExecutionConfig, RunConfig};
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{

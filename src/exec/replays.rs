@@ -1,11 +1,8 @@
 //! Replays of captured graphs: when they are used, and how often they were.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-use crate::error::{Error, Result, named};
 
 /// Controls whether runs on a GPU replay captured graphs.
 ///
@@ -31,18 +28,6 @@ pub enum GraphMode {
     On,
     /// Never replay.
     Off,
-}
-
-impl FromStr for GraphMode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "graph",
-            text,
-            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
-        )
-    }
 }
 
 /// A [`GraphMode`] that can be changed between runs. Clones share the mode.

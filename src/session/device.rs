@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result, named};
+use crate::error::{Error, Result};
 use crate::hip::{self, Runtime, World};
 
 /// The device that a model runs on.
@@ -121,12 +121,4 @@ pub enum ResizeOn {
     Host,
     /// On the model's GPU, so that the host has more time to decode.
     Device,
-}
-
-impl FromStr for ResizeOn {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named("resize", text, &[("host", Self::Host), ("device", Self::Device)])
-    }
 }

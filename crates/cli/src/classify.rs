@@ -23,6 +23,7 @@ use super::texts::TextArgs;
 use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
@@ -33,21 +34,28 @@ pub struct Args {
     #[command(flatten)]
     texts: TextArgs,
     /// Number of labels to show
-    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
+    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive, help_heading = "Output")]
     top: usize,
     /// Add the logits of all classes to JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     logits: bool,
     #[command(flatten)]
     output: OutputArgs<Lines>,
     #[command(flatten)]
     resume: ResumeArgs,
-    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
-    #[arg(long)]
+    /// Print the time of each phase; phases overlap
+    #[arg(long, help_heading = "Output")]
     timing: bool,
     #[command(flatten)]
     distributed: DistributedArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit classify photos/ -m timm/vit_base_patch16_224 -o results.csv
+  hipvit classify cat.jpg -m MODEL --device hip --dtype bf16 --json
+  hipvit classify cat.jpg -m openai/clip-vit-base-patch32 --template \"a photo of a {}.\" --text cat dog
+  find . -name '*.jpg' -print0 | hipvit classify --files-from - -0 -m MODEL";
 
 #[derive(Clone, Debug)]
 struct Lines;
@@ -66,7 +74,7 @@ struct Scored {
     top: Vec<Prediction>,
 }
 
-/// What a line is written to.
+/// Writer of the images' results in one format.
 enum Writer {
     Text(Sink),
     Json(Sink),

@@ -5,15 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use hipvit::hip::Runtime;
 
-use super::{Cli, Outcome, output};
+use super::{Outcome, options, output};
 
-/// What the scripts set, to the shell's name.
+/// Variable that the scripts set to the shell's name.
 const VARIABLE: &str = "COMPLETE";
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +21,7 @@ bash:  echo 'source <(hipvit completions bash)' >> ~/.bashrc
 zsh:   echo 'source <(hipvit completions zsh)' >> ~/.zshrc
 fish:  echo 'hipvit completions fish | source' >> ~/.config/fish/config.fish")]
 pub struct Args {
-    /// Shell to print the script for. It calls hipvit at each completion
+    /// Shell to print the script for
     shell: clap_complete::Shell,
 }
 
@@ -40,7 +39,7 @@ impl Args {
     }
 }
 
-/// Returns the command that a script calls: a name that PATH finds, or an absolute path, which is valid in other folders too.
+/// Returns the command that a script calls: a name that PATH finds, or an absolute path.
 fn command(program: Option<OsString>) -> String {
     let called = program.unwrap_or_else(|| "hipvit".into());
     if called == OsStr::new("hipvit") {
@@ -50,9 +49,11 @@ fn command(program: Option<OsString>) -> String {
     }
 }
 
-/// Answers a shell's question and exits, if this is one.
+/// Answers a request for completions and exits, if this is one.
 pub fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+    CompleteEnv::with_factory(options::command)
+        .var(VARIABLE)
+        .complete();
 }
 
 fn candidate(name: String, help: String) -> CompletionCandidate {

@@ -14,7 +14,7 @@ use super::{Outcome, lines, output, record};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

@@ -23,6 +23,7 @@ use super::texts::{Texts, warn_of_truncated};
 use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
@@ -31,30 +32,46 @@ pub struct Args {
     #[command(flatten)]
     texts: Texts,
     /// Scale each embedding to a Euclidean norm of 1
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     normalize: bool,
-    /// Print the tokens after the final norm too: `tokens`, one per patch, and `prefix_tokens` (class, distillation,
-    /// registers); as JSON or safetensors
-    #[arg(long)]
+    /// Add the tokens after the final norm, to JSON or safetensors
+    ///
+    /// `tokens` has one per patch, `prefix_tokens` the class, distillation and register tokens.
+    #[arg(long, help_heading = "Output")]
     tokens: bool,
-    /// Print all tokens after these blocks too, counted from 0 and without a norm (after block N, transformers' hidden_states[N + 1] before
-    /// any final norm); as JSON or safetensors (`layers.N`)
-    #[arg(long, visible_alias = "layer", value_name = "N,…", value_delimiter = ',')]
+    /// Add all tokens after these blocks, counted from 0
+    ///
+    /// To JSON, or to safetensors as `layers.N`. No norm follows: block N is transformers' hidden_states[N + 1].
+    #[arg(
+        long,
+        alias = "layer",
+        value_name = "N,…",
+        value_delimiter = ',',
+        help_heading = "Output"
+    )]
     layers: Vec<usize>,
-    /// Give the patches' tokens, of --tokens and --layers, as feature maps, [rows, columns, channels], and those of --layers without
-    /// the tokens before the patches
-    #[arg(long)]
+    /// Shape the patches' tokens as feature maps
+    ///
+    /// The extents are [rows, columns, channels]. The tokens before the patches are left out of --layers.
+    #[arg(long, help_heading = "Output")]
     dense: bool,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
     #[command(flatten)]
     resume: ResumeArgs,
-    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
-    #[arg(long)]
+    /// Print the time of each phase; phases overlap
+    #[arg(long, help_heading = "Output")]
     timing: bool,
     #[command(flatten)]
     distributed: DistributedArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit embed photos/ -m MODEL --normalize -o embeddings.npy    # embeddings.names.txt names the rows
+  hipvit embed photos/ -m MODEL -o embeddings.npy --resume
+  hipvit embed cat.jpg -m MODEL --tokens --layers 5,11 -o tokens.safetensors
+  hipvit embed -m openai/clip-vit-base-patch32 --text \"a cat\" \"a dog\" -o texts.npy";
 
 #[derive(Clone, Debug)]
 struct Vectors;
@@ -89,7 +106,7 @@ enum Tokens {
     Map(Vec<Vec<Vec<f32>>>),
 }
 
-/// What an image's results are written to.
+/// Writer of the images' results in one format.
 enum Writer {
     Json(Sink),
     /// The second field is the name of the first column, until the header is written.

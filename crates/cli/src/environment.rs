@@ -1,17 +1,18 @@
-//! Environment variables that are the defaults of options, and the parsing of the command line with them.
+//! Environment variables: those that are the defaults of options, with the parsing of the command line, and the list of all.
 //!
 //! A variable counts only if the command line names neither its option nor an argument that replaces the option, so that it never
 //! conflicts with an argument. An empty variable counts as unset.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command, FromArgMatches};
 
-use super::{Cli, inputs, output};
+use super::{Cli, Outcome, inputs, options, output};
 
 /// A variable that is the default of an option.
 struct Variable {
@@ -64,6 +65,96 @@ static VARIABLES: [Variable; 3] = [
     },
 ];
 
+/// Other variables, by purpose, with their meanings.
+static OTHERS: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "GPU libraries",
+        &[
+            (
+                "HIPVIT_PROVIDER",
+                "rocm, cuda, emu:gfx942, or the path of a library",
+            ),
+            ("ROCM_PATH, HIP_PATH", "Where ROCm is installed"),
+            ("HIP_VISIBLE_DEVICES", "GPUs that this process sees"),
+            ("HIPVIT_ROCTX", "Ranges for profilers: 1 always, 0 never"),
+        ],
+    ),
+    (
+        "Caches",
+        &[
+            (
+                "HIPVIT_CACHE_DIR",
+                "Kernels and tuned choices [default: ~/.cache/hipvit]",
+            ),
+            ("HIPVIT_PLAN_CACHE", "Default of --plan-cache"),
+        ],
+    ),
+    (
+        "Hugging Face hub",
+        &[
+            (
+                "HF_HUB_CACHE, HF_HOME",
+                "Cache of models [default: ~/.cache/huggingface]",
+            ),
+            ("HF_TOKEN", "Token for private and gated models"),
+            ("HF_ENDPOINT", "Mirror of the hub"),
+            (
+                "HTTPS_PROXY, SSL_CERT_FILE",
+                "Proxy and certificates of downloads",
+            ),
+        ],
+    ),
+    (
+        "Several processes",
+        &[
+            (
+                "RANK, WORLD_SIZE, LOCAL_RANK",
+                "Place of this process, as a launcher sets it",
+            ),
+            ("MASTER_ADDR, MASTER_PORT", "Where the processes meet"),
+            ("HIPVIT_RENDEZVOUS_SECRET", "Secret that the processes share"),
+        ],
+    ),
+    (
+        "Terminal and traces",
+        &[
+            (
+                "NO_COLOR, CLICOLOR_FORCE",
+                "No colours, or colours without a terminal",
+            ),
+            ("COLUMNS", "Width of tables and help"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "Default of --otlp-endpoint"),
+        ],
+    ),
+];
+
+/// Returns the table of all variables.
+pub fn table() -> String {
+    let defaults = VARIABLES
+        .iter()
+        .map(|variable| (variable.name, format!("Default of --{}", variable.option)));
+    let mut groups = vec![("Defaults of options", defaults.collect::<Vec<_>>())];
+    for (purpose, variables) in OTHERS {
+        let variables = variables
+            .iter()
+            .map(|&(name, meaning)| (name, meaning.to_owned()));
+        groups.push((purpose, variables.collect()));
+    }
+    let groups = groups.iter().map(|(purpose, variables)| {
+        let lines = variables
+            .iter()
+            .map(|(name, meaning)| format!("  {name:<28}  {meaning}\n"));
+        format!("{purpose}:\n{}", lines.collect::<String>())
+    });
+    groups.collect::<Vec<_>>().join("\n")
+}
+
+/// Prints the table.
+pub fn print() -> anyhow::Result<Outcome> {
+    output::stdout().write_all(table().as_bytes())?;
+    Ok(Outcome::Complete)
+}
+
 /// The variables whose values count, with the values.
 static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 
@@ -71,10 +162,11 @@ static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// The command line is wrong, or the value of a variable; a note on standard error names the variable.
+/// The command line is wrong, or the value of a variable. A note on standard error names the variable.
 pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut command = with_help(Cli::command());
+    let mut command = options::command();
     let mut matches = command.clone().try_get_matches_from(&arguments)?;
+    options::refuse_unused(&mut command, &matches)?;
     let defaults = defaults(&command, &matches);
     let subcommand = matches.subcommand_name();
     // Options that are global may be before the subcommand's name.
@@ -103,8 +195,7 @@ pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Notes which variables the values come from that `error` is about, if any do. `is_of_gpu` is true for an error of the GPU or its
-/// libraries.
+/// Notes which variables have the values that `error` is about. `is_of_gpu` is true for an error of the GPU or its libraries.
 pub fn note_origins(error: &str, is_of_gpu: bool) {
     for (variable, value) in TAKEN.get().into_iter().flatten() {
         let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
@@ -120,7 +211,7 @@ fn note(variable: &Variable, value: &OsStr) {
 }
 
 /// Adds the variables to the help of their options.
-fn with_help(command: Command) -> Command {
+pub fn with_help(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         let of_command = VARIABLES
@@ -180,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_command_has_the_options_of_its_variables() {
-        let command = Cli::command();
+        let command = options::command();
         for variable in &VARIABLES {
             for name in variable.commands {
                 // The features `serve` and so on may be off.

@@ -19,25 +19,35 @@ use super::launcher::DistributedArgs;
 use super::ranks::{Ranks, Work};
 use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit eval imagenet/val -m timm/vit_base_patch16_224
+  hipvit eval photos/ -m MODEL --class-map classes.txt --skip-unknown";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// A directory with one subdirectory per class, named by WordNet id (n01440764, ImageNet's layout), label or index; or
-    /// a safetensors file with `images` u8 [N,H,W] or [N,H,W,3] and `labels` [N] [default: the embedded held-out digits]
-    #[arg(value_name = "DIR|FILE.safetensors")]
+    /// Directory of images, or safetensors file [default: held-out digits]
+    ///
+    /// A directory has one subdirectory per class, named by WordNet id (n01440764), label or index. A safetensors file has `images`
+    /// u8 [N,H,W] or [N,H,W,3] and `labels` [N].
+    #[arg(value_name = "DIR|FILE", help_heading = "Input")]
     data: Option<PathBuf>,
     #[command(flatten)]
     model: RunArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    /// The class of each subdirectory: text with a name per line, in the order of the classes, or with a name and a class;
-    /// or JSON, an object of index, id or label by name
-    #[arg(long, value_name = "FILE")]
+    /// File with the class of each subdirectory
+    ///
+    /// A text with a name per line, in the order of the classes, or with a name and a class; or a JSON object of index, id or label
+    /// by name.
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     class_map: Option<PathBuf>,
-    /// Report subdirectories that stand for no class, and go on without them
-    #[arg(long)]
+    /// Leave out subdirectories without a class, and report them
+    #[arg(long, help_heading = "Input")]
     skip_unknown: bool,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     decode: DecodeArgs,
@@ -51,7 +61,7 @@ struct Listing {
     set: LabelledSet,
     /// The number of entries that could not be listed; they were reported.
     unlisted: usize,
-    /// Subdirectories that stand for no class.
+    /// Subdirectories without a class.
     skipped: Vec<String>,
 }
 

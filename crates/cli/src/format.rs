@@ -88,14 +88,15 @@ pub trait Formats: Clone + std::fmt::Debug + Send + Sync + 'static {
 
 /// Where results go and in which form.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub struct OutputArgs<F: Formats> {
-    /// The form of the results [default: that of the ending of --output, else the first of these]
+    /// Format of the results [default: by the ending of --output]
     #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
     format: Option<Format>,
-    /// As --format json
+    /// Same as --format json
     #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
-    /// Write the results to a file instead of standard output
+    /// Write the results to a file
     ///
     /// The file's extension names the format. The file appears, or replaces an older one, when it is complete. Symbolic links are
     /// followed, and permissions stay.
@@ -121,14 +122,13 @@ fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
 }
 
 impl<F: Formats> OutputArgs<F> {
-    /// Where results go, and in which form. An output file is begun, so that a folder that cannot be written to is an error
-    /// before the work.
+    /// Returns the format and the sink. An output file is begun, so that a folder that cannot be written to fails before the work.
     pub fn open(&self) -> Result<(Format, Sink)> {
         let format = self.format()?;
         Ok((format, self.sink(format)?))
     }
 
-    /// As [`open`](Self::open), but of several processes only the one that writes begins anything.
+    /// Returns the format, and the sink in the one of several processes that writes.
     pub fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
         let format = self.format()?;
         let sink = ranks.writes().then(|| self.sink(format)).transpose()?;
@@ -158,7 +158,7 @@ impl<F: Formats> OutputArgs<F> {
         })
     }
 
-    /// Standard output and the form of what is printed there, where --output is for something else.
+    /// Returns the format and the sink of standard output, where --output is for something else.
     pub fn open_printed(&self) -> (Format, Sink) {
         let format = if self.json {
             Json
@@ -173,12 +173,12 @@ impl<F: Formats> OutputArgs<F> {
         (format, sink)
     }
 
-    /// The width of text: as output goes to the terminal, if it does.
+    /// Returns the width of text on standard output; `None` in a file.
     pub fn width(&self) -> Option<usize> {
         self.file().map_or_else(output::width, |_| None)
     }
 
-    /// Says on a terminal what was written to the file, if results went to one.
+    /// Reports on a terminal what was written to the file, if results went to one.
     pub fn wrote(&self, what: &str) {
         if let Some(path) = self.file() {
             output::wrote(path, what);
@@ -213,7 +213,7 @@ impl<F: Formats> OutputArgs<F> {
     }
 }
 
-/// What is said where the feature `parquet` is missing.
+/// Returns the error of a program without the feature `parquet`.
 pub fn no_parquet() -> anyhow::Error {
     Usage(
         "parquet: this hipvit was built without the feature `parquet` (cargo install --locked --path . --features parquet); npy, safetensors, \

@@ -35,37 +35,41 @@ pub fn source(path: &Path) -> Result<Source> {
 
 /// Images on the command line.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
 pub struct Inputs {
-    /// Image files, directories (searched recursively), glob patterns, or - for standard input
+    /// Image files, directories, patterns, or - for standard input
     #[arg(value_name = "IMAGE|DIR|GLOB|-")]
     images: Vec<PathBuf>,
-    /// Take further paths from a file, - for standard input: one per line, as they are, without patterns
+    /// File with further paths, one per line
     #[arg(long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     files_from: Option<PathBuf>,
-    /// The paths of --files-from end in NUL, as `find -print0` writes them
+    /// Paths in --files-from are NUL-separated
     #[arg(short = '0', long = "null", requires = "files_from")]
     null: bool,
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
 
-/// How images are decoded, and what that may take.
+/// How images are decoded, and how much that may take.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
 pub struct DecodeArgs {
-    /// Reject images with more than N pixels
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
-    pub max_pixels: u64,
-    /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
-    /// rejected [default: half of the machine's or container's memory]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    max_decode_memory: Option<u64>,
-    /// Turn JPEG, PNG and WebP images as their EXIF orientation says. It is ignored otherwise, as timm and transformers
-    /// ignore it
+    /// Turn images by their EXIF orientation
+    ///
+    /// It is ignored otherwise, as by timm and transformers.
     #[arg(long)]
     pub exif: bool,
+    /// Reject images with more than N pixels
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels, hide_short_help = true)]
+    pub max_pixels: u64,
+    /// Memory for decoding, as 800M or 4G [default: half of all]
+    ///
+    /// All threads share it. An image that does not fit waits for others, and is rejected if it never fits.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
+    max_decode_memory: Option<u64>,
 }
 
-/// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
+/// Parses a number of bytes, with a suffix K, M, G or T for the powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
         Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
@@ -89,7 +93,7 @@ impl DecodeArgs {
         self.options_of_one(1)
     }
 
-    /// For one of several processes that share the host's memory.
+    /// Returns the options of one of several processes that share the host's memory.
     pub fn options_of_one(&self, processes: usize) -> DecodeOptions {
         let limits = Limits {
             max_pixels: self.max_pixels,
@@ -109,7 +113,7 @@ impl Inputs {
         self.images.is_empty() && self.files_from.is_none()
     }
 
-    /// An error unless there is an image.
+    /// Returns an error unless there is an image.
     pub fn require(&self) -> Result<()> {
         if self.is_empty() {
             Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into())
@@ -118,12 +122,12 @@ impl Inputs {
         }
     }
 
-    /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
+    /// Lists the images in order, those of a directory sorted by name. Reports paths that cannot be listed.
     pub fn list(&self) -> Result<Listing> {
         self.list_after(None)
     }
 
-    /// As [`list`](Self::list), at each of several processes.
+    /// Lists the images in each of several processes.
     pub fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
         if !ranks.runs() {
             return Ok(Listing::default());
@@ -140,7 +144,7 @@ impl Inputs {
         self.list_with(None, || ranks.read_at_rank_0(read_stdin))
     }
 
-    /// As [`list`](Self::list), after what `first` stands for.
+    /// Lists the images after those of the path `first`.
     pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
         self.list_with(first, read_stdin)
     }
@@ -227,7 +231,7 @@ fn read_stdin() -> Result<Vec<u8>> {
 #[derive(Debug, Default)]
 pub struct Listing {
     sources: Vec<Source>,
-    /// How many could not be listed.
+    /// Number of paths that could not be listed.
     failed: usize,
 }
 
@@ -247,7 +251,7 @@ impl Listing {
         errors.into_iter().for_each(report);
     }
 
-    /// The images, and how many could not be listed.
+    /// Returns the images, and how many could not be listed.
     pub fn into_sources(self) -> (Vec<Source>, usize) {
         (self.sources, self.failed)
     }
@@ -287,7 +291,7 @@ impl Listing {
     }
 }
 
-/// The files that `path` stands for, and errors for those that cannot be listed.
+/// Returns the files of a path or pattern, and errors for those that cannot be listed.
 pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let path = match paths::local(path) {
         Ok(path) => path,
@@ -330,8 +334,8 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
     (files, errors)
 }
 
-/// The image files in `directory` and below, sorted by path, and errors for what cannot be listed. A note says which kinds
-/// of other files there are.
+/// Returns the image files in `directory` and below, sorted by path, and errors for paths that cannot be listed. A note counts other
+/// files.
 pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
     let mut skipped = Skipped::default();
@@ -404,7 +408,7 @@ impl Skipped {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// Says how many files below `place` were skipped, if there were any.
+    /// Notes how many files below `place` were skipped, if there were any.
     fn note(&self, place: impl Display) {
         if !self.0.is_empty() {
             output::note(&format!("{place}: {self}"));

@@ -5,72 +5,58 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap_complete::engine::ArgValueCandidates;
-use hipvit::exec::select::SelectOptions;
 use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
 use hipvit::inspection::{Inspection, parts};
 use hipvit::model::{Info, LoadOptions};
-use hipvit::{DType, Degrees, Device, Parallelism, Session, Sparse};
+use hipvit::{DType, Degrees, Device, RunConfig, Session};
 use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
 use super::labels::LabelArgs;
 use super::output::Sink;
-use super::{ImageSize, Outcome, Usage, choices, completions, lines, load_model, output, record};
+use super::{NamedModel, Outcome, Usage, lines, load_model, output, record};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit inspect MODEL
+  hipvit inspect MODEL --graph                              # or --plan, --parameters, --plot arena.svg
+  hipvit inspect MODEL --device hip --dtype f16 --kernels
+  hipvit inspect MODEL --parallel tensor=2,pipeline=2       # what each GPU would have; needs no GPU";
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("device", |arg| arg.default_value("cpu").help("GPU to load the model onto")),
+    mut_arg("batch", |arg| arg.default_value("1").help("Batch size of the plan")),
+)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
-    positional: Option<PathBuf>,
-    /// As MODEL
-    #[arg(long, short, value_name = "MODEL", conflicts_with = "positional")]
-    model: Option<PathBuf>,
-    /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
-    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Device,
-    /// Compute precision: f32, f16 or bf16; on the CPU f16 is that of the weights alone
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
-    /// Batch size of the plan
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
-    batch: usize,
-    /// Image size, if not the model's own; position embeddings are interpolated
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
-    image_size: Option<ImageSize>,
+    #[command(flatten)]
+    model: NamedModel,
+    #[command(flatten)]
+    config: RunConfig,
     #[command(flatten)]
     labels: LabelArgs,
-    /// Select kernels as for results that have the same bits at any batch size
-    #[arg(long)]
-    reproducible: bool,
-    /// Show the graph before and after the passes instead of the page
-    #[arg(long)]
+    /// Show the graph before and after the passes
+    #[arg(long, help_heading = "Output")]
     graph: bool,
-    /// Show the plan's steps, with their cost and their place in memory, instead of the page
-    #[arg(long)]
+    /// Show the plan's steps, their cost and their memory
+    #[arg(long, help_heading = "Output")]
     plan: bool,
-    /// Show every parameter and where it is stored instead of the page
-    #[arg(long)]
+    /// Show every parameter and where it is stored
+    #[arg(long, help_heading = "Output")]
     parameters: bool,
-    /// Show the kernels that compute each step on the GPU instead of the page
-    #[arg(long)]
+    /// Show the kernels of each step on the GPU
+    #[arg(long, help_heading = "Output")]
     kernels: bool,
-    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, builtin, off; see classify
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
-    sparse: Sparse,
     /// Print everything as one JSON object
-    #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"])]
+    #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"], help_heading = "Output")]
     json: bool,
     /// Write a drawing of the arena's use over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
     plot: Option<PathBuf>,
-    /// Also show what each GPU would have, as in `tensor=2`, `pipeline=4` or both; needs no GPU.
-    #[arg(long, value_name = "KIND=N")]
-    parallel: Option<Parallelism>,
 }
 
 #[derive(Serialize)]
@@ -101,24 +87,34 @@ type Section = fn(&Inspection, Option<usize>) -> String;
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = Session::builder().device(self.device).dtype(self.dtype);
+        let RunConfig {
+            device,
+            dtype,
+            batch,
+            execution,
+        } = &self.config;
+        let (dtype, batch) = (*dtype, *batch);
+        let device = device.as_ref().and_then(|devices| devices.set().device());
+        let session = Session::builder()
+            .device(device.unwrap_or(Device::Cpu))
+            .dtype(dtype);
         let gpu = session.open_device()?;
         if self.kernels && gpu.is_none() {
             return Err(Usage("--kernels needs a GPU: name it by --device hip").into());
         }
         let plot_file = self.plot.as_deref().map(Sink::file).transpose()?;
         let options = LoadOptions {
-            image_size: self.image_size.map(|s| s.0),
+            image_size: execution.image_size.map(|size| size.0),
             // Nothing is run.
             max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
-        let model = load_model(self.model.as_ref().or(self.positional.as_ref()), &options)?;
+        let model = load_model(self.model.path(), &options)?;
         let labels = self.labels.read()?.unwrap_or_else(|| model.labels.clone());
         labels.check(model.labels.len())?;
         let passes = Passes {
             float8: match &gpu {
-                Some(gpu) => HipExecutor::float8(gpu, self.dtype),
+                Some(gpu) => HipExecutor::float8(gpu, dtype),
                 None => Float8::default(),
             },
             rounded_rows: gpu.is_some(),
@@ -126,30 +122,25 @@ impl Args {
         };
         let (graph, passes) = optimize(model.graph.clone(), &passes)?;
         // The CPU's activations are in f32 in memory.
-        let activations = if gpu.is_some() { self.dtype } else { DType::F32 };
-        let plan = Plan::new(Arc::new(graph), self.batch, activations)?;
+        let activations = if gpu.is_some() { dtype } else { DType::F32 };
+        let plan = Plan::new(Arc::new(graph), batch, activations)?;
         let cpu_weights = gpu.is_none().then(|| CpuWeights {
-            bytes: constant_bytes(plan.graph(), self.dtype),
-            dtype: self.dtype,
+            bytes: constant_bytes(plan.graph(), dtype),
+            dtype,
             quantized: narrow_types(&model.info),
         });
         if let Some(file) = plot_file {
             file.write_whole(plot(&plan).as_bytes())?;
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
-        if let Some(parallelism) = self.parallel {
-            let Degrees { tensor, pipeline, .. } = parallelism.least();
-            inspection.parts = parts(plan.graph(), tensor, pipeline, self.batch, self.dtype)?;
+        if !execution.parallel.is_data() {
+            let Degrees { tensor, pipeline, .. } = execution.parallel.least();
+            inspection.parts = parts(plan.graph(), tensor, pipeline, batch, dtype)?;
         }
         if let Some(gpu) = gpu {
-            let select = SelectOptions {
-                reproducible: self.reproducible,
-                sparse: self.sparse,
-                ..SelectOptions::default()
-            };
             let options = ExecutorOptions {
-                select,
-                ..ExecutorOptions::new(self.dtype)
+                select: execution.select(),
+                ..ExecutorOptions::new(dtype)
             };
             let executor = HipExecutor::new(plan.graph(), &gpu, &options)?;
             let kernels = executor.kernels(&plan)?;

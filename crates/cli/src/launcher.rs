@@ -6,34 +6,36 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
+use hipvit::Device;
 use hipvit::hip::{Runtime, World};
-use hipvit::{Device, DeviceSet};
+use hipvit::run_config::Devices;
 use serde::{Deserialize, Serialize};
 
-use super::choices::Devices;
-
-/// Whether and how the command works together with the launcher's other processes.
+/// How the command works together with other processes of a launcher.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Several processes")]
+#[command(next_help_heading = "Advanced")]
 pub struct DistributedArgs {
-    /// Share the images among the processes of a launcher (torchrun --no-python, mpirun, srun, or whatever sets RANK and
-    /// WORLD_SIZE), or with --parallel tensor divide the model among them, rank 0 writing all results: auto where one has started
-    /// several, off never
-    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    /// When to share the work among a launcher's processes
+    ///
+    /// Launchers are torchrun --no-python, mpirun, srun, and others that set RANK and WORLD_SIZE. The processes share the images,
+    /// or divide the model with --parallel tensor. Rank 0 writes all results.
+    #[arg(long, default_value = "auto", value_name = "WHEN", hide_short_help = true)]
     distributed: Distributed,
     /// How long a process waits for another one
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, hide_short_help = true, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     distributed_timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Distributed {
+    /// If a launcher has started several processes
     Auto,
+    /// Never
     Off,
 }
 
 impl DistributedArgs {
-    /// Which process of a launcher's this one is; `None` without a launcher, of a single process, and if it is not to matter.
+    /// Returns the place of this process among a launcher's; `None` for a single process and with `--distributed off`.
     ///
     /// # Errors
     ///
@@ -47,27 +49,26 @@ impl DistributedArgs {
         Ok(world.filter(|world| world.size() > 1))
     }
 
-    /// How long to wait for another process.
+    /// Returns how long to wait for another process.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.distributed_timeout)
     }
 }
 
-/// What `--device` means in this process: `auto` and `hip` are the GPU with its number on the host. Without a GPU they stay what they
-/// are.
+/// Returns the devices of this process: for `auto` and `hip` the GPU with its number on the host. Without a GPU they stay.
 ///
 /// # Errors
 ///
 /// There are several GPUs, but too few of them.
-pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<DeviceSet>> {
-    let unchanged = asked.map(|devices| devices.set().clone());
+pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>> {
+    let unchanged = asked.cloned();
     let is_own =
         asked.is_none_or(|devices| devices.is_any_gpu() || devices.set().device() == Some(Device::Auto));
     if !is_own {
         return Ok(unchanged);
     }
     let gpus = Runtime::open().and_then(|runtime| {
-        // Says whether one can be used.
+        // Fails if none can be used.
         runtime.device(0)?;
         runtime.device_count()
     });
@@ -92,7 +93,7 @@ fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     }
 }
 
-/// What of a host this process can use, for the others to compare.
+/// Host and processors of this process, for the others to compare.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Tells the host, or the container, from others.
@@ -102,7 +103,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of this process. Where the system does not tell, all processes seem to be in one place.
+    /// Returns the place of this process. Unknown parts are equal in all processes.
     pub fn of_this_process() -> Self {
         let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -124,13 +125,13 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Of a process that is alone.
+    /// Share of a single process.
     pub const NONE: Self = Self {
         host: 1,
         processors: 1,
     };
 
-    /// Of rank `rank` of processes in these places.
+    /// Returns the share of rank `rank` of processes in these places.
     pub fn of(rank: usize, places: &[Place]) -> Self {
         let Some(own) = places.get(rank) else {
             return Self::NONE;

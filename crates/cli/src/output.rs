@@ -12,31 +12,35 @@ use anstyle::{AnsiColor, Style};
 use self::terminal::Escaping;
 use super::target::{Staged, Target};
 
-/// Whether only results and errors are printed.
+/// True if only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether another process prints all but what ends this one.
+/// True if rank 0 prints all messages except the error that ends this process.
 static LEFT_TO_RANK_0: AtomicBool = AtomicBool::new(false);
 
-/// What all commands take about the terminal.
+/// Options of all commands.
 #[derive(Debug, clap::Args)]
 pub struct TerminalArgs {
-    /// Print results and errors only: no progress, notes or warnings
-    #[arg(long, short, global = true, help_heading = "Terminal")]
+    /// Print no progress, notes or warnings
+    #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
-    /// When to use colours: auto does so on a terminal, unless NO_COLOR is set
+    /// When to use colours
     #[arg(
         long,
         global = true,
         default_value = "auto",
         value_name = "WHEN",
-        help_heading = "Terminal"
+        help_heading = "Output",
+        hide_short_help = true
     )]
     color: clap::ColorChoice,
+    /// Print help; --help has all options, and examples
+    #[arg(long, short, global = true, action = clap::ArgAction::Help, help_heading = "Output")]
+    help: Option<bool>,
 }
 
 impl TerminalArgs {
-    /// Holds for all output from now on.
+    /// Applies the options to all output from now on.
     pub fn apply(&self) {
         QUIET.store(self.quiet, Ordering::Relaxed);
         match self.color {
@@ -48,18 +52,18 @@ impl TerminalArgs {
     }
 }
 
-/// Whether only results and errors are printed.
+/// Returns true if only results and errors are printed.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// From now on rank 0 alone says what all processes of a run would say.
+/// Leaves the messages that all processes of a run would print to rank 0.
 pub fn leave_to_rank_0() {
     QUIET.store(true, Ordering::Relaxed);
     LEFT_TO_RANK_0.store(true, Ordering::Relaxed);
 }
 
-/// Whether rank 0 says it.
+/// Returns true if rank 0 prints for this process.
 pub fn is_left_to_rank_0() -> bool {
     LEFT_TO_RANK_0.load(Ordering::Relaxed)
 }
@@ -95,7 +99,7 @@ pub fn width() -> Option<usize> {
         return Some(columns);
     }
     let terminal = io::stdout().is_terminal();
-    // What any terminal has, if it does not tell.
+    // A terminal of unknown width has at least 80 columns.
     terminal.then(|| {
         console::Term::stdout()
             .size_checked()
@@ -251,7 +255,7 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Says on a terminal what was written to `path`, such as its shape.
+/// Reports on a terminal what was written to `path`, such as its shape.
 pub fn wrote(path: &Path, what: &str) {
     if !is_quiet() && io::stderr().is_terminal() {
         say(&super::one_line(&format!("{}: {what}", path.display())));

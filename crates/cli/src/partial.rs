@@ -27,8 +27,8 @@ use super::{Usage, refused};
 /// Continuing an interrupted run.
 #[derive(Debug, clap::Args)]
 pub struct ResumeArgs {
-    /// Continue an interrupted run from FILE.partial, which it left beside the output
-    #[arg(long, requires = "output")]
+    /// Continue an interrupted run from FILE.partial beside the output
+    #[arg(long, requires = "output", help_heading = "Output")]
     resume: bool,
 }
 
@@ -384,7 +384,7 @@ impl JournalFile {
             let _ = fs::remove_file(&self.path);
             return None;
         }
-        // What could not be written is computed again.
+        // Results that could not be written are computed again.
         let part = if written.is_ok() { "" } else { "a part of " };
         Some(format!(
             "{}: has {part}the results of {} of {} images. To continue: {}",

@@ -5,24 +5,30 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hipvit::image::Resize;
 use hipvit::model::LoadOptions;
+use hipvit::run_config::ImageSize;
 
 use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::output::Sink;
 use super::results::note_failed;
-use super::{ImageSize, Outcome, load_model};
+use super::{Outcome, load_model};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit preprocess photos/ -m MODEL -o pixels.safetensors    # pixel_values [N, 3, H, W]
+  hipvit preprocess cat.jpg -m MODEL -o pixels.npy";
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "MODEL")]
+    /// Model directory, or ORG/NAME of the hub [default: TinyViT32]
+    #[arg(long, short, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Image size, if not the model's own
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
+    /// Image size [default: the model's]
+    #[arg(long, value_name = "N|HxW", help_heading = "Model")]
     image_size: Option<ImageSize>,
     #[command(flatten)]
     output: OutputArgs<PixelValues>,

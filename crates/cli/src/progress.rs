@@ -22,7 +22,7 @@ impl Progress {
         Self::counting(len, "images")
     }
 
-    /// The same over other `things`.
+    /// A bar over `len` other `things`.
     pub fn counting(len: usize, things: &str) -> Self {
         let bar = if len < 2 || output::is_quiet() {
             ProgressBar::hidden()

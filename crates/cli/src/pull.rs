@@ -17,14 +17,13 @@ Examples:
 The files go into the Hugging Face cache, where Python's libraries find them too. A file that is there is not downloaded again, \
 and an interrupted download continues.
 
-Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT (a mirror), \
-HTTPS_PROXY, SSL_CERT_FILE.";
+`hipvit help environment` lists the variables for the cache, a token, a mirror and a proxy.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Models: ORG/NAME or ORG/NAME@REVISION
-    #[arg(value_name = "MODEL", required = true)]
+    #[arg(value_name = "MODEL", required = true, help_heading = "Model")]
     models: Vec<String>,
 }
 

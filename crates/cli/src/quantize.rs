@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use clap_complete::engine::ArgValueCandidates;
 use hipvit::evaluate::LabelledSet;
 use hipvit::pipeline::Source;
+use hipvit::run_config::parsers;
 use hipvit::{DType, Device, Session};
 use hipvit_diagnostics::table::{Column, Table};
 use hipvit_files::regular_file;
@@ -17,89 +17,120 @@ use hipvit_quantize::{
 };
 
 use super::inputs::{DecodeArgs, images_below};
-use super::{Outcome, Usage, choices, completions, output, record, refused};
+use super::{NamedModel, Outcome, Usage, output, record, refused};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit quantize MODEL -o model-int8 --calibrate photos/
+  hipvit quantize MODEL -o model-fp8 --to fp8 --calibrate photos/
+  hipvit quantize MODEL -o model-auto --to auto --calibrate photos/ --budget 0.5%
+  hipvit quantize MODEL -o model-24 --sparse 2:4 --calibrate photos/
+
+docs/precision.md says what each precision computes on each device.";
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
-    model: Option<PathBuf>,
-    /// The directory to write, which must not exist or be empty
-    #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    output: PathBuf,
-    /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
-    /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
-    /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
-    /// token by its own largest magnitude, without images. bf16: and of what they multiply on the CPU, without images; GPUs compute
-    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8: as many in
-    /// fewer bits as --budget allows, those first that save most time for their error.
-    /// full: their own, for --sparse [default: int8, with --sparse full]
-    #[arg(long, value_name = "DTYPE")]
-    to: Option<To>,
-    /// Prune two of each four weights of the blocks' linear layers along the input channels, before they are rounded: by magnitude,
-    /// or with --calibrate by the least error of the layers' outputs, which the other weights make up for (SparseGPT). Packed in
-    /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
-    #[arg(long, value_name = "PATTERN")]
-    sparse: Option<Sparse>,
-    /// Images to measure activations on: files, directories, or a safetensors file as `eval` takes it. With int8, channels of large
-    /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
-    #[arg(long, value_name = "IMAGES", num_args = 1..)]
+    /// Images to measure activations on, or a safetensors file
+    ///
+    /// With int8, channels of large activations are balanced with the weights that follow (SmoothQuant). With --sparse, the error of
+    /// pruning is corrected.
+    #[arg(long, value_name = "IMAGES", num_args = 1.., help_heading = "Input")]
     calibrate: Vec<PathBuf>,
-    /// With auto, the largest error of the logits: root mean square, as a part of the logits'. Precisions are chosen by the
-    /// errors on four fifths of the images; on the held-out fifth (at least one image; none of a single one) the error must be
-    /// within, too: layers go back to a higher precision until it is
-    #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
-    budget: f64,
-    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N. The budget is
-    /// for errors as the CPU computes them in f32; the GPU's own is measured at the end, with a warning if it exceeds the budget
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Device,
-    /// With auto on a GPU, what activations are in [default: bf16]
-    #[arg(long, value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: Option<DType>,
-    /// With auto on a GPU, how many images at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
-    batch: usize,
-    /// The scale of each output channel: by its largest weight, or by the least mean square error
-    #[arg(long, value_name = "RULE", default_value = "amax")]
-    scales: Rule,
-    /// Up to which magnitude activations in fp8 with --calibrate are represented: the largest on the images (amax), a
-    /// percentile of the magnitudes, as 99.99%, or that of the least mean square error (mse). Larger ones are clipped
-    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range)]
-    activation_range: ActivationRange,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     decode: DecodeArgs,
+    #[command(flatten)]
+    model: NamedModel,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    precision: PrecisionArgs,
+    /// Directory to write, which must not exist or be empty
+    #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Output")]
+    output: PathBuf,
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// The precision of the weights, and how they are rounded.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Precision")]
+struct PrecisionArgs {
+    /// Precision of the linear layers [default: int8]
+    #[arg(long, value_name = "PRECISION")]
+    to: Option<To>,
+    /// Prune two of each four weights
+    ///
+    /// By magnitude; with --calibrate by the least error of the layers' outputs (SparseGPT). Without --to the weights keep their
+    /// precision.
+    #[arg(long, value_name = "PATTERN")]
+    sparse: Option<Sparse>,
+    /// Largest error of the logits, for --to auto
+    ///
+    /// The root mean square, as a part of the logits'. The error on a held-out fifth of the images must be within it, too.
+    #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
+    budget: f64,
+    /// Scale of each output channel
+    #[arg(long, value_name = "RULE", default_value = "amax", hide_short_help = true)]
+    scales: Rule,
+    /// Largest activation in FP8: amax, mse or a percentile
+    ///
+    /// amax: the largest magnitude on the images. mse: that of the least mean square error. 99.99%: a percentile of the magnitudes.
+    /// Larger ones are clipped.
+    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range, hide_short_help = true)]
+    activation_range: ActivationRange,
+}
+
+/// The device that --to auto measures times on.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Device")]
+struct TargetArgs {
+    /// Device to measure times on, for --to auto
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parsers::device())]
+    device: Device,
+    /// Precision of activations on a GPU [default: bf16]
+    #[arg(long, value_name = "DTYPE", value_parser = parsers::dtype())]
+    dtype: Option<DType>,
+    /// Number of images per run on a GPU
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
+    batch: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum To {
+    /// Weights in int8, activations rounded per token
     Int8,
+    /// Weights in FP8 (E4M3); with --calibrate activations, too
     Fp8,
+    /// Weights and activations in FP8, activations scaled per token
     Fp8Dynamic,
+    /// Weights in bf16, and activations on the CPU
     Bf16,
+    /// A precision for each layer, within --budget
     Auto,
+    /// The weights' own precision, for --sparse
     Full,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sparse {
+    /// Two of each four weights along the input channels
     #[value(name = "2:4")]
     TwoOfFour,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
+    /// By its largest weight
     Amax,
+    /// By the least mean square error
     Mse,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let to = match (self.to, self.sparse) {
+        let to = match (self.precision.to, self.precision.sparse) {
             (Some(To::Full), None) => {
                 return Err(Usage("--to full changes nothing without --sparse").into());
             }
@@ -115,33 +146,36 @@ impl Args {
                 return Err(Usage("--to auto measures errors on images: name some by --calibrate").into());
             }
             To::Fp8 => Precision::Fp8,
-            To::Fp8Dynamic if !self.calibrate.is_empty() && self.sparse.is_none() => {
+            To::Fp8Dynamic if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
                 return Err(Usage(
                     "--to fp8-dynamic measures each token when it is multiplied: without --calibrate",
                 )
                 .into());
             }
             To::Fp8Dynamic => Precision::Fp8Dynamic,
-            To::Bf16 if !self.calibrate.is_empty() && self.sparse.is_none() => {
+            To::Bf16 if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
                 return Err(Usage("--to bf16 has no scales to find: without --calibrate").into());
             }
             To::Bf16 => Precision::Bf16,
         };
-        if precision == Precision::Fp8 && !self.calibrate.is_empty() && matches!(self.scales, Rule::Mse) {
+        if precision == Precision::Fp8
+            && !self.calibrate.is_empty()
+            && matches!(self.precision.scales, Rule::Mse)
+        {
             let reason =
                 "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
             return Err(Usage(reason).into());
         }
         let in_fp8_by_images = match to {
             To::Fp8 => !self.calibrate.is_empty(),
-            To::Auto => self.device != Device::Cpu,
+            To::Auto => self.target.device != Device::Cpu,
             _ => false,
         };
-        if self.activation_range != ActivationRange::Largest && !in_fp8_by_images {
+        if self.precision.activation_range != ActivationRange::Largest && !in_fp8_by_images {
             let reason = "--activation-range is for activations in fp8 by images: --to fp8 with --calibrate, or --to auto on a GPU";
             return Err(Usage(reason).into());
         }
-        let scales = match self.scales {
+        let scales = match self.precision.scales {
             Rule::Amax => Scales::Largest,
             Rule::Mse => Scales::MeanSquare,
         };
@@ -152,15 +186,15 @@ impl Args {
         let decode = self.decode.options();
         let images = sources.iter().map(|source| source.decode(decode));
         let report = quantize(
-            self.model.as_deref(),
+            self.model.path().map(PathBuf::as_path),
             &self.output,
             Options {
                 precision,
                 scales,
-                budget: matches!(to, To::Auto).then_some(self.budget),
-                activation_range: self.activation_range,
+                budget: matches!(to, To::Auto).then_some(self.precision.budget),
+                activation_range: self.precision.activation_range,
                 target: self.target(to)?,
-                sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
+                sparsity: self.precision.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
             },
             images,
         )?;
@@ -171,7 +205,7 @@ impl Args {
         if self.json {
             record::write(&mut out, &report)?;
         } else {
-            print(&mut out, &self.output, &report, self.activation_range)?;
+            print(&mut out, &self.output, &report, self.precision.activation_range)?;
         }
         Ok(Outcome::Complete)
     }
@@ -179,20 +213,20 @@ impl Args {
     /// The GPU that the model is to run on.
     fn target(&self, to: To) -> Result<Option<GpuTarget>> {
         if !matches!(to, To::Auto) {
-            return match (self.device, self.dtype) {
+            return match (self.target.device, self.target.dtype) {
                 (Device::Cpu, None) => Ok(None),
                 _ => Err(Usage("--device and --dtype are for --to auto, which measures times").into()),
             };
         }
-        let dtype = self.dtype.unwrap_or(match self.device {
+        let dtype = self.target.dtype.unwrap_or(match self.target.device {
             Device::Cpu => DType::F32,
             _ => DType::BF16,
         });
-        let builder = Session::builder().device(self.device).dtype(dtype);
+        let builder = Session::builder().device(self.target.device).dtype(dtype);
         let target = |device| GpuTarget {
             device,
             dtype,
-            batch: self.batch,
+            batch: self.target.batch,
         };
         Ok(builder.open_device()?.map(target))
     }
@@ -313,7 +347,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     Ok(())
 }
 
-/// As `20 weights in int8, 12 in bf16`.
+/// Returns a text such as `20 weights in int8, 12 in bf16`.
 fn weights_by_precision(decision: &Decision) -> String {
     let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
         let count = decision.layers(precision).count();

@@ -37,7 +37,7 @@ pub struct Ranks {
     world: Option<World>,
     sharing: Sharing,
     timeout: Duration,
-    /// Whether they divide the model. Then rank 0 runs all images, and the others follow it when they have loaded their parts.
+    /// True if they divide the model: rank 0 runs all images, and the others follow it after they have loaded their parts.
     divide: bool,
 }
 
@@ -49,7 +49,7 @@ enum Stage {
     Merging(Vec<Connection>),
 }
 
-/// What another rank sends to rank 0.
+/// Message of another rank to rank 0.
 #[derive(Serialize, Deserialize)]
 pub enum Message {
     /// Results of the next image of its share, and the stamp of its file.
@@ -69,7 +69,7 @@ enum Verdict {
     Failed(String),
 }
 
-/// What is to be run.
+/// Images to run, and how.
 pub struct Work<'a> {
     /// The subcommand.
     command: &'a str,
@@ -77,7 +77,7 @@ pub struct Work<'a> {
     model: &'a RunArgs,
     sources: Vec<Source>,
     decode: &'a DecodeArgs,
-    /// Whether the device's phases are measured.
+    /// True if the device's phases are measured.
     timed: bool,
     /// File for the results of an interrupted run.
     partial: Option<Partial>,
@@ -149,12 +149,12 @@ impl Ranks {
         Some((world?, self.timeout))
     }
 
-    /// Whether this process has images to run.
+    /// Returns true if this process has images to run.
     pub fn runs(&self) -> bool {
         !self.divide || self.writes()
     }
 
-    /// Whether this process writes the results.
+    /// Returns true if this process writes the results.
     pub fn writes(&self) -> bool {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
     }
@@ -164,7 +164,7 @@ impl Ranks {
         self.sharing
     }
 
-    /// What rank 0 reads, at all ranks: launchers give standard input to one process alone.
+    /// Sends the bytes that rank 0 reads to all ranks: launchers give standard input to one process alone.
     pub fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         if self.world.is_none() || self.divide {
             return read();
@@ -225,7 +225,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// What each rank gave, by rank; an error if one has failed instead.
+    /// Returns the values of all ranks, or the error of one that has failed.
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let Stage::Preparing(rendezvous) = &mut self.stage else {
             bail!("the other processes are lost");
@@ -276,7 +276,7 @@ impl Ranks {
 }
 
 impl<'a> Work<'a> {
-    /// What `command` runs, untimed.
+    /// Returns the untimed work of `command`.
     pub fn new(
         command: &'a str,
         session: &'a Session,
@@ -330,7 +330,7 @@ impl<'a> Work<'a> {
         (sources, run)
     }
 
-    /// That of one of `processes` of the host.
+    /// Returns the pipeline of one of `processes` processes of the host.
     fn pipeline(&self, processes: usize) -> Pipeline {
         Pipeline::new(self.session)
             .decode_options(self.decode.options_of_one(processes))
@@ -358,7 +358,7 @@ impl<'a> Work<'a> {
         facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
         let [height, width] = session.info().image_size;
         facts.add("image size", format!("{height}x{width}"));
-        facts.add("--resize", lowercase(&session.resize()));
+        facts.add("--resize", session.resize());
         let Degrees {
             data,
             tensor,
@@ -366,10 +366,9 @@ impl<'a> Work<'a> {
         } = session.degrees();
         let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
         facts.add("--parallel", degrees);
-        facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
-        facts.add("--sparse", lowercase(&args.sparse));
-        facts.add("--strict", on_or_off(args.compute.strict));
-        facts.add("--reproducible", on_or_off(args.compute.reproducible));
+        for (option, value) in args.config.numerics() {
+            facts.add(option, value);
+        }
         // The memory for decoding changes no result.
         facts.add("--max-pixels", self.decode.max_pixels);
         facts.add("--exif", on_or_off(self.decode.exif));
@@ -448,7 +447,7 @@ fn part(own: Result<&[u8], &str>) -> Vec<u8> {
     }
 }
 
-/// What the ranks have, unless one has failed.
+/// Returns the values of the ranks, unless one has failed.
 fn contents(parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let ranks = parts.len();
     let content = |(rank, part): (usize, Vec<u8>)| match part.split_first() {

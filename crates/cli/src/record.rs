@@ -44,7 +44,7 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 }
 
-/// Prints `value` as one line of JSON. Numbers that are NaN or infinite, which JSON has not, are `null`.
+/// Prints `value` as one line of JSON. Numbers that are NaN or infinite, which JSON cannot write, are `null`.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
     // Not `to_writer`, whose errors hide that a pipe was closed.
     let line = serde_json::to_string(value)?;

@@ -164,7 +164,7 @@ impl Results {
         Ok(())
     }
 
-    /// What `rank` sends next, unless it has failed.
+    /// Receives the next message of `rank`, unless it has failed.
     fn receive(&mut self, rank: usize) -> Result<Message> {
         match self.others[rank - 1].receive(self.timeout)? {
             Message::Failed(text) => bail!("rank {rank} of {}: {text}", self.ranks),
@@ -173,7 +173,7 @@ impl Results {
     }
 }
 
-/// Says how many images of several failed.
+/// Notes how many images of several failed.
 pub fn note_failed(failed: usize, images: usize) {
     if failed > 0 && images > 1 {
         output::note(&format!("{failed} of {images} images failed and are left out"));

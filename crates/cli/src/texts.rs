@@ -12,10 +12,10 @@ use super::{Usage, output};
 /// Texts on the command line.
 #[derive(Debug, clap::Args)]
 pub struct Texts {
-    /// Texts for a model that has a text tower (CLIP, SigLIP). Name images first: all words up to the next option are texts
+    /// Labels for zero-shot classification. Give images before this option
     #[arg(long, value_name = "TEXT", num_args = 1.., value_parser = not_blank, help_heading = "Texts")]
     text: Vec<String>,
-    /// File with the texts: one per line, or JSON
+    /// File with the texts, one per line or as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Texts")]
     text_file: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ pub struct Texts {
 pub struct TextArgs {
     #[command(flatten)]
     texts: Texts,
-    /// Prompt template; {} is replaced by the text, as in "a photo of a {}." Repeat to average several
+    /// Prompt template; {} is the text. Repeat to average several
     #[arg(long = "template", value_name = "TEMPLATE", value_parser = template, help_heading = "Texts")]
     templates: Vec<String>,
 }

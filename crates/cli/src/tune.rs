@@ -2,40 +2,44 @@
 //! model, and keeps the result for later runs. That 2:4 sparse weights stay packed must make the whole model faster, too.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hipvit::Sparse;
 use hipvit::exec::Tuned;
 use hipvit::exec::select::{PackedLayer, Store, WholeModel};
+use hipvit::{RunConfig, Sparse};
 
-use super::{ModelArgs, Outcome, output, record};
+use super::{NamedModel, Outcome, output, record};
 
 /// Time of a whole model's runs in a turn: a GPU at its power limit changes its clock within milliseconds.
 const TURN: Duration = Duration::from_millis(400);
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit tune MODEL --device hip --dtype bf16 --batches 1,64
+  hipvit tune MODEL --device hip --dry-run --json";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// As --model
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
-    positional: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
+    model: NamedModel,
+    #[command(flatten)]
+    config: RunConfig,
     /// Batch sizes to measure for [default: that of --batch]
-    #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = super::positive)]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = super::positive, help_heading = "Device")]
     batches: Vec<usize>,
-    /// Print one JSON object for each shape, and for the whole model at each batch size, if 2:4 sparse weights are fastest packed
-    #[arg(long)]
+    /// Print one JSON object for each shape
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Measure only; keep nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
+        let session = self.model.with(&self.config).load()?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
             bail!(
@@ -121,7 +125,7 @@ impl Args {
         packed: &[PackedLayer],
         batches: &[usize],
     ) -> Result<Vec<WholeModel>> {
-        let model = self.model.clone().or_model(self.positional.as_ref());
+        let model = self.model.with(&self.config);
         let load = |tuned: &Store| {
             let builder = model.builder().sparse(Sparse::Auto).reproducible(false);
             let builder = builder.tuned(tuned.clone());

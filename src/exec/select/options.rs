@@ -1,9 +1,6 @@
 //! Options of kernel selection.
 
-use std::str::FromStr;
 use std::time::Duration;
-
-use crate::error::{Error, Result, named};
 
 /// How sessions select kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,22 +45,6 @@ pub enum AllReduceKind {
     Library,
 }
 
-impl FromStr for AllReduceKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "all-reduce",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("direct", Self::Direct),
-                ("library", Self::Library),
-            ],
-        )
-    }
-}
-
 /// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros.
 ///
 /// A packed weight takes 9/16 of the memory. hipSPARSELt or the builtin kernel computes its layers at any batch size. The choice is made
@@ -80,21 +61,4 @@ pub enum Sparse {
     Builtin,
     /// No weight.
     Off,
-}
-
-impl FromStr for Sparse {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "sparse",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("on", Self::On),
-                ("builtin", Self::Builtin),
-                ("off", Self::Off),
-            ],
-        )
-    }
 }

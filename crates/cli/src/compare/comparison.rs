@@ -38,7 +38,7 @@ pub struct Column {
     options: [Value; VARIANTS.len()],
     /// Its latest row, for what all have in common.
     pub sample: Row,
-    /// What distinguishes it from the others.
+    /// Name that distinguishes it from the others.
     pub label: String,
 }
 
@@ -122,7 +122,7 @@ impl Comparison {
         Some((a / b, (b / a - 1.0).abs() <= noise(first, cell)))
     }
 
-    /// Whether any row has it.
+    /// Returns true if any row has it.
     pub fn has(&self, metric: Metric) -> bool {
         let mut cells = self.groups.iter().flat_map(|group| group.cells.iter().flatten());
         cells.any(|row| row.times(metric).is_some())
@@ -239,14 +239,14 @@ impl Column {
         }
     }
 
-    /// Whether a row, given as a column of its own, belongs here.
+    /// Returns true if a row, given as a column of its own, belongs here.
     fn takes(&self, row: &Self) -> bool {
         let silent = row.sample.error.is_some() && row.sample.options.is_empty();
         let like = self.is_like(row) || silent && self.engine == row.engine && self.kind == row.kind;
         self.file == row.file && like
     }
 
-    /// Whether only the file may differ.
+    /// Returns true if only the file may differ.
     fn is_like(&self, other: &Self) -> bool {
         self.engine == other.engine && self.kind == other.kind && self.options == other.options
     }
@@ -306,7 +306,7 @@ fn label(columns: &mut [Column]) {
     }
 }
 
-/// What a column ran: engine, version, device.
+/// Returns engine, version and device of a column.
 pub fn description(column: &Column) -> String {
     let row = &column.sample;
     let version = row.engine_version.as_ref().map(|version| format!(" {version}"));

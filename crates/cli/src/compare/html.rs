@@ -194,7 +194,7 @@ fn resources(comparison: &Comparison) -> String {
     table(&heads, 2, &rows)
 }
 
-/// What each column ran on: every field, also those that this program does not know.
+/// Returns the environment of each column with all fields, unknown ones too.
 fn environments(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {

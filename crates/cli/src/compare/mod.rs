@@ -16,20 +16,28 @@ use super::format::{Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::{Outcome, Usage, report};
 
+const EXAMPLES: &str = "\
+Rows are matched by model, batch size and dtype. Each engine of each file is a column, compared with the first one.
+
+Examples:
+  hipvit compare before.jsonl after.jsonl --html report.html
+  hipvit compare before.jsonl after.jsonl --fail-above 5";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Results of `hipvit bench --json` or benches/peers. Rows are matched by model, batch size and dtype; each engine
-    /// of each file is a column, compared with the first one
-    #[arg(required = true, value_name = "FILE.jsonl")]
+    /// Results of `hipvit bench --json` or benches/peers
+    #[arg(required = true, value_name = "FILE.jsonl", help_heading = "Input")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs<Tables>,
-    /// Write a report with roofline plots, bars, latencies, memory, energy and environments
-    #[arg(long, value_name = "FILE.html")]
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Exit with 1 if a row is slower than in the first file by more than this and by more than the noise of the two rows, or is
-    /// missing or failed
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    /// Exit with 1 if a row is slower by more
+    ///
+    /// A row must also be slower by more than the noise of the two rows. A row that is missing or failed counts, too.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Output")]
     fail_above: Option<f64>,
 }
 

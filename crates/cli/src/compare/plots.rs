@@ -102,7 +102,7 @@ fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: 
     let peak = &row.peak;
     plot.roof("measured", peak.measured_tflops, peak.measured_gbps);
     plot.roof("datasheet", peak.datasheet_tflops, peak.datasheet_gbps);
-    // The same model does the same work, so who does not say how many bytes gets another's intensity.
+    // Engines that report no bytes take the intensity of another engine: a model's work is equal.
     let intensity = row
         .intensity()
         .or_else(|| group.cells.iter().flatten().find_map(Row::intensity));

@@ -8,7 +8,7 @@ use hipvit_files::regular_file;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// What every row's `schema` says.
+/// Schema of the rows.
 pub const SCHEMA: &str = "hipvit.bench/1";
 
 /// A row as far as it is compared: what may be unknown is an `Option`, and may be missing. `all` keeps every field.
@@ -116,7 +116,7 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D
     Option::deserialize(value).map(Option::unwrap_or_default)
 }
 
-/// What is timed.
+/// Kind of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -143,7 +143,7 @@ impl Metric {
 }
 
 impl Row {
-    /// Of a row that did not fail.
+    /// Returns the time of a row that did not fail.
     pub fn times(&self, metric: Metric) -> Option<&Times> {
         let times = match metric {
             Metric::EndToEnd => &self.end_to_end,

@@ -76,7 +76,7 @@ fn block(comparison: &Comparison, metric: Metric, model: &str, columns: Range<us
     table.text(None)
 }
 
-/// As the table, for a README.
+/// Returns the table in Markdown.
 pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {

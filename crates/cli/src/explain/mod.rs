@@ -23,50 +23,68 @@ use super::inputs::{self, DecodeArgs};
 use super::labels::LabelArgs;
 use super::{ModelArgs, Outcome, lines, output, record, refused};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit explain cat.jpg -m MODEL -o why/
+  hipvit explain cat.jpg -m MODEL --class \"tabby cat\" --method integrated-gradients -o why/";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Image file, or - for standard input
-    #[arg(value_name = "IMAGE|-")]
+    #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
+    #[command(flatten)]
+    decode: DecodeArgs,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    #[command(flatten)]
-    decode: DecodeArgs,
-    /// The class to explain: its name or number [default: the most likely one]
-    #[arg(long, value_name = "CLASS")]
+    /// Class to explain, by name or number [default: the likeliest]
+    #[arg(long, value_name = "CLASS", help_heading = "Output")]
     class: Option<String>,
     /// What to write
-    #[arg(long, value_enum, default_value = "attnlrp", value_name = "METHOD")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "attnlrp",
+        value_name = "METHOD",
+        help_heading = "Output"
+    )]
     method: Choice,
     /// What integrated gradients compare the image with
-    #[arg(long, value_enum, default_value = "mean", value_name = "COLOUR")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "mean",
+        value_name = "COLOUR",
+        help_heading = "Output"
+    )]
     baseline: Colour,
-    /// Steps of integrated gradients; more bring the sum nearer to the difference of the logits
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = super::positive)]
+    /// Steps of integrated gradients
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = super::positive, help_heading = "Output")]
     steps: usize,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Directory for the pictures and arrays; files of the same names are replaced
-    #[arg(long, short, value_name = "DIR")]
+    /// Directory for the pictures and arrays
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     output: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// Attention maps of every head and layer alone
+    /// Attention maps of every head and layer
     Attention,
-    /// Attention maps, and attention rollout (Abnar & Zuidema 2020)
+    /// Attention maps and attention rollout (Abnar & Zuidema 2020)
     Rollout,
-    /// Both, and the pixels that the logit comes from by AttnLRP (Achtibat et al. 2024): one backward pass
+    /// Both, and the pixels of a logit by AttnLRP (Achtibat et al. 2024)
     Attnlrp,
-    /// Both, and integrated gradients (Sundararajan et al. 2017): many passes; the sum is the difference to the baseline
+    /// Both, and integrated gradients (Sundararajan et al. 2017), in many passes
     IntegratedGradients,
-    /// Both, and conservative propagation (Ali et al. 2022): one backward pass; the sum and a constant are the logit
+    /// Both, and conservative propagation (Ali et al. 2022)
     Conservative,
-    /// Statistics of each attention row alone, as the device computes them in the model's dtype: log-sum-exp, largest probability, entropy
+    /// Log-sum-exp, largest probability and entropy of each attention row
     Statistics,
 }
 
@@ -74,7 +92,9 @@ enum Choice {
 enum Colour {
     /// The mean colour, which preprocessing subtracts
     Mean,
+    /// Black
     Black,
+    /// White
     White,
 }
 
@@ -170,13 +190,13 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// Whether pixels are attributed.
+    /// Returns true if pixels are attributed.
     fn attributes(&self) -> bool {
         !matches!(self.method, Choice::Attention | Choice::Rollout)
     }
 
     fn write(&self, files: &mut Files<'_>, name: &str, explanation: &Explanation) -> Result<()> {
-        /// What a picture's shorter side has at least, where the model's has less.
+        /// Minimum length of a picture's shorter side.
         const LEGIBLE: usize = 224;
         let resized = &explanation.resized;
         let image = &enlarge(resized, LEGIBLE.div_ceil(resized.width.min(resized.height)));
@@ -289,7 +309,7 @@ fn warn_incomplete(summary: &Summary) {
 /// Name of the file that describes the others.
 const REPORT: &str = "explanation.json";
 
-/// What is written to the directory.
+/// Files of the directory.
 struct Files<'a> {
     directory: &'a Path,
     written: Vec<String>,

@@ -7,7 +7,7 @@ use crate::{acts_on_terminal, escaped};
 /// A writer that escapes control characters, except for the ends of lines.
 pub struct Escaping<W> {
     out: W,
-    /// The beginning of a character whose end has not come.
+    /// First bytes of a character whose last ones are missing.
     partial: Vec<u8>,
 }
 

@@ -55,7 +55,7 @@ pub struct Counters {
     kernel: String,
     launches: u64,
     pub blocks: u64,
-    /// Those that ran: counts are scaled from them.
+    /// Number of blocks that ran. Counts are scaled from them.
     pub sampled_blocks: u64,
     waves: u64,
     /// Wave instructions.

@@ -12,7 +12,7 @@ struct Counter {
     heading: &'static str,
     /// The columns of the highest rank are left out first where a table is too wide.
     rank: u32,
-    /// What it is called on CDNA (gfx9) and RDNA (gfx10 to gfx12); the first that the GPU has is taken.
+    /// Its names on CDNA (gfx9) and RDNA (gfx10 to gfx12). The first that the GPU has is taken.
     names: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ const MEMORY: [Counter; 7] = [
     counter("GPU cycles", 3, &["GRBM_GUI_ACTIVE"]),
 ];
 
-/// What a cell shows if the GPU has no such counter.
+/// Text of a cell whose counter the GPU does not have.
 const ABSENT: &str = "n/a";
 
 /// Every counter by all of its names.
@@ -107,7 +107,7 @@ impl<'a> Report<'a> {
 }
 
 impl Counter {
-    /// What the counter is called on this GPU.
+    /// Name of the counter on this GPU.
     fn name(&self, counted: &Counted) -> Option<&'static str> {
         let has = |name: &&&str| counted.counters.iter().any(|counter| counter == **name);
         self.names.iter().find(has).copied()

@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::hip::HardwareCounters;
+use hipvit::run_config::parsers::positive;
 use hipvit::{Device, GraphMode, RunInput, RunOptions, Session};
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_files::temporary::Listed;
@@ -26,16 +27,17 @@ use counters::Counters;
 /// The emulated GPU's settings: the file that it writes its counts to, and how many blocks of a grid run.
 const RECORDS: &str = "HIP_EMU_PROFILE";
 const SAMPLE: &str = "HIP_EMU_PROFILE_SAMPLE";
-/// What has the counters.
+/// Devices that have counters, for errors.
 const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of ROCm 7, or from an emulated one: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
 
-/// Where the time goes on the way of images through a model, as `classify` runs it: batches overlap, and a GPU replays captured
-/// graphs. A run warms up; then batches are measured. The images are repeated to fill the batches.
+/// Shows where the time goes from image files to labels.
+///
+/// The images are repeated to fill the batches. Batches overlap, and a GPU replays captured graphs.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Args {
-    /// As --model; after --model, or with the name of an image file, the first image
-    #[arg(value_name = "MODEL")]
+    /// Model; after --model, or with an image's name, an image
+    #[arg(value_name = "MODEL", help_heading = "Input")]
     positional: Option<PathBuf>,
     #[command(flatten)]
     inputs: Inputs,
@@ -43,31 +45,34 @@ pub struct Args {
     run: RunArgs,
     #[command(flatten)]
     timeline: timeline::TimelineArgs,
-    /// Count what each kernel executes in one batch: wave instructions by unit, memory accesses, LDS bank conflicts. On an AMD GPU
-    /// its hardware counters, through rocprofiler-sdk of ROCm 7; on an emulated one (HIPVIT_PROVIDER=emu:gfx942), without any GPU,
-    /// hipvit's kernels with active lanes and coalescing
-    #[arg(long)]
+    /// Count what each kernel executes in one batch
+    ///
+    /// An AMD GPU needs rocprofiler-sdk of ROCm 7. An emulated GPU (HIPVIT_PROVIDER=emu:gfx942) counts hipvit's own kernels.
+    #[arg(long, help_heading = "Measurement")]
     counters: bool,
-    /// With --counters on an emulated GPU, how many blocks of a kernel's grid run, from which its counts are scaled; GEMMs do not run
-    /// then, and values are zeros. all: every block, and GEMMs
-    #[arg(long, default_value = "96", value_name = "N|all")]
+    /// Blocks of each grid that an emulated GPU runs to count
+    ///
+    /// Counts are scaled to the whole grid. GEMMs run with `all` only.
+    #[arg(
+        long,
+        default_value = "96",
+        value_name = "N|all",
+        help_heading = "Measurement",
+        hide_short_help = true
+    )]
     blocks: Blocks,
     #[command(flatten)]
     output: OutputArgs<Counts>,
 }
 
 const AFTER_HELP: &str = "\
-The breakdown is printed, as a table or, with --json, as JSON. -o trace.json, or trace.json.gz, writes the timeline of threads, \
-streams, copies and kernels; ui.perfetto.dev and chrome://tracing open it. With --counters, -o is for the counts.
+Elapsed time divides the wall time: each instant belongs to one activity. Busy time is an activity's own, on all threads and streams.
+The times of kernels in a replayed graph are estimated from a run of single steps.
 
-Elapsed time divides the wall time: each instant belongs to one activity, the device's before the host's, so that the parts and \
-what is unattributed sum to the total. Busy time is an activity's own, on all threads and streams; activities overlap.
-
-Kernels within the replay of a captured graph cannot be timed: their times are those of a run of the steps one by one, scaled to \
-the replay, and are marked as estimated.
-
-Started by rocprofv3 or another profiler, every command gives it the same spans as roctx ranges (NVTX on NVIDIA GPUs). \
-HIPVIT_ROCTX=1 does so always, 0 never.";
+Examples:
+  hipvit profile MODEL photos/ --device hip -o trace.json    # a timeline for ui.perfetto.dev; or trace.json.gz
+  hipvit profile MODEL photos/ --json                        # the breakdown as JSON
+  HIPVIT_PROVIDER=emu:gfx942 hipvit profile --counters MODEL --dtype f16";
 
 /// How many blocks of a grid run at most; `None`: all.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +84,7 @@ impl FromStr for Blocks {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "all" => Ok(Self(None)),
-            number => super::positive(number).map(|number| Self(Some(number))),
+            number => positive(number).map(|number| Self(Some(number))),
         }
     }
 }
@@ -158,7 +163,7 @@ impl Args {
 
     /// The GPU, which must be of this kind.
     fn device(&self, kind: &str) -> Result<DeviceInfo> {
-        let builder = match self.run.model.device {
+        let builder = match self.run.model.config.device {
             Some(_) => self.run.model.builder(),
             // Not the CPU where there is none, so that the error says why.
             None => self.run.model.builder().device(Device::Hip(0)),
@@ -177,12 +182,9 @@ impl Args {
     fn session(&self) -> Result<(Session, Vec<u8>)> {
         // A graph is checked against the eager run, which would count twice.
         let builder = self.run.model.builder().hip_graphs(GraphMode::Off);
-        let session = self
-            .run
-            .model
-            .clone()
-            .or_model(self.positional.as_ref())
-            .load_with(builder)?;
+        let mut model = self.run.model.clone();
+        model.model = model.model.or_else(|| self.positional.clone());
+        let session = model.load_with(builder)?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
             bail!("device: profile counts on one GPU: name it by --device hip:N");

@@ -17,14 +17,17 @@ use crate::output::Sink;
 use crate::{ModelArgs, Outcome, Usage, inputs, lines, positive, record, warn_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Measurement")]
 pub struct TimelineArgs {
-    /// How many batches are measured
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = positive)]
-    batches: usize,
-    /// How many batches run before [default: 1 on the CPU; on a GPU 4 for each batch in flight, so that graphs are captured]
+    /// Number of batches to measure
+    #[arg(long, alias = "batches", default_value_t = 10, value_name = "N", value_parser = positive)]
+    runs: usize,
+    /// Number of batches before [default: 1, on a GPU more]
+    ///
+    /// On a GPU 4 for each batch in flight, so that graphs are captured.
     #[arg(long, value_name = "N")]
     warm_up: Option<usize>,
-    /// Maximum number of batches in flight: 1 shows the latency of single batches [default: as classify, 2 on the CPU, 3 on a GPU]
+    /// Maximum batches in flight [default: 2, on a GPU 3]
     #[arg(long, value_name = "N", value_parser = positive)]
     in_flight: Option<usize>,
 }
@@ -34,15 +37,15 @@ impl Args {
         let file = self.output.file().map(TraceFile::open).transpose()?;
         let (format, mut sink) = self.output.open_printed();
         let (model, images, failed) = self.model_and_images()?;
-        let mut builder = model.builder().resize(self.run.resize);
+        let mut builder = model.builder();
         // While steps are timed, `auto` would not replay graphs.
-        if model.compute.hip_graphs == GraphMode::Auto {
+        if model.config.execution.hip_graphs == GraphMode::Auto {
             builder = builder.hip_graphs(GraphMode::On);
         }
         let run = Run {
             images,
             decode: self.inputs.decode.options(),
-            batches: self.timeline.batches,
+            batches: self.timeline.runs,
             warm_up: self.timeline.warm_up,
             in_flight: self.timeline.in_flight,
             top: 5,

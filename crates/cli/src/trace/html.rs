@@ -174,7 +174,7 @@ fn pictures(trace: &Trace) -> Result<String> {
     ))
 }
 
-/// What a figure shows.
+/// Content of a figure.
 enum Layer<'a> {
     Input,
     Picture(&'a RgbImage),
@@ -482,9 +482,9 @@ fn reach(calls: &[Call], trace: &Trace) -> Result<String> {
     ))
 }
 
-/// What carries the pixel in a kernel, by kind of instruction.
+/// Number of instructions that carry the pixel in a kernel, by kind.
 fn carriers(call: &Call) -> String {
-    /// As gcnrun names them.
+    /// Names of gcnrun.
     const KINDS: [(&str, &str); 7] = [
         ("load", "load from memory"),
         ("lds_store", "store to LDS"),

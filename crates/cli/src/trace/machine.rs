@@ -41,12 +41,12 @@ pub struct Call {
     /// The rows of the step's result that depend on the pixel; the last extent is a row.
     pub rows: Vec<usize>,
     pub of_rows: usize,
-    /// What of the kernel carries the pixel; nothing is known of a library's.
+    /// Parts of the kernel that carry the pixel. Unknown for libraries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taint: Option<Taint>,
 }
 
-/// As gcnrun's `Taint`.
+/// Taint of a kernel's data, with the fields of gcnrun's `Taint`.
 #[derive(Serialize, Deserialize)]
 pub struct Taint {
     pub instructions: u64,

@@ -21,30 +21,36 @@ use super::{ModelArgs, Outcome, lines, output, record};
 use machine::Machine;
 use places::{Memory, Places};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit trace cat.jpg --pixel 120,80 -m MODEL
+  hipvit trace cat.jpg --pixel 120,80 -m MODEL --html trace.html";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Image file, or - for standard input
-    #[arg(value_name = "IMAGE|-")]
+    #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
-    /// The pixel to follow: column and row in the decoded image, counted from 0
-    #[arg(long, value_name = "X,Y", value_parser = pixel)]
+    /// Column and row of the pixel, counted from 0
+    #[arg(long, value_name = "X,Y", value_parser = pixel, help_heading = "Input")]
     pixel: Pixel,
+    #[command(flatten)]
+    decode: DecodeArgs,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    #[command(flatten)]
-    decode: DecodeArgs,
-    /// The class whose logit is followed: its name or number [default: the most likely one]
-    #[arg(long, value_name = "CLASS")]
+    /// Class to follow, by name or number [default: the likeliest]
+    #[arg(long, value_name = "CLASS", help_heading = "Output")]
     class: Option<String>,
-    /// Show the memory address and the kernel of each step; JSON always has them
-    #[arg(long)]
+    /// Show the memory address and the kernel of each step
+    #[arg(long, help_heading = "Output")]
     memory: bool,
     #[command(flatten)]
     output: OutputArgs<Journey>,
-    /// Write a page with the picture, the patch grid and the attention maps; it loads nothing
-    #[arg(long, value_name = "FILE")]
+    /// Write a page with the picture and the attention maps
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
     /// Run the model on an emulated GPU that follows the pixel: for the process that this command starts
     #[arg(long, hide = true)]

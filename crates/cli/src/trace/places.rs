@@ -21,7 +21,7 @@ pub struct Places {
     pub arena: Option<Region>,
     /// The address of the input there.
     pub input: Option<Region>,
-    /// Where the pixel's red byte lies in the input, u8 `[1, H, W, 3]`.
+    /// Offset of the pixel's red byte in the input, u8 `[1, H, W, 3]`.
     pub input_offset: Option<usize>,
     pub steps: Vec<Place>,
 }
@@ -40,14 +40,14 @@ pub struct Place {
     /// Where the first element of what carries the pixel lies, after the result's first byte: its red value in the patch
     /// matrix, else the first channel of its token.
     pub pixel_offset: Option<usize>,
-    /// What computes it.
+    /// Kernels or library that compute it.
     pub kernels: Vec<String>,
     /// Their grids and blocks, of the crate's own kernels.
     pub launches: Vec<KernelLaunch>,
 }
 
 impl Place {
-    /// What computes the step: kernels with their blocks and threads of a block, libraries.
+    /// Returns the kernels and libraries that compute the step, kernels with blocks and threads per block.
     pub fn computed_by(&self) -> String {
         let along = |sizes: [u32; 3]| {
             let used = sizes.iter().rposition(|&size| size != 1).unwrap_or(0);
@@ -193,7 +193,7 @@ impl Places {
         }
     }
 
-    /// The input, and where the pixel lies in it.
+    /// Returns a description of the input and of the pixel's place in it.
     pub fn of_input(&self) -> Option<String> {
         let offset = self.input_offset?;
         Some(match self.input {

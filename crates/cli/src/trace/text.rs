@@ -107,7 +107,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let Some(place) = trace.patch else {
         all.push((
             "Patch",
-            vec!["it lies beyond the last whole patch: the model ignores it".into()],
+            vec!["it is beyond the last whole patch: the model ignores it".into()],
         ));
         return all;
     };
