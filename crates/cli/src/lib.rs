@@ -1,7 +1,9 @@
-//! The command line. One file per subcommand; what they share is here (`ModelArgs`, exit codes) and in `options` (help and parsing),
-//! `environment` (variables), `errors`, `inputs` (which images), `output` (files, standard output and messages), `format` (the
-//! forms of results), `arrays`, `record` (JSON lines), `results` (their stream), `partial` (interrupted runs), `ranks` (several
-//! processes) and `progress`.
+//! The command line. One file per subcommand. This file has the shared parts, `ModelArgs` and exit codes; these modules have others:
+//!
+//! - Options: `options` (help and parsing), `environment` (variables), `inputs` (images).
+//! - Results: `output` (files, standard output and messages), `format` (forms of results), `arrays`, `record` (JSON lines), `results` (the
+//!   stream of results), `partial` (interrupted runs).
+//! - Runs: `errors`, `ranks` (several processes), `progress`.
 
 #![allow(unreachable_pub, reason = "its modules are written as those of a program")]
 
@@ -193,7 +195,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Loads the model. Of several processes that divide it, all but the first follow the first one and end with [`Followed`].
+    /// Loads the model. If several processes divide it, all but the first follow the first one and end with [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
         let session = self.model.load_with(match &self.across {
             Some((world, timeout)) => builder.world(world.clone()).rendezvous_timeout(*timeout),
