@@ -83,8 +83,8 @@ impl SparseLt {
         let table = libraries::hipsparselt(device)?;
         self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[dense, compressed, buffer], |_| {
-            // SAFETY: handle and descriptor live; `expect` saw that the matrices have the sizes that the descriptor and the library
-            // say.
+            // SAFETY: handle and descriptor are alive. `expect` ensured the sizes that the descriptor and the library
+            // require.
             unsafe {
                 call!(
                     device,
@@ -103,7 +103,7 @@ impl SparseLt {
         })
     }
 
-    /// The descriptor of a weight: for the library, whose matrices are column-major, one `k`×`n` that is transposed.
+    /// Describes a weight for the library, whose matrices are column-major: a transposed `k`×`n` matrix.
     fn weight(&self, [n, k]: [usize; 2], dtype: DType) -> Result<Described> {
         SparseGemm::weight(n, k, dtype).check()?;
         Described::new(self, [k, n], dtype, true)
@@ -114,7 +114,7 @@ impl SparseLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the library has no such weight; [`Error::Device`] if it has no algorithm for it.
+    /// [`Error::Argument`] if the library does not support the weight; [`Error::Device`] if it has no algorithm for it.
     pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<SparseMatmul> {
         gemm.check()?;
         self.stream.device().enter()?;
@@ -144,7 +144,7 @@ impl SparseLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the operands do not fit what it was prepared for; what hipSPARSELt says.
+    /// [`Error::Argument`] if the operands do not fit the prepared GEMM; [`Error::Device`] if hipSPARSELt fails.
     pub fn run(&mut self, matmul: &mut SparseMatmul, operands: SparseOperands<'_>) -> Result<()> {
         let SparseMatmul {
             gemm,

@@ -36,7 +36,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn attributes(&self) -> Result<Attributes> {
         Ok(Attributes {
             registers: self.attribute(hipFunction_attribute::HIP_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -92,7 +92,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn suggested_block(&self, lds_bytes: usize, limit: u32) -> Result<SuggestedBlock> {
         let device = self.module().device();
         let hip = device.enter()?;
