@@ -84,7 +84,7 @@ pub struct ExecutorInfo {
     pub devices: Vec<Device>,
     /// The graph without its constants, of which the executor has copies.
     pub graph: Arc<Graph>,
-    /// Dtype of the activations in memory. Always f32 on the CPU, whatever the dtype of products.
+    /// Dtype of the activations in memory. Always f32 on the CPU, for any dtype of products.
     pub activations: DType,
     /// Number of batches in flight that keeps the devices busy while one more is copied in.
     pub in_flight: usize,
@@ -98,7 +98,7 @@ pub struct ExecutorInfo {
     pub graphs: GraphSwitch,
 }
 
-/// How the runs of an executor were executed.
+/// Statistics of the runs of an executor.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// Use of captured graphs. `None` on the CPU.
@@ -140,7 +140,7 @@ pub trait PendingRun: Send {
     fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished>;
 }
 
-/// How a run is carried out.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submission {
     /// Measure each phase on the device.

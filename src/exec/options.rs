@@ -21,7 +21,7 @@ pub struct ExecutorOptions {
     pub dtype: DType,
     /// Number of threads for work on the host. By default one per physical core near the device.
     pub threads: Option<usize>,
-    /// Whether a GPU replays captured graphs.
+    /// Replay of captured graphs on a GPU.
     pub graphs: GraphMode,
     /// Options of kernel selection on a GPU.
     pub select: SelectOptions,

@@ -52,7 +52,7 @@ impl GraphSwitch {
     }
 }
 
-/// How runs were executed.
+/// Statistics of the runs on GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Replays {

@@ -1,4 +1,4 @@
-//! `norm_quantize`: a norm whose result is rounded to 8 bits row by row, as [`LayerNormArgs`] and then [`QuantizeArgs`].
+//! `norm_quantize`: a norm whose result is rounded to 8 bits row by row, [`LayerNormArgs`] followed by [`QuantizeArgs`].
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ impl NormQuantizeArgs {
     }
 }
 
-// SAFETY: hip/norm_quantize.hip; waves and blocks beyond the last row return.
+// SAFETY: see hip/norm_quantize.hip. Waves and blocks beyond the last row return.
 unsafe impl KernelArguments for NormQuantizeArgs {
     const FILE: &'static str = "norm_quantize";
 
@@ -51,7 +51,7 @@ unsafe impl KernelArguments for NormQuantizeArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        // The norm's result is not in memory.
+        // The norm's result is not stored.
         let mut visit_but = |field, access: Access| {
             if access.field != field {
                 visit(access);

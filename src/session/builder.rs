@@ -291,8 +291,8 @@ impl SessionBuilder {
 
     /// Makes runs return the softmax statistics of each attention layer, see
     /// [`Outputs::attention_statistics`](crate::Outputs::attention_statistics). Off by default. The fused attention kernel of a GPU
-    /// computes them without storing scores. The last block then computes all tokens, whatever the head reads. Not supported with tensor or
-    /// pipeline parallelism, or on a GPU with heads of more than 128 channels.
+    /// computes them without storing scores. The last block then computes all tokens, even if the head reads only one. Not supported with
+    /// tensor or pipeline parallelism, or on a GPU with heads of more than 128 channels.
     pub fn attention_statistics(mut self, attention_statistics: bool) -> Self {
         self.attention_statistics = attention_statistics;
         self

@@ -152,7 +152,7 @@ macro_rules! declare {
                 }
             }
 
-            /// Operands of which a token of the result needs only the same token. `None` if it needs all of every operand.
+            /// Operands of which each token of the result needs only one token, the same one. `None` if it needs all of every operand.
             pub fn tokenwise(&self) -> Option<Vec<usize>> {
                 match self {
                     $(Self::$Op(op) => op.tokenwise(),)*

@@ -48,7 +48,7 @@ pub struct Buffer {
     pub shape: Vec<usize>,
     /// Dtype: the plan's, f32 if the op's result always is, or 8 bits: i8 or E4M3 (in OCP's or the device's encoding).
     pub dtype: DType,
-    /// How the elements were rounded to 8 bits. `None` for other dtypes. Per-row values are stored [behind all elements](Self::row_scales).
+    /// Rounding of the elements to 8 bits. `None` for other dtypes. Per-row values are stored [behind all elements](Self::row_scales).
     pub rounding: Option<Rounding>,
     /// Offset in the arena in bytes, a multiple of [`ALIGNMENT`].
     pub offset: usize,

@@ -7,7 +7,7 @@ use crate::exec::replays::{GraphMode, GraphSwitch, Replays};
 use crate::hip::{self, Replay};
 use crate::tensor::DType;
 
-/// How the steps of a run were submitted.
+/// Form in which the steps of a run were submitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Submitted {
     /// Submitted one by one. Includes the run that captures a graph.

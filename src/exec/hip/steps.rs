@@ -143,7 +143,7 @@ impl HipExecutor {
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
     pub(super) fn with_device_name(&self, node: &str, error: Error) -> Error {
         match error {
-            // The error names the rank. Which all-reduce it was is irrelevant.
+            // The error names the rank. The failed all-reduce is irrelevant.
             Error::Hip(hip::Error::Communicator { .. }) => error,
             Error::Hip(
                 hip::Error::Device { .. } | hip::Error::OutOfMemory { .. } | hip::Error::NoCode { .. },

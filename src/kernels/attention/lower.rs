@@ -1,5 +1,5 @@
-//! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V. Or MIOpen's, as
-//! [selected](crate::exec::select).
+//! Lowering of attention to the fused kernel. For unsupported heads, and on request, it becomes Q·Kᵀ, softmax and P·V; or MIOpen's
+//! attention, as [selected](crate::exec::select).
 
 use hipvit_graph::op::{Attention, OpError};
 
@@ -12,12 +12,12 @@ use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
 use crate::kernels::{KernelCall, Unit};
 use crate::tensor::DType;
 
-/// Whether the fused kernel computes it.
+/// Returns true if the fused kernel computes it.
 pub(crate) fn fused(plan: &Plan, spec: &Attention) -> bool {
     plan.graph().optimizations().fused_attention && is_fused(spec)
 }
 
-/// The memory that the scores of unfused attention take.
+/// Returns the bytes of the scores of unfused attention.
 pub(crate) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     if fused(plan, spec) {
         return 0;
@@ -39,20 +39,20 @@ pub(crate) struct AttentionCall {
     pub(crate) images: usize,
     pub(crate) dtype: DType,
     pub(crate) operands: [Strided; 4],
-    /// Where there is one, only the crate's own kernels compute it.
+    /// Bias of the scores. With it, only builtin kernels compute the call.
     pub(crate) bias: Option<ScoreBias>,
-    /// What rotates queries and keys, in place, if the fused kernel does not.
+    /// Rotation of queries and keys, in place, if the fused kernel does not rotate.
     pub(crate) rope: Option<RopeArgs>,
-    /// Where the key mask lies, u8 `[images, keys]`; 0 without. With one, as with a bias.
+    /// Address of the key mask, u8 `[images, keys]`. 0 without a mask. With it, only builtin kernels compute the call.
     pub(crate) key_mask: u64,
-    /// Memory for the scores, where there is no fused kernel.
+    /// Memory for the scores of unfused attention.
     pub(crate) scratch: u64,
-    /// The step of the result, if it is FP8; then too, only the crate's own kernels compute it.
+    /// Scale of an FP8 result. With it, only builtin kernels compute the call.
     pub(crate) float8: Option<f32>,
 }
 
 impl AttentionCall {
-    /// By the crate's own kernels.
+    /// Returns the calls of builtin kernels.
     pub(crate) fn own(&self) -> Result<Vec<Call>, OpError> {
         if is_fused(&self.spec) {
             one(fused_attention(self)?)
@@ -79,7 +79,7 @@ impl Lower for Attention {
         }
     }
 
-    /// Bytes of unfused attention scores, and of the result in the dtype if the result is stored in FP8.
+    /// Returns the bytes of unfused attention scores, and of the result in the dtype if the result is stored in FP8.
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
         let scores = score_bytes(plan, step, self).next_multiple_of(ALIGNMENT);
         let result = plan.buffer(step.output());
@@ -93,7 +93,7 @@ impl Lower for Attention {
 impl Lowering<'_> {
     fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
         let call = self.attention_call(spec, self.out)?;
-        // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
+        // Libraries do not support one query for all images, fewer queries than tokens, a mask or a bias.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
         let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0 && call.float8.is_none();
@@ -107,7 +107,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A result in FP8 is rounded by a kernel of its own.
+    /// Computes unfused attention. A separate kernel rounds a result in FP8.
     fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, OpError> {
         let Some(step) = call.float8 else {
             return unfused_attention(&call);
@@ -120,7 +120,7 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    /// In one launch, where attention is fused.
+    /// Computes attention and its statistics, in one launch if attention is fused.
     fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
         if !is_fused(spec) {
             return Err(format!(

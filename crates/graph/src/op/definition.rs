@@ -55,8 +55,8 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     /// Part of the operands that a part of result `index` depends on.
     fn locality(&self, index: usize) -> Locality;
 
-    /// Operands of which a token of the result needs only the same token; it needs all of the others. `None` if it needs all of every
-    /// operand.
+    /// Operands that are read token by token: a token of the result needs only the same token of them, and all of the other operands.
+    /// `None` if it needs all of every operand.
     fn tokenwise(&self) -> Option<Vec<usize>> {
         None
     }

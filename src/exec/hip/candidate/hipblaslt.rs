@@ -20,7 +20,7 @@ pub(in crate::exec::hip) struct Hipblaslt {
     prepared: HashMap<Prepared, Result<Matmul, String>>,
 }
 
-/// What a prepared GEMM depends on.
+/// Key of a prepared GEMM.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Prepared {
     shape: LinearShape,

@@ -13,7 +13,7 @@ use crate::timeline::{self, Activity};
 /// Maximum number of algorithms without an epilogue that are measured.
 const MAX_WITHOUT_EPILOGUE: usize = 4;
 
-/// What a prepared GEMM depends on. The library's plan includes the address of the bias, which differs between layers.
+/// Key of a prepared GEMM. The library's plan includes the address of the bias, which differs between layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Prepared {
     shape: LinearShape,
