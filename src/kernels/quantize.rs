@@ -1,5 +1,5 @@
-//! `quantize_float8`, `quantize_float8_rows`, `quantize_int8`: the bytes of GEMMs in 8 bits. `dequantize`, `dequantize_float8`: what
-//! follows such a GEMM.
+//! `quantize_float8`, `quantize_float8_rows` and `quantize_int8` convert operands of GEMMs to 8 bits. `dequantize` and `dequantize_float8`
+//! complete the results of such GEMMs.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, opti
 use crate::ops::{Activation, Levels};
 
 impl QuantizeArgs {
-    /// E4M3 of `x` / `scale`, for `x` and `out` `[rows, channels]`. `out` aliases no operand.
+    /// Creates the arguments to write `x` / `scale` as E4M3, for `x` and `out` `[rows, channels]`. `out` must alias no operand.
     ///
     /// # Errors
     ///

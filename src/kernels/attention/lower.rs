@@ -178,14 +178,14 @@ impl Lowering<'_> {
             return Ok(0);
         }
         let index = self.step.inputs.len().saturating_sub(1);
-        // A constant would be of the plan's dtype.
+        // A constant would have the plan's dtype.
         match self.operand(index)? {
             Operand::Buffer(_) => self.address(index),
             _ => Err("takes a key mask that is computed".into()),
         }
     }
 
-    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`.
+    /// Returns queries, keys or values: the channels from `channel` on of each token of operand `index`.
     fn heads(&self, index: usize, channel: usize) -> Result<Strided, OpError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
@@ -200,7 +200,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The result at `address`, of as many tokens as queries.
+    /// Returns the layout of the result at `address`, with as many tokens as queries.
     fn result_of(&self, spec: &Attention, q: &Strided, address: u64) -> Strided {
         let channels = spec.heads * spec.head_dim;
         Strided {
@@ -212,7 +212,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Keys or values, of elements of so many bytes, from the first that is attended to on.
+/// Returns keys or values from the first attended key on. `element` is the size of their elements in bytes.
 fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, OpError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
@@ -223,7 +223,7 @@ fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Stri
     })
 }
 
-/// The keys that each query attends to.
+/// Returns the keys that each query attends to.
 fn visible(call: &AttentionCall) -> Visibility {
     visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
@@ -242,13 +242,13 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, OpError> {
     })
 }
 
-/// Fused attention and the statistics of its softmax, at `address`.
+/// Returns fused attention with the statistics of its softmax at `address`.
 fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, OpError> {
     Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
-/// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
-/// the scores, so that those of f16 do not overflow before. A bias is added between them and the softmax.
+/// Returns one GEMM per head for all images, since only the heads are adjacent in memory. The GEMM scales the scores, so that f16 scores do
+/// not overflow before. A bias is added between the GEMM and the softmax.
 fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, OpError> {
     let &AttentionCall {
         spec,
