@@ -10,12 +10,14 @@
 // later launch on this memory gives up at once.
 //
 // Shapes: x, residual (or null), out, norm_out T [rows, channels]; bias (or null), norm_weight, norm_bias (or null) T [channels]. All
-// row-major; out and norm_out may alias x or residual, but not each other. Alignment: any; vec128 access where channels and the addresses
-// allow it. Accumulator: f32. The norm is computed from out as stored: first the mean, then the squares of the centred values. The bits of
-// a row do not depend on its place in the matrix. Geometry: at most `blocks` blocks, the same number on all ranks, all resident at once.
-// all_reduce: ALL_REDUCE_THREADS threads. A thread takes one vec128 of a row per round, in at most `rounds` rounds. all_reduce_norm:
-// ALL_REDUCE_NORM_THREADS threads. A block takes as many whole rows per round as fit, each by whole waves. A row therefore has at most as
-// many vec128s as the block has threads.
+//   row-major; out and norm_out may alias x or residual, but not each other.
+// Alignment: any; vec128 access where channels and the addresses allow it.
+// Accumulator: f32. The norm is computed from out as stored: first the mean, then the squares of the centred values. The bits of a row do
+//   not depend on its place in the matrix.
+// Geometry: at most `blocks` blocks, the same number on all ranks, all resident at once.
+//   all_reduce: ALL_REDUCE_THREADS threads. A thread takes one vec128 of a row per round, in at most `rounds` rounds.
+//   all_reduce_norm: ALL_REDUCE_NORM_THREADS threads. A block takes as many whole rows per round as fit, each by whole waves. A row
+//   therefore has at most as many vec128s as the block has threads.
 #include "all_reduce.h"
 #include "system_scope.hpp"
 #include "vec128.hpp"

@@ -1,10 +1,12 @@
 // patch_extract: turns images into normalised rows of the patch matrix, pixel · scale[c] + shift[c] for channel c.
 //
-// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. Pixels beyond the last whole patch are not read. patch_extract_T: u8 [B, H, W, 3] → T [B
-// · N, h · w · 3], in the order row, column, channel. patch_extract_chw_T: f32 [B, 3, H, W] → T [B · N, 3 · h · w], in the order channel,
-// row, column. Alignment: any; vec128 stores, and loads of the same number of pixels, where the addresses allow it. Accumulator: f32.
-// Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a run of the output per thread. A run is contiguous in the image: a patch's part of
-// one image row.
+// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. Pixels beyond the last whole patch are not read.
+//   patch_extract_T: u8 [B, H, W, 3] → T [B · N, h · w · 3], in the order row, column, channel.
+//   patch_extract_chw_T: f32 [B, 3, H, W] → T [B · N, 3 · h · w], in the order channel, row, column.
+// Alignment: any; vec128 stores, and loads of the same number of pixels, where the addresses allow it.
+// Accumulator: f32.
+// Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a run of the output per thread. A run is contiguous in the image: a patch's part
+//   of one image row.
 #include "patch_extract.h"
 #include "vec128.hpp"
 

@@ -6,13 +6,16 @@
 // dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, the epilogue of a GEMM of such bytes.
 // dequantize_float8: out = activation(sums · column_scale · scale + bias) + residual, with sums in f32.
 //
-// Shapes, all row-major with any number of channels: x, out T [rows, channels]; residual T [rows, channels] or null. dequantize's out may
-// alias residual. Quantised bytes [rows, channels]; sums i32 or f32 [rows, channels]. ranges f32 [rows, 2] for int8 (scale and zero − 128),
-// or [rows] for FP8 (scale). scales f32 [channels]; column_sums i32 [channels]; bias T [channels] or null. Alignment: any, of whole
-// elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it. Accumulator: f32. sums − zero · column_sums is exact in
-// i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over at most 2^16 channels of x. Geometry: quantize_int8 and
-// quantize_float8_rows: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a thread keeps up to ROW_REGISTERS
-// elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
+// Shapes, all row-major with any number of channels:
+//   x, out T [rows, channels]; residual T [rows, channels] or null. dequantize's out may alias residual.
+//   Quantised bytes [rows, channels]; sums i32 or f32 [rows, channels].
+//   ranges f32 [rows, 2] for int8 (scale and zero − 128), or [rows] for FP8 (scale).
+//   scales f32 [channels]; column_sums i32 [channels]; bias T [channels] or null.
+// Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
+// Accumulator: f32. sums − zero · column_sums is exact in i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over
+//   at most 2^16 channels of x.
+// Geometry: quantize_int8 and quantize_float8_rows: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a
+//   thread keeps up to ROW_REGISTERS elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
 #include "quantize.h"
 #include "activation.hpp"
 #include "float8.hpp"
