@@ -23,7 +23,7 @@ pub(crate) enum Products {
 }
 
 impl Products {
-    /// Returns the operands for a compute precision. bf16 requires instructions for it.
+    /// Returns the operands for a compute precision. Uses bf16 only if the processor has instructions for it.
     pub(crate) fn new(dtype: DType) -> Self {
         match dtype {
             #[cfg(target_arch = "x86_64")]

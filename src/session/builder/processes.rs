@@ -22,7 +22,7 @@ impl SessionBuilder {
     /// same time, with the same options. Rank 0 then runs images, and the others [follow](Session::follow) it. A `world` of one process has
     /// no effect.
     ///
-    /// Across processes RCCL computes all all-reduces, also with [`AllReduceKind::Auto`](crate::AllReduceKind::Auto).
+    /// Across processes RCCL computes every all-reduce, also with [`AllReduceKind::Auto`](crate::AllReduceKind::Auto).
     /// [`AllReduceKind::Direct`](crate::AllReduceKind::Direct) is an error.
     ///
     /// ```no_run

@@ -167,8 +167,8 @@ impl Explainer {
         image: &RgbImage,
         patch: Option<&PatchPlace>,
     ) -> Contribution {
-        // With gradient g, an input pixel contributes g · (p − mean) / std. The source pixel s adds weight · s to p, and the weights sum to
-        // 1. Its part is therefore weight · g · (s − mean) / std.
+        // With gradient g, an input pixel contributes g · (p − mean) / std. The source pixel s adds weight · s to p. Since the weights sum
+        // to 1, its part is weight · g · (s − mean) / std.
         let rule = self.preprocess();
         let (mean, std) = (rule.mean(), rule.std());
         let source = |c: usize| {
