@@ -8,7 +8,7 @@ use hipvit_image::ImageErrorKind;
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, and why. The message of every variant is one line.
+/// Errors of this library. The message of every variant is one line.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum Error {

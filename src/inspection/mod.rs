@@ -1,5 +1,5 @@
 //! The data of `hipvit inspect`: the graph before and after the passes, the cost of every step, the use of memory, and the address of each
-//! parameter, on the host and, if requested, on a GPU. It serialises to JSON through serde.
+//! parameter. Addresses are those on the host and, if requested, on a GPU. The data serialises to JSON through serde.
 
 mod division;
 

@@ -18,9 +18,9 @@ pub fn has_int8_gemm(arch: &str) -> bool {
 }
 
 impl Int8GemmArgs {
-    /// Creates the arguments for `x` `[m, k]` with its `ranges` `[m, 2]` from [`QuantizeArgs::int8`](super::QuantizeArgs::int8), a weight
-    /// `[n, k]` with `scales` f32 and `column_sums` i32 `[n]`, and `out` `[m, n]`. `bias` `[n]` and `residual` `[m, n]` may be 0. `out` may
-    /// alias `residual`.
+    /// Creates the arguments for `x` `[m, k]`, a weight `[n, k]` and `out` `[m, n]`. `x` and its `ranges` `[m, 2]` come from
+    /// [`QuantizeArgs::int8`](super::QuantizeArgs::int8). The weight has `scales` f32 and `column_sums` i32 `[n]`. `bias` `[n]` and
+    /// `residual` `[m, n]` may be 0. `out` may alias `residual`.
     ///
     /// # Errors
     ///

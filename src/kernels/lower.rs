@@ -251,8 +251,8 @@ pub(crate) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
     matches!(&plan.node(step).op, Op::Attention(spec) if score_bytes(plan, step, spec) > 0)
 }
 
-/// Returns the maximum bytes that a step needs outside the arena: for a GEMM before an activation and an in-place residual, for 8-bit
-/// operands and sums of linear layers, and for the scores of unfused attention.
+/// Returns the maximum bytes that a step needs outside the arena. A GEMM before an activation and an in-place residual needs some, as do
+/// the 8-bit operands and sums of linear layers and the scores of unfused attention.
 pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
     let bytes = |step: &Step| plan.node(step).op.scratch_bytes(plan, step);
     plan.steps().iter().map(bytes).max().unwrap_or(0)
