@@ -1,4 +1,4 @@
-//! What a row measures.
+//! Specifications of measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use hipvit::run_config::{ExecutionConfig, RunConfig};
 use hipvit::session::{Device, DeviceSet, SessionBuilder};
 use hipvit::tensor::DType;
 
-/// What a row measures.
+/// Specification of a row: what it measures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// The model's directory; `None` is the embedded TinyViT32.
+    /// Directory of the model. `None` for the embedded TinyViT32.
     pub model: Option<PathBuf>,
-    /// Images per run.
+    /// Number of images per run.
     pub batch: usize,
     /// Compute precision.
     pub dtype: DType,
     /// The device, or the first GPU of a set.
     pub device: Device,
-    /// The ordinals of all GPUs of a set; empty for one device.
+    /// Ordinals of all GPUs of a set. Empty for one device.
     pub gpus: Vec<usize>,
-    /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
+    /// Processes that divide the model, each with such a device. Rank 0 measures. See [`SessionBuilder::world`].
     pub world: Option<World>,
-    /// See [`SessionBuilder::rendezvous_timeout`], whose default is that of this.
+    /// Maximum time that the processes wait for each other; see [`SessionBuilder::rendezvous_timeout`].
     pub meeting_timeout: Option<Duration>,
-    /// How it runs.
+    /// Configuration of the run.
     pub execution: ExecutionConfig,
-    /// Threads that call the session at once, for each of its replicas.
+    /// Number of threads that call the session concurrently, per replica.
     pub in_flight: usize,
-    /// The optimisations, of which some may be left out.
+    /// Enabled optimisations.
     pub optimizations: Optimizations,
-    /// The rung, if it is one of a ladder.
+    /// Rung of the ladder. `None` for other rows.
     pub rung: Option<Rung>,
 }
 
