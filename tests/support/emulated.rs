@@ -115,6 +115,7 @@ pub(crate) fn available() -> bool {
     missing.is_none()
 }
 
+/// Returns true if tests that take minutes run too.
 pub(crate) fn all() -> bool {
     env::var("HIPVIT_EMU_TESTS").is_ok_and(|v| v == "all")
 }

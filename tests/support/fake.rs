@@ -128,6 +128,7 @@ impl Drop for Fake {
     }
 }
 
+/// Compiles a library without dependencies.
 pub(crate) fn compile(source: &Path, library: &Path) {
     let output = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()))
         .args([

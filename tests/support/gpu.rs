@@ -17,11 +17,13 @@ pub(crate) fn dtypes() -> Vec<DType> {
 /// All tests share the free memory. The test that measures it has exclusive access to the GPU.
 pub(crate) static SHARED: RwLock<()> = RwLock::new(());
 
+/// Returns the GPU and a share of it, or `None`, with a message, if none is named.
 pub(crate) fn device() -> Option<(Device, RwLockReadGuard<'static, ()>)> {
     let device = device_named()?;
     Some((device, SHARED.read().unwrap_or_else(PoisonError::into_inner)))
 }
 
+/// Returns the GPU without a share of it.
 pub(crate) fn device_named() -> Option<Device> {
     let Ok(name) = std::env::var("HIPVIT_TEST_DEVICE") else {
         eprintln!("skipped: HIPVIT_TEST_DEVICE does not name a GPU");

@@ -21,6 +21,7 @@ pub(crate) struct Launcher {
     program: fn() -> Command,
 }
 
+/// Returns the program without a GPU's provider.
 pub(crate) fn on_cpu() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
     command.env_remove("HIPVIT_PROVIDER");

@@ -14,10 +14,12 @@ pub(crate) fn hipvit(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Outpu
         .unwrap()
 }
 
+/// Returns what the program wrote to standard output.
 pub(crate) fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
+/// Returns what the program wrote to standard error.
 pub(crate) fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }

@@ -22,11 +22,13 @@ pub(crate) fn images(count: usize) -> Vec<RgbImage> {
     images
 }
 
+/// Returns the images as decoded sources of a pipeline.
 pub(crate) fn sources(images: &[RgbImage]) -> Vec<Source> {
     let source = |(index, image): (usize, &RgbImage)| Source::Decoded(format!("{index}"), image.clone());
     images.iter().enumerate().map(source).collect()
 }
 
+/// Returns random pixels of this many images in the size of the model.
 pub(crate) fn pixels(session: &Session, images: usize) -> Vec<u8> {
     let (height, width) = session.preprocess().output_size();
     let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521));
