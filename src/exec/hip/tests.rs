@@ -3,7 +3,7 @@
 
 mod attention;
 mod host;
-#[path = "../../../tests/fake_provider/kernels.rs"]
+#[path = "../../../tests/fake/provider/kernels.rs"]
 mod kernels;
 mod shards;
 

@@ -1,0 +1,391 @@
+//! The GPU tests, `hipvit validate`, the command line and [`faults`] on emulated AMD GPUs (`sys/emu`), which
+//! execute the machine code of AMD GPUs. `support/emulated.rs` has what they need, and what they skip.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use half::f16;
+use serde_json::Value;
+
+use crate::support::bench;
+use crate::support::emulated::{all, available, clang_of_gfx950, command, hipvit, passes};
+use crate::support::program::{stderr, stdout};
+
+mod counters;
+mod faults;
+mod processes;
+mod profile;
+#[cfg(feature = "serve")]
+mod serve;
+mod several_gpus;
+mod sparse;
+mod taint;
+mod zero_shot;
+
+/// Runs the tests of one architecture.
+fn works(arch: &str) {
+    if !available() {
+        return;
+    }
+    let models = "gpu::golden_models_agree_in_every_dtype";
+    let some = [
+        models,
+        "gpu::replayed_graphs_give_the_bits_of_the_steps",
+        "gpu::resize::images_are_resized_to_the_same_bytes",
+        "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
+        "gpu::selection::miopen_computes_patch_embeddings_and_attention",
+        "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
+        "gpu::quantized::layers_in_bf16_are_computed_in_the_dtype",
+        "gpu::quantized::logits_are_those_of_the_cpu",
+        "gpu::quantized::norms_in_8_bits_give_the_bits_of_norms_that_are_rounded",
+        "gpu::sparse::packed_weights_give_the_logits_of_the_reference",
+    ];
+    let architectures = [
+        "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",
+        "gpu::architectures::vit_base_agrees_with_the_cpu",
+    ];
+    let rest = [
+        "gpu::held_out_digits_are_recognised_in_every_dtype",
+        "gpu::four_threads_on_their_streams_get_the_bits_of_one",
+        "gpu::a_pipeline_gives_the_bits_of_the_session",
+        "gpu::many_runs_leave_the_memory_flat",
+        "gpu::resize::decoded_images_of_any_size_are_resized_on_the_device",
+    ];
+    match (all(), arch) {
+        (false, _) => passes(arch, "f16", &some),
+        // Their kernels differ from those of gfx942 and gfx1100 in a few instructions, most of which compute
+        // in bf16. `validates` runs each kernel in every dtype.
+        (true, "gfx90a" | "gfx950" | "gfx1200") => {
+            passes(arch, "bf16", &[&some[..], &architectures].concat());
+        }
+        (true, _) => {
+            passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat());
+            // The submission of work does not depend on the dtype, and the kernels are those of the tests
+            // above.
+            passes(arch, "f16", &rest);
+        }
+    }
+    validates(arch);
+    classifies(arch);
+}
+
+#[test]
+fn gfx1100_runs_models_and_ops() {
+    works("gfx1100");
+}
+
+#[test]
+fn gfx90a_runs_models_and_ops() {
+    works("gfx90a");
+}
+
+#[test]
+fn gfx942_runs_models_and_ops() {
+    works("gfx942");
+}
+
+/// gfx1200 has FP8 in OCP's encoding, and a different WMMA layout.
+#[test]
+fn gfx1200_runs_models_and_ops() {
+    works("gfx1200");
+}
+
+/// Clang 20 is the first version that compiles for gfx950.
+#[test]
+fn gfx950_runs_models_and_ops() {
+    match clang_of_gfx950() {
+        Some(_) => works("gfx950"),
+        None => eprintln!("skipped: gfx950: no clang 20 or later that compiles for it"),
+    }
+}
+
+/// Clang 22 generates gfx11 code with 16-bit registers, clang 19 does not.
+#[test]
+fn gfx1100_runs_code_with_16_bit_registers() {
+    let clang = "clang++-22";
+    if Command::new(clang).arg("--version").output().is_err() {
+        eprintln!("skipped: 16-bit registers of gfx1100: no {clang}");
+    } else if available() {
+        let validate = "validate --device hip --op softmax --config micro --dtype bf16 --untimed";
+        let output = command(env!("CARGO_BIN_EXE_hipvit"), "gfx1100")
+            .args(validate.split(' '))
+            .env("HIP_EMU_CLANG", clang)
+            .output()
+            .unwrap();
+        let text = format!("{}{}", stdout(&output), stderr(&output));
+        assert_eq!(output.status.code(), Some(0), "{text}");
+    }
+}
+
+/// The matrix cores of gfx908 have a separate instruction for bf16.
+#[test]
+fn gfx908_runs_ops() {
+    if available() {
+        validates("gfx908");
+    }
+}
+
+/// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance
+/// for every selection.
+#[test]
+fn tuned_kernels_are_kept_and_selected() {
+    if !available() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // What is compiled is shared with the other tests.
+    let kernels = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache/kernels");
+    std::os::unix::fs::symlink(&kernels, folder.path().join("kernels")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        let output = command
+            .args(arguments)
+            .args(["--device", "hip", "--dtype", "bf16", "--batch", "2"])
+            .env("HIPVIT_CACHE_DIR", folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let origins = || -> Vec<String> {
+        let json: Value = serde_json::from_str(&run(&["inspect", "--json"])).unwrap();
+        assert_eq!(json["kernels_note"], Value::Null);
+        let kernels = json["kernels"].as_array().unwrap();
+        let origins = kernels.iter().filter_map(|k| k["origin"].as_str());
+        origins.map(str::to_owned).collect()
+    };
+    let before = origins();
+    assert!(
+        before.len() > 4 && before.iter().all(|origin| origin == "rule"),
+        "{before:?}"
+    );
+
+    let lines = run(&["tune", "--json"]);
+    let tuned: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for op in ["linear", "patch_embedding", "attention"] {
+        assert!(tuned.iter().any(|t| t["shape"]["op"] == op), "{op}: {lines}");
+    }
+    for shape in &tuned {
+        // rocBLAS, and both of the emulated hipBLASLt's algorithms; else the crate's own and MIOpen.
+        let least = if shape["shape"]["op"] == "linear" { 3 } else { 2 };
+        assert!(shape["candidates"].as_u64().unwrap() >= least, "{shape}");
+        assert!(
+            shape["best_us"].as_f64().unwrap() <= shape["rule_us"].as_f64().unwrap(),
+            "{shape}"
+        );
+    }
+    let stored: Vec<PathBuf> = std::fs::read_dir(folder.path().join("selection"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let [file] = &stored[..] else { panic!("{stored:?}") };
+    assert!(origins().iter().all(|origin| origin == "tuned"));
+
+    // Each choice, including the slowest, gives the same labels.
+    let classify = || run(&["classify", "--json", "assets/samples"]);
+    let top = |text: &str| -> Vec<Value> {
+        let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        text.lines()
+            .map(line)
+            .filter_map(|l| l.get("top").map(|top| top[0]["label"].clone()))
+            .collect()
+    };
+    let expected = top(&classify());
+    assert!(expected.len() > 5, "{}", classify());
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    for kernel in [
+        serde_json::json!("rocblas"),
+        serde_json::json!({"hipblaslt": {"algorithm": 1, "epilogue": true}}),
+        serde_json::json!({"hipblaslt": {"algorithm": 0, "epilogue": false}}),
+        serde_json::json!({"hipblaslt": {"algorithm": 99, "epilogue": true}}),
+    ] {
+        for entry in json["linear"].as_array_mut().unwrap() {
+            entry["kernel"] = kernel.clone();
+        }
+        std::fs::write(file, json.to_string()).unwrap();
+        assert_eq!(top(&classify()), expected, "{kernel}");
+    }
+    let computed = || run(&["inspect", "--kernels"]).matches("MIOpen ").count();
+    for (kernel, miopen) in [("miopen", 2), ("own", 0), ("rocblas", 0)] {
+        for op in ["patch_embedding", "attention"] {
+            json[op][0]["kernel"] = kernel.into();
+        }
+        std::fs::write(file, json.to_string()).unwrap();
+        assert_eq!(top(&classify()), expected, "{kernel}");
+        assert_eq!(computed(), miopen, "{kernel}");
+    }
+    // Choices of MIOpen are of its version.
+    for op in ["patch_embedding", "attention"] {
+        json[op][0]["kernel"] = "miopen".into();
+    }
+    let libraries = json["libraries"].as_str().unwrap().to_owned();
+    assert!(libraries.contains(", MIOpen "), "{libraries}");
+    json["libraries"] = format!("{libraries}0").into();
+    std::fs::write(file, json.to_string()).unwrap();
+    assert_eq!(computed(), 0, "{libraries}0");
+
+    std::fs::write(file, &text[..text.len() / 2]).unwrap();
+    assert_eq!(origins(), before, "a damaged file counts as none");
+    run(&["tune"]);
+    assert!(origins().iter().all(|origin| origin == "tuned"));
+}
+
+fn validates(arch: &str) {
+    let begun = Instant::now();
+    // Heads of 64 to 132 channels: each attention kernel, and softmax where there is none.
+    let configs = if all() { "micro,small,heads" } else { "micro,heads" };
+    let output = hipvit(
+        arch,
+        &[
+            "validate",
+            "--device",
+            "hip",
+            "--config",
+            configs,
+            "--untimed",
+            "--json",
+        ],
+    );
+    let text = stdout(&output);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arch}: {}\n{text}",
+        stderr(&output)
+    );
+    let report: Value = serde_json::from_str(text).unwrap();
+    assert!(
+        report["device_name"].as_str().unwrap().contains(arch),
+        "{}",
+        report["device_name"]
+    );
+    assert_eq!(report["failed"], 0);
+    let rows = report["rows"].as_array().unwrap();
+    for dtype in ["f32", "f16", "bf16"] {
+        for op in [
+            "linear",
+            "attention",
+            "softmax",
+            "layer_norm",
+            "pool",
+            "patch_extract",
+            "tokens",
+        ] {
+            let passed = |row: &&Value| row["op"] == op && row["dtype"] == dtype && row["status"] == "passed";
+            assert!(rows.iter().any(|row| passed(&row)), "{arch}: {op} in {dtype}");
+        }
+        for head_dim in [64, 80, 96, 128, 132] {
+            let form = format!("attention 2×{head_dim} packed-qkv");
+            let passed = |row: &&Value| {
+                row["form"] == form.as_str() && row["dtype"] == dtype && row["status"] == "passed"
+            };
+            assert!(rows.iter().any(|row| passed(&row)), "{arch}: {form} in {dtype}");
+        }
+    }
+    assert!(
+        rows.iter()
+            .any(|row| row["op"] == "resize" && row["status"] == "passed")
+    );
+    for row in rows {
+        let status = row["status"].as_str().unwrap();
+        assert!(status == "passed" || row["reason"].is_string(), "{row}");
+        if status == "passed" {
+            assert!(
+                row["elementwise_error"].as_f64() <= row["tolerance"].as_f64(),
+                "{row}"
+            );
+        }
+    }
+    println!("{arch} validate: {} rows ({:.1?})", rows.len(), begun.elapsed());
+}
+
+fn classifies(arch: &str) {
+    let arguments = [
+        "classify", "--device", "hip", "--dtype", "f16", "--json", "--top", "1",
+    ];
+    let output = hipvit(arch, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{arch}: {}", stderr(&output));
+    let lines = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut images = 0;
+    for line in lines {
+        let digit = line["image"]
+            .as_str()
+            .unwrap()
+            .chars()
+            .find_map(|c| c.to_digit(10))
+            .unwrap();
+        assert_eq!(line["top"][0]["index"], digit, "{line}");
+        assert_eq!(
+            (&line["device"], &line["dtype"]),
+            (&"hip:0".into(), &"f16".into())
+        );
+        images += 1;
+    }
+    assert_eq!(images, 10);
+}
+
+#[test]
+fn devices_shows_the_emulated_gpus() {
+    // Their properties need no tools.
+    let output = hipvit("gfx942,gfx1100", &["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let gpus = report["gpus"].as_array().unwrap();
+    let shown: Vec<_> = gpus
+        .iter()
+        .map(|gpu| {
+            let target = gpu["target"].as_str().unwrap();
+            (
+                target.split(':').next().unwrap(),
+                gpu["wave_size"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(shown, [("gfx942", 64), ("gfx1100", 32)]);
+    let output = hipvit("none", &["devices"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = hipvit("gfx000", &["devices", "--json"]);
+    let text = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(text.contains("gfx000"), "{text}");
+}
+
+/// Each rung runs different kernels: attention as two GEMMs and a softmax, separate activations and
+/// residuals.
+#[test]
+fn the_rungs_of_the_ladder_agree() {
+    if !available() {
+        return;
+    }
+    for arch in ["gfx942", "gfx1100"] {
+        let more = [
+            "--device", "hip", "--dtype", "f16", "--batch", "2", "--ladder", "--json",
+        ];
+        let output = hipvit(arch, &[&bench::QUICK[..], &more].concat());
+        assert_eq!(output.status.code(), Some(0), "{arch}: {}", stderr(&output));
+        let rows = bench::rows(&output);
+        let rungs = [
+            "naive",
+            "dtype",
+            "fused attention",
+            "graph passes",
+            "epilogues",
+            "memory plan",
+            "HIP graphs",
+            "selection",
+            "overlap",
+        ];
+        // The first is in f32. A value of f16 goes through about twenty roundings a block, which add up at random.
+        let roundings = (20.0 * 6.0 * 2.0f64).sqrt();
+        bench::check_ladder(&rows, &rungs, roundings * f64::from(f16::EPSILON));
+        assert!(rows.iter().all(|row| row["device"]["kind"] == "emulated"));
+        assert!(rows.iter().all(|row| row["peak"]["datasheet_tflops"].is_null()));
+    }
+}

@@ -1,0 +1,24 @@
+//! Tests on the fake GPU (`tests/fake/provider`): the safe HIP layer, executors, commands and servers, and
+//! their messages on failures.
+#![allow(unsafe_code, reason = "tests call the unsafe functions of the safe HIP layer")]
+
+mod comm;
+mod command_line;
+mod completions;
+mod counters;
+mod devices;
+mod faults;
+mod memory;
+mod overlap;
+mod parallel;
+mod peers;
+mod plan_cache;
+mod processes;
+mod profile;
+mod replicas;
+mod rtc;
+mod serve;
+mod serve_divided;
+mod session;
+mod validate;
+mod work;

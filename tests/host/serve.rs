@@ -1,0 +1,20 @@
+//! `hipvit serve` on the CPU: its protocols, limits, operation and end.
+
+mod access_log;
+mod connections;
+mod encoded;
+mod grpc;
+mod health;
+mod http;
+mod lifecycle;
+mod limits;
+mod memory;
+mod neighbours;
+mod openai;
+mod operation;
+mod repository;
+mod request_keys;
+mod texts;
+mod traces;
+mod triton;
+mod web;
