@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hipvit_image::ImageErrorKind;
 
+use crate::hip;
+
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -113,7 +115,49 @@ pub enum Error {
     },
     /// The GPU's libraries, memory or code: see [`crate::hip::Error`].
     #[error(transparent)]
-    Hip(#[from] crate::hip::Error),
+    Hip(#[from] hip::Error),
+    /// A GPU cannot do what the model or an option requires.
+    #[error("{device}: {reason}")]
+    Device {
+        /// The GPU.
+        device: String,
+        /// The cause.
+        reason: String,
+    },
+    /// Threads, or memory of the host or of another GPU of the model, are not available.
+    #[error("{what}: {reason}")]
+    Resource {
+        /// What is not available.
+        what: &'static str,
+        /// The cause.
+        reason: String,
+    },
+    /// The library contradicts itself. No input and no argument causes this.
+    #[error(
+        "{what}: {reason}. This is a bug in hipvit: report it with this message, the model and the options"
+    )]
+    Internal {
+        /// The part of the library.
+        what: &'static str,
+        /// The contradiction.
+        reason: String,
+    },
+}
+
+/// The layer that an [`Error`] belongs to, which says who can correct it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The caller's argument, option or order of calls is wrong.
+    Usage,
+    /// An image, a labelled set or a file cannot be read or used.
+    Input,
+    /// The model's files or its graph are incomplete, damaged or not supported.
+    Model,
+    /// A GPU, its libraries, or the threads and memory of the host failed or do not suffice.
+    Device,
+    /// The library has a bug. The caller cannot correct it.
+    Internal,
 }
 
 impl From<hipvit_graph::Error> for Error {
@@ -141,6 +185,7 @@ impl From<hipvit_image::Error> for Error {
             hipvit_image::Error::Image { name, kind, reason } => Self::Image { name, kind, reason },
             hipvit_image::Error::Config { file, reason } => Self::Config { file, reason },
             hipvit_image::Error::Argument { what, reason } => Self::Argument { what, reason },
+            hipvit_image::Error::Resource { what, reason } => Self::Resource { what, reason },
             // Future variants, which carry their own message.
             error => Self::Argument {
                 what: "image",
@@ -151,6 +196,29 @@ impl From<hipvit_image::Error> for Error {
 }
 
 impl Error {
+    /// Returns the layer that the error belongs to.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Argument { .. } => ErrorKind::Usage,
+            Self::Io { .. } | Self::Image { .. } | Self::LabelledSet { .. } => ErrorKind::Input,
+            Self::Config { .. }
+            | Self::Hub { .. }
+            | Self::Weights { .. }
+            | Self::Tensor { .. }
+            | Self::Graph { .. }
+            | Self::NonFinite { .. } => ErrorKind::Model,
+            Self::Rank { .. } | Self::Device { .. } | Self::Resource { .. } => ErrorKind::Device,
+            Self::Hip(error) => match error {
+                hip::Error::Argument { .. } => ErrorKind::Usage,
+                hip::Error::Io { .. } => ErrorKind::Input,
+                hip::Error::Parameter { .. } => ErrorKind::Internal,
+                _ => ErrorKind::Device,
+            },
+            Self::Internal { .. } => ErrorKind::Internal,
+        }
+    }
+
     /// Returns the message without the list of library files that were tried, for a line of a log.
     #[must_use]
     pub fn brief(&self) -> String {
@@ -212,6 +280,30 @@ impl Error {
     /// Returns an [`Error::Argument`] for the argument `what`.
     pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Argument {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Device`] for the GPU `device`.
+    pub fn device(device: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self::Device {
+            device: device.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Resource`] for `what`, such as threads or memory.
+    pub fn resource(what: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Resource {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Internal`] for the part `what` of the library.
+    pub fn internal(what: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Internal {
             what,
             reason: reason.to_string(),
         }

@@ -37,8 +37,8 @@ impl HostExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a dtype that the CPU does not compute in, or if the threads cannot be started; [`Error::Graph`],
-    /// naming the node, if a weight is a scalar or was released.
+    /// [`Error::Argument`] for a dtype that the CPU does not compute in; [`Error::Resource`] if the threads cannot be started;
+    /// [`Error::Graph`], naming the node, if a weight is a scalar or was released.
     pub fn new(graph: &Graph, options: &ExecutorOptions) -> Result<Self> {
         let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
         let executor = CpuExecutor::with_dtype(graph, options.dtype, options.threads)?;

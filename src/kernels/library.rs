@@ -95,6 +95,11 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// Returns the device that the kernels are loaded on.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Loads these units. Those without code for the device are compiled, in parallel, each once in a process.
     ///
     /// # Errors
@@ -289,7 +294,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
             };
             // Without a receiver the threads that have started end.
             let thread = thread::Builder::new().spawn_scoped(scope, work);
-            thread.map_err(|error| Error::argument("threads", error))?;
+            thread.map_err(|error| Error::resource("threads", error))?;
         }
         drop(sender);
         // Dropped with the first error, which ends the other threads' work.
@@ -362,7 +367,7 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
     }
     let Unit { file, define } = unit;
     let source = device_code::source(file)
-        .ok_or_else(|| Error::argument("kernel", format!("there is no file hip/{file}.hip")))?;
+        .ok_or_else(|| Error::internal("kernel", format!("there is no file hip/{file}.hip")))?;
     let mut options: Vec<String> = device_code::OPTIONS
         .iter()
         .map(|&option| option.to_owned())

@@ -42,7 +42,7 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
+    /// [`Error::Resource`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
     /// released.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
@@ -60,7 +60,7 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::Argument`] for another type.
+    /// The errors of [`CpuExecutor::new`], and [`Error::Argument`] for another type.
     pub fn with_dtype(graph: &Graph, dtype: DType, threads: Option<usize>) -> Result<Self> {
         if !DTYPES.contains(&dtype) {
             return Err(Error::argument(
@@ -188,7 +188,7 @@ pub(super) fn thread_pool(
         .thread_name(|i| format!("hipvit-cpu-{i}"))
         .start_handler(move |_| start())
         .build()
-        .map_err(|e| Error::argument("threads", e))
+        .map_err(|e| Error::resource("threads", e))
 }
 
 /// The physical cores that this thread may use: two threads on one core would share its vector units.

@@ -85,8 +85,8 @@ impl DirectGroup {
                 Err(Error::argument("all-reduce", reason))
             }
             Err(error) => Ok(Err(NoDirect {
-                // GPUs without peer access, or too many of them, are arguments.
-                failed: !matches!(error, Error::Argument { .. }),
+                // GPUs without peer access, or too many of them, are no failure.
+                failed: !matches!(error, Error::Argument { .. } | Error::Device { .. }),
                 reason: error.to_string(),
             })),
         }
@@ -101,8 +101,8 @@ impl DirectGroup {
         let devices: Vec<&Device> = streams.iter().map(Stream::device).collect();
         for (one, other) in devices.iter().flat_map(|a| devices.iter().map(move |b| (a, b))) {
             if !one.can_access_peer(other)? {
-                let reason = format!("{} cannot access the memory of {}", one.name(), other.name());
-                return Err(Error::argument("peer access", reason));
+                let reason = format!("cannot access the memory of {}", other.name());
+                return Err(Error::device(one.name(), reason));
             }
         }
         let compute_units = devices.iter().map(|device| device.properties().compute_units);
@@ -257,7 +257,7 @@ impl DirectRank {
                     missing - 1,
                     timeout.as_secs_f64()
                 );
-                Err(Error::argument("all-reduce", reason))
+                Err(Error::device(self.kernels.device().name(), reason))
             }
         }
     }

@@ -143,7 +143,7 @@ impl Libraries {
                 })
             }
             Call::AllReduce(call) => self.all_reduce(call, to),
-            call => Err(Error::argument("call", format!("{call:?} is none of a library"))),
+            call => Err(Error::internal("call", format!("{call:?} is none of a library"))),
         }
     }
 

@@ -92,7 +92,7 @@ impl Hipsparselt {
 
     fn run(&mut self, call: &LinearCall, prepared: Prepared, to: &mut Submitter<'_>) -> Result<()> {
         let (Some(lt), Some(Ok(matmul))) = (&mut self.lt, self.prepared.get_mut(&prepared)) else {
-            return Err(Error::argument("linear", "was not prepared"));
+            return Err(Error::internal("linear", "was not prepared"));
         };
         let regions = to.regions;
         let (d, bias, c, kernel) = if prepared.epilogue {

@@ -51,7 +51,7 @@ impl Miopen {
         let wanted = Wanted::of(call);
         let solution = wanted.and_then(|wanted| self.solutions.get_mut(&wanted));
         let (Some(dnn), Some(Ok(solution))) = (&mut self.dnn, solution) else {
-            return Err(Error::argument("MIOpen", "has no solution yet"));
+            return Err(Error::internal("MIOpen", "has no solution yet"));
         };
         match (call, solution) {
             (Call::Patches(call), _) => launch(call.extract.as_image().into()),
@@ -80,7 +80,7 @@ impl Miopen {
                 let relayout = relayout(call, dense(call), strided(call, to));
                 Ok(dnn.relayout(relayout, out.reading(), regions.from(to.address)?)?)
             }
-            _ => Err(Error::argument("MIOpen", "has a solution of something else")),
+            _ => Err(Error::internal("MIOpen", "has a solution of something else")),
         }
     }
 }
@@ -175,7 +175,7 @@ fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution>
             let operands = [x.reading(), filter.reading(), y.writing()];
             Ok(Solution::Convolution(dnn.convolution(shape, operands)?))
         }
-        _ => Err(Error::argument("MIOpen", "does not compute this")),
+        _ => Err(Error::internal("MIOpen", "does not compute this")),
     }
 }
 

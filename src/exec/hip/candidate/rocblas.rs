@@ -65,7 +65,7 @@ impl Rocblas {
         let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
         if !gemm.m.is_multiple_of(parts) {
             let reason = format!("{} rows are not those of {parts} images", gemm.m);
-            return Err(Error::argument("linear", reason));
+            return Err(Error::internal("linear", reason));
         }
         let part = Gemm {
             m: gemm.m / parts,
