@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use hipvit_graph::op::OpError;
 use rayon::prelude::*;
 
 use super::CpuOp;
@@ -114,7 +115,7 @@ pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
     bytes.sum()
 }
 
-fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, String> {
+fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, OpError> {
     let tensor = graph
         .value(id)
         .constant
@@ -125,7 +126,7 @@ fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, Str
     PrepackedWeight::new(&values, n, inner.iter().product(), dtype)
 }
 
-fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, String> {
+fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, OpError> {
     let tensor = graph
         .value(id)
         .constant
