@@ -18,6 +18,7 @@ mod concat_channels;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod error;
 mod float8;
 mod launch;
 mod library;
@@ -34,6 +35,7 @@ pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility
 pub use bindings::*;
 pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
+pub use error::KernelError;
 pub use int8_gemm::has_int8_gemm;
 use launch::Target;
 pub use library::{Kernels, Unit};
@@ -59,12 +61,12 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     const TILE: Option<&'static str> = None;
 
     /// What has to be compiled for these arguments.
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         Ok(Unit::of(Self::FILE))
     }
 
     /// The entry's name without its dtype.
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(Self::FILE.into())
     }
 
@@ -73,7 +75,7 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     /// # Errors
     ///
     /// Why the arguments are refused, or why the device cannot launch it.
-    fn plan(&mut self, target: &Target) -> Result<Launch, String>;
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError>;
 
     /// Calls `visit` with each range of device memory that the kernel may access, for elements of `element` bytes.
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access));
@@ -136,7 +138,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// Why no code takes the arguments.
-            pub fn unit(&self) -> Result<Unit, String> {
+            pub fn unit(&self) -> Result<Unit, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.unit(),)*)*
                     $(Self::$more(arguments) => arguments.unit(),)*
@@ -148,7 +150,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// Why no entry takes the arguments.
-            pub(crate) fn entry(&self) -> Result<Cow<'static, str>, String> {
+            pub(crate) fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.entry(),)*)*
                     $(Self::$more(arguments) => arguments.entry(),)*
@@ -208,7 +210,7 @@ fn optional(access: Access) -> Access {
 ///
 /// # Errors
 ///
-/// It exceeds 32 bits.
-pub(crate) fn extent(n: usize) -> Result<u32, String> {
-    u32::try_from(n).map_err(|_| format!("an extent of {n} exceeds the 32 bits of a kernel's argument"))
+/// [`KernelError::Extent`] if it exceeds 32 bits.
+pub(crate) fn extent(n: usize) -> Result<u32, KernelError> {
+    u32::try_from(n).map_err(|_| KernelError::Extent(n))
 }

@@ -116,6 +116,9 @@ fn kind(error: &Error) -> Kind {
         Error::NonFinite { .. } => Kind::NonFinite,
         Error::Hip(hip::Error::Io { source, .. }) => io(source),
         Error::Hip(hip::Error::OutOfMemory { .. }) => Kind::OutOfMemory,
+        Error::Step { source, .. } if matches!(**source, Error::Hip(hip::Error::OutOfMemory { .. })) => {
+            Kind::OutOfMemory
+        }
         other => match other.kind() {
             ErrorKind::Usage => Kind::Argument,
             ErrorKind::Device => Kind::Device,

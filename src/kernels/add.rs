@@ -1,11 +1,11 @@
 //! `add`: `factor · gamma · x + y`, where `gamma` and `y` may be left out.
 
-use hipvit_graph::op::{Add, Affine, MulScalar, OpError, Scale};
+use hipvit_graph::op::{Add, Affine, MulScalar, Scale};
 
 use super::Unit;
 use super::bindings::AddArgs;
 use super::lower::{Call, Lower, Lowering, one, rows};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl AddArgs {
     /// For `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0; `y` is an address and its rows, which repeat.
@@ -19,7 +19,7 @@ impl AddArgs {
         factor: f32,
         gamma: u64,
         y: Option<(u64, usize)>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let (y, y_rows) = y.unwrap_or_default();
         Ok(Self {
             x,
@@ -38,7 +38,7 @@ impl AddArgs {
 unsafe impl KernelArguments for AddArgs {
     const FILE: &'static str = "add";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.y != 0 && self.y_rows == 0 {
             return Err("the second operand has no rows".into());
         }
@@ -61,7 +61,7 @@ impl Lower for Add {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let y = (step.address(1)?, rows(step.shape_of(1)?)?);
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -78,7 +78,7 @@ impl Lower for Scale {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let gamma = step.address(1)?;
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -95,7 +95,7 @@ impl Lower for Affine {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let (gamma, y) = (step.address(1)?, (step.address(2)?, 1));
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -112,7 +112,7 @@ impl Lower for MulScalar {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(AddArgs::new(
             [step.address(0)?, step.out],
             step.matrix()?,

@@ -1,6 +1,8 @@
 //! Results of kernels that are E4M3 instead of the kernels' dtype: what they are multiplied by, and their size.
 //! The bytes are those of [`Float8::E4M3`](crate::float8::Float8), saturated; on gfx942 they are FNUZ numbers of half the value.
 
+use super::KernelError;
+
 /// What a result is multiplied by that is divided by `scale` and written as E4M3. NaN, which [`check`] refuses, if there is no such
 /// normal number.
 pub(super) fn factor(scale: f32) -> f32 {
@@ -13,7 +15,7 @@ pub(super) fn factor(scale: f32) -> f32 {
 }
 
 /// What the plan of a kernel with this factor requires.
-pub(super) fn check(factor: f32) -> Result<(), String> {
+pub(super) fn check(factor: f32) -> Result<(), KernelError> {
     if factor.is_nan() {
         Err("its result has no scale: that must be a normal positive number".into())
     } else {

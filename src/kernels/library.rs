@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::launch::Target;
-use super::{KernelArguments, KernelCall, device_code, entry, kernel_cache};
+use super::{KernelArguments, KernelCall, KernelError, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{
     self, Access, Arguments, Code, Device, Kernel, KernelCache, Launch, Module, Operand, Rtc, Stream,
@@ -154,7 +154,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the arguments point elsewhere or the device cannot launch it; what the driver says.
+    /// [`Error::Kernel`] if the device cannot launch it; [`Error::Hip`] if the arguments point elsewhere or the driver refuses.
     pub(crate) fn launch<A: KernelArguments>(
         &self,
         stream: &Stream,
@@ -194,7 +194,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the device cannot launch it.
+    /// [`Error::Kernel`] if the device cannot launch it.
     pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
         Ok(match self.dtype.size() {
             1 => self.planned::<A, 1>(&mut arguments)?.1,
@@ -207,7 +207,7 @@ impl Kernels {
         &self,
         arguments: &mut A,
     ) -> Result<(Kernel<Typed<A, SIZE>>, Launch)> {
-        let refused = |reason| Error::argument("launch", format!("{}: {reason}", A::FILE));
+        let refused = |reason| Error::kernel(A::FILE, reason);
         let Entry { kernel, tile } = self.entry::<A, SIZE>(arguments)?;
         let properties = self.device.properties();
         let target = Target {
@@ -220,7 +220,7 @@ impl Kernels {
     }
 
     fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {
-        let refused = |reason| Error::argument("kernel", format!("{}: {reason}", A::FILE));
+        let refused = |reason| Error::kernel(A::FILE, reason);
         let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
         let mut entries = self.entries.lock();
         if let Some(known) = entries
@@ -233,7 +233,7 @@ impl Kernels {
         let module = self
             .modules
             .get(&unit)
-            .ok_or_else(|| refused("is not loaded".into()))?;
+            .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
         // SAFETY: `KernelArguments` promises it for the launches that it plans, and `submit` makes no others.
         let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
         let tile = match A::TILE {

@@ -1,12 +1,12 @@
 //! `rope`: rotates pairs of channels of queries and keys, in place.
 
-use hipvit_graph::op::{AttentionOperands, Op, OpError};
+use hipvit_graph::op::{AttentionOperands, Op};
 
 use super::Unit;
 use super::attention::lower::fused;
 use super::bindings::RopeArgs;
 use super::lower::{Call, CopyRows, Lower, Lowering};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::ops::{Rope, RopePairs};
 
@@ -21,7 +21,7 @@ impl RopeArgs {
         [images, tokens, channels]: [usize; 3],
         [places, table_channels]: [usize; 2],
         spec: &Rope,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let first = tokens.checked_sub(places).filter(|_| places > 0);
         let first = first.ok_or_else(|| format!("has a table of {places} tokens for {tokens}"))?;
         Ok(Self {
@@ -43,13 +43,14 @@ impl RopeArgs {
 unsafe impl KernelArguments for RopeArgs {
     const FILE: &'static str = "rope";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let width = u64::from(self.heads) * u64::from(self.head_dim);
         if self.table_heads == 0 || width == 0 || width > self.channels.into() {
             return Err(format!(
                 "rotates {} heads of {} channels in tokens of {}",
                 self.heads, self.head_dim, self.channels
-            ));
+            )
+            .into());
         }
         let rows = [self.tokens - self.first, self.heads];
         let rows = rows
@@ -73,7 +74,7 @@ impl Lower for Rope {
 
     /// Rotates in place; or the attention that alone reads the result rotates, which then reads it as it was. Steps decide that, not a pass of
     /// the graph: for few queries, and before MIOpen's attention, it is a kernel of its own after all, in place as the plan has it.
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let result = step.plan.buffer(step.step.output());
         let reader = step.plan.steps().get(result.last_step);
         if let Some((rotated, _)) = reader.and_then(|reader| rotation(step.plan, reader))
@@ -131,7 +132,7 @@ pub(crate) fn rotation<'a>(plan: &'a Plan, attention: &Step) -> Option<(&'a Step
 }
 
 impl Lowering<'_> {
-    fn token_extents(&self) -> Result<[usize; 3], OpError> {
+    fn token_extents(&self) -> Result<[usize; 3], KernelError> {
         match *self.shape {
             [images, tokens, channels] => Ok([images, tokens, channels]),
             ref shape => Err(format!("rotates {shape:?}, which are no tokens").into()),
@@ -139,7 +140,7 @@ impl Lowering<'_> {
     }
 
     /// What rotates the result in place.
-    fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, OpError> {
+    fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, KernelError> {
         let &[_, places, table_channels] = self.shape_of(1)? else {
             return Err("takes tokens and a table".into());
         };
@@ -153,7 +154,7 @@ impl Lowering<'_> {
     }
 
     /// The rotation that this step, attention, computes, if it does.
-    pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, OpError> {
+    pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, KernelError> {
         match rotation(self.plan, self.step) {
             Some((step, spec)) => {
                 let rope = Lowering::new(self.plan, step, self.addresses);

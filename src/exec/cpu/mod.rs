@@ -111,8 +111,8 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `input` is not what the plan takes, if the plan is of another graph or not in f32, or if
-    /// there is no memory for it; [`Error::Graph`], naming the node, if a step does not fit its op.
+    /// [`Error::Argument`] if `input` is not what the plan takes, or if the plan is not in f32; [`Error::Resource`] if there
+    /// is no memory for it; [`Error::Op`], naming the node, if a step does not fit its op.
     pub fn run(
         &self,
         plan: &Plan,

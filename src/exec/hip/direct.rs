@@ -9,7 +9,7 @@ use super::lower::AllReduceCall;
 use crate::error::{Error, Result};
 use crate::exec::select::AllReduceKind;
 use crate::hip::{Device, Operand, Stream, SymmetricMemory};
-use crate::kernels::{AllReduceGroup, Kernels, LayerNormArgs, Unit};
+use crate::kernels::{AllReduceGroup, KernelError, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
 /// Maximum number of bytes that one launch sums. The GPUs share twice as much memory for each rank.
@@ -86,7 +86,7 @@ impl DirectGroup {
             }
             Err(error) => Ok(Err(NoDirect {
                 // GPUs without peer access, or too many of them, are no failure.
-                failed: !matches!(error, Error::Argument { .. } | Error::Device { .. }),
+                failed: !matches!(error, Error::Device { .. } | Error::Kernel { .. }),
                 reason: error.to_string(),
             })),
         }
@@ -112,7 +112,7 @@ impl DirectGroup {
             CAPACITY,
             timeout,
         )
-        .map_err(|reason| Error::argument("all-reduce", reason))?;
+        .map_err(|reason| Error::kernel("all-reduce", reason))?;
         let shared = Arc::new(Self {
             group,
             memory: SymmetricMemory::new(streams, group.shared_bytes(), AllReduceGroup::WORDS)?,
@@ -223,7 +223,7 @@ impl DirectRank {
                 "a row of {} channels exceeds the memory that the GPUs share",
                 call.channels
             );
-            return Err(Error::argument("all-reduce", reason));
+            return Err(Error::kernel("all-reduce", KernelError::Unsupported(reason)));
         }
         for begin in (0..call.rows).step_by(most) {
             let at = |address: u64| match address {
@@ -234,7 +234,7 @@ impl DirectRank {
             let matrix = [most.min(call.rows - begin), call.channels];
             let arguments = group
                 .arguments(self.rank, addresses, matrix, &shared, control.address())
-                .map_err(|reason| Error::argument("all-reduce", reason))?;
+                .map_err(|reason| Error::kernel("all-reduce", reason))?;
             let arguments = norm.map_or(arguments, |norm| arguments.then(norm));
             self.kernels.launch(stream, arguments, &operands)?;
         }
@@ -346,7 +346,7 @@ impl PeerAllReduce {
         });
         let norm = norm
             .transpose()
-            .map_err(|reason| Error::argument("all-reduce", reason))?;
+            .map_err(|reason| Error::kernel("all-reduce", reason))?;
         if norm.as_ref().is_some_and(|norm| !member.normalizes(&call, norm)) {
             let reason =
                 "the norm's result overlaps with an operand, or the matrix is too large for one launch";

@@ -104,7 +104,7 @@ impl HipExecutor {
     /// # Errors
     ///
     /// [`Error::Argument`] if the input is not what the plan takes, or if there is no rule to resize images by;
-    /// [`Error::Graph`], naming the node and the device, if a step cannot be submitted.
+    /// [`Error::Op`] or [`Error::Step`], naming the node and the device, if a step cannot be submitted.
     pub(super) fn submit(
         &self,
         reserved: Reserved,

@@ -546,7 +546,7 @@ impl Timer {
         // Another would take its place.
         for call in bench.launches.iter().flatten().take(2) {
             let prepared = bench.libraries.prepare(candidate, call, false);
-            prepared.map_err(|reason| Error::argument("candidate", reason))?;
+            prepared.map_err(|reason| Error::kernel("candidate", reason))?;
         }
         let mut timer = Self {
             candidate,

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::hip::regions::Regions;
 use crate::hip::{Blas, Gemm, Stream};
-use crate::kernels::Kernels;
+use crate::kernels::{KernelError, Kernels};
 
 /// rocBLAS on one stream. The handle, which has a workspace, is made when it is first needed.
 pub(in crate::exec::hip) struct Rocblas {
@@ -88,7 +88,7 @@ impl Candidate for Rocblas {
         computes.then_some(Choice::Rocblas).into_iter().collect()
     }
 
-    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), String> {
+    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), KernelError> {
         Ok(())
     }
 
