@@ -25,8 +25,8 @@ pub(crate) struct Constants {
 
 impl Constants {
     pub(crate) fn new(graph: &Graph, dtype: DType) -> Result<Self> {
-        let mut weights: HashMap<ValueId, (&str, DType)> = HashMap::new();
-        let mut int8: HashMap<ValueId, &str> = HashMap::new();
+        let mut weights: HashMap<ValueId, (&Node, DType)> = HashMap::new();
+        let mut int8: HashMap<ValueId, &Node> = HashMap::new();
         let mut values: HashSet<ValueId> = HashSet::new();
         for (id, node, form) in forms(graph, dtype) {
             let value = graph.value(id);
@@ -35,21 +35,24 @@ impl Constants {
                 return Err(Error::graph(&node.name, reason));
             }
             match form {
-                Form::Int8 => drop(int8.insert(id, &node.name)),
-                Form::Weight(dtype) => drop(weights.insert(id, (&node.name, dtype))),
+                Form::Int8 => drop(int8.insert(id, node)),
+                Form::Weight(dtype) => drop(weights.insert(id, (node, dtype))),
                 Form::Values => drop(values.insert(id)),
             }
         }
         let weights = weights
             .into_par_iter()
             .map(|(id, (node, dtype))| {
-                let packed = pack(graph, id, dtype).map_err(|e| Error::graph(node, e))?;
+                let packed = pack(graph, id, dtype).map_err(|e| Error::op(node, None, e.into()))?;
                 Ok((id, packed))
             })
             .collect::<Result<_>>()?;
         let int8 = int8
             .into_par_iter()
-            .map(|(id, node)| Ok((id, pack_int8(graph, id).map_err(|e| Error::graph(node, e))?)))
+            .map(|(id, node)| {
+                let packed = pack_int8(graph, id).map_err(|e| Error::op(node, None, e.into()))?;
+                Ok((id, packed))
+            })
             .collect::<Result<_>>()?;
         let values = values
             .into_iter()

@@ -145,12 +145,7 @@ impl Lowering<'_> {
             return Err("takes tokens and a table".into());
         };
         let addresses = [self.out, self.address(1)?];
-        Ok(RopeArgs::new(
-            addresses,
-            self.token_extents()?,
-            [places, table_channels],
-            spec,
-        )?)
+        RopeArgs::new(addresses, self.token_extents()?, [places, table_channels], spec)
     }
 
     /// The rotation that this step, attention, computes, if it does.

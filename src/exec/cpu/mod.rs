@@ -42,8 +42,8 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Resource`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
-    /// released.
+    /// [`Error::Resource`] if the threads cannot be started, [`Error::Graph`] or [`Error::Op`], naming the node, if a weight
+    /// was released or is a scalar.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
     }
