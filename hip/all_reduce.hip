@@ -14,9 +14,10 @@
 // Alignment: any; vec128 access where channels and the addresses allow it.
 // Accumulator: f32. The norm is computed from out as stored: first the mean, then the squares of the centred values. The bits of a row do
 //   not depend on its place in the matrix.
-// Geometry: at most `blocks` blocks, the same on all ranks, all resident at once. all_reduce: ALL_REDUCE_THREADS, a vec128 of a row per
-//   thread and round, at most `rounds`. all_reduce_norm: ALL_REDUCE_NORM_THREADS, in each round as many whole rows as fit, each taken by
-//   whole waves; so a row has at most as many vec128s as the block has threads.
+// Geometry: at most `blocks` blocks, the same number on all ranks, all resident at once.
+//   all_reduce: ALL_REDUCE_THREADS threads. A thread takes one vec128 of a row per round, in at most `rounds` rounds.
+//   all_reduce_norm: ALL_REDUCE_NORM_THREADS threads. A block takes as many whole rows per round as fit, each by whole waves. A row
+//   therefore has at most as many vec128s as the block has threads.
 #include "all_reduce.h"
 #include "system_scope.hpp"
 #include "vec128.hpp"

@@ -1,6 +1,6 @@
 // patch_extract: turns images into normalised rows of the patch matrix, pixel · scale[c] + shift[c] for channel c.
 //
-// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w; pixels beyond the last whole patch are not read:
+// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. Pixels beyond the last whole patch are not read.
 //   patch_extract_T: u8 [B, H, W, 3] → T [B · N, h · w · 3], in the order row, column, channel.
 //   patch_extract_chw_T: f32 [B, 3, H, W] → T [B · N, 3 · h · w], in the order channel, row, column.
 // Alignment: any; vec128 stores, and loads of the same number of pixels, where the addresses allow it.

@@ -6,9 +6,11 @@
 // dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, the epilogue of a GEMM of such bytes.
 // dequantize_float8: out = activation(sums · column_scale · scale + bias) + residual, with sums in f32.
 //
-// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128, or [rows], the scale for
-//   FP8; sums i32 or f32 [rows, channels]; scales f32, column_sums i32 [channels]; bias T [channels] or null; residual (or null),
-//   out T [rows, channels]. All row-major, with any number of channels. dequantize's out may alias residual.
+// Shapes, all row-major with any number of channels:
+//   x, out T [rows, channels]; residual T [rows, channels] or null. dequantize's out may alias residual.
+//   Quantised bytes [rows, channels]; sums i32 or f32 [rows, channels].
+//   ranges f32 [rows, 2] for int8 (scale and zero − 128), or [rows] for FP8 (scale).
+//   scales f32 [channels]; column_sums i32 [channels]; bias T [channels] or null.
 // Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
 // Accumulator: f32. sums − zero · column_sums is exact in i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over
 //   at most 2^16 channels of x.

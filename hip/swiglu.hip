@@ -1,6 +1,7 @@
 // swiglu: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
-// swiglu_norm: g = silu(gate) · value for x without a bias; out = (g − mean(g)) / √(variance(g) + ε) · weight + bias over the
-// first `normed` channels, with the biased variance; beyond them the result is 0. g is neither rounded to T nor stored.
+//
+// swiglu_norm: g = silu(gate) · value for x without a bias. Then out = (g − mean(g)) / √(variance(g) + ε) · weight + bias over the first
+// `normed` channels. The variance is the biased one. Beyond the normed channels the result is 0. g is neither rounded to T nor stored.
 //
 // Shapes: x T [rows, 2, channels], gates first; swiglu's bias T [2, channels] or null; weight and swiglu_norm's bias T [channels];
 //   out T [rows, channels], or bytes: E4M3. All row-major.

@@ -1,4 +1,4 @@
-//! The ops on the CPU, one file per op: its kernel, and the `CpuOp` that finds the kernel's operands. Activations are f32 in memory.
+//! Ops on the CPU, one file per op: its kernel, and the `CpuOp` that passes the operands to it. Activations are f32 in memory.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -32,10 +32,10 @@ pub(crate) trait CpuOp {
     ///
     /// # Errors
     ///
-    /// [`OpError`] if the operands are not what the kernel takes.
+    /// [`OpError`] if the operands do not fit the kernel.
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError>;
 
-    /// How the constant operand `index` is kept where the CPU computes in `dtype`.
+    /// Returns the form of the constant operand `index` if the CPU computes in `dtype`.
     fn constant_form(&self, _index: usize, _dtype: DType) -> Form {
         Form::Values
     }

@@ -12,76 +12,76 @@ use crate::kernels::KernelError;
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, and why. The message of every variant is one line.
+/// Errors of this library. The message of every variant is one line.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// The operating system refused to read or write a file.
+    /// The operating system failed to read or write a file.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// An image cannot be decoded or used.
     #[error("{name}: {reason}")]
     Image {
-        /// The file's path, or a name for it (`-` for standard input).
+        /// Path of the file, or a name (`-` for standard input).
         name: String,
-        /// What kind of failure it is.
+        /// Kind of failure.
         kind: ImageErrorKind,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
-    /// A set of labelled images has not the expected structure.
+    /// A labelled dataset does not have the expected layout.
     #[error("{}: {reason}", path.display())]
     LabelledSet {
-        /// The directory or file.
+        /// Directory or file.
         path: PathBuf,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
     /// A configuration file is missing, is not JSON, or describes a model that is not supported.
     #[error("{}: {reason}", file.display())]
     Config {
-        /// The configuration file or model directory.
+        /// Configuration file or model directory.
         file: PathBuf,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
-    /// A model of the Hugging Face hub is not in its local cache, or not all of it, or cannot be used.
+    /// A model of the Hugging Face hub is missing from the local cache, incomplete, or unusable.
     #[error("{model}: {reason}")]
     Hub {
-        /// The model's name on the hub, with its revision if one was named.
+        /// Name of the model on the hub, with the revision if one was given.
         model: String,
-        /// The cause, and where the download helps, its command.
+        /// Cause. If a download helps, with its command.
         reason: String,
     },
-    /// A weight file as a whole is unusable: truncated, an invalid header, overlapping tensors.
+    /// A weight file as a whole is unusable: truncated, with an invalid header, or with overlapping tensors.
     #[error("{}: {reason}", file.display())]
     Weights {
-        /// The weight file.
+        /// Weight file.
         file: PathBuf,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
-    /// One tensor is missing, unexpected, or has the wrong shape or data type.
+    /// A tensor is missing, unexpected, or has the wrong shape or dtype.
     #[error("{}: tensor `{tensor}`: {reason}", file.display())]
     Tensor {
-        /// The weight file (or the model directory if the tensor is in none).
+        /// Weight file, or the model directory if no file has the tensor.
         file: PathBuf,
-        /// The tensor's name in the file.
+        /// Name of the tensor in the file.
         tensor: String,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
     /// A graph is not sound at a node or value.
     #[error("node `{node}`: {reason}")]
     Graph {
-        /// The node's name.
+        /// Name of the node.
         node: String,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
     /// A node's op does not accept its operands, or the device has no kernel for it.
@@ -116,33 +116,33 @@ pub enum Error {
         /// The cause.
         source: KernelError,
     },
-    /// Results are NaN or infinite, which a [strict](crate::SessionBuilder::strict) session does not return.
+    /// Results are NaN or infinite. Only for a [strict](crate::SessionBuilder::strict) session.
     #[error("{image}: {results}")]
     NonFinite {
-        /// The image's name, or `image N`, counted from 0.
+        /// Name of the image, or `image N`, counted from 0.
         image: String,
-        /// Which of its results.
+        /// Affected results.
         results: crate::non_finite::NonFinite,
     },
     /// An argument is out of range, or does not fit the model or the device.
     #[error("{what}: {reason}")]
     Argument {
-        /// The argument.
+        /// Name of the argument.
         what: &'static str,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
-    /// One of the GPUs that a model is divided among failed, and the others were stopped.
+    /// A GPU of a divided model failed, and the others were stopped.
     #[error(
         "rank {rank} of {ranks}, {device}: {reason}; the model's other GPUs were stopped: load it again, without this one if it \
          is lost"
     )]
     Rank {
-        /// Which of the model's GPUs, from 0.
+        /// Index of the failed GPU among those of the model, from 0.
         rank: usize,
-        /// How many there are.
+        /// Number of the model's GPUs.
         ranks: usize,
-        /// The GPU.
+        /// Name of the GPU.
         device: String,
         /// The cause.
         reason: String,

@@ -1,8 +1,8 @@
-//! Running a model: an [`Executor`] takes plans of one graph and named inputs, and gives named outputs.
+//! Execution of models: an [`Executor`] runs plans of one graph on named inputs and returns named outputs.
 //!
 //! | executor | runs on |
 //! | --- | --- |
-//! | [`HostExecutor`] | the CPU, with the kernels beside the shape rules in [`crate::ops`] |
+//! | [`HostExecutor`] | the CPU, with the kernels of the crate |
 //! | [`HipExecutor`] | one GPU, through [`crate::hip`] |
 //! | [`PipelineExecutor`] | several GPUs, each with some of the layers |
 //! | [`TensorExecutor`] | several ranks, each with a part of every layer; a rank is one of the two above |

@@ -1,9 +1,9 @@
-//! The crate's own kernels on the host's side. A kernel `<name>` is `hip/<name>.hip` with its header `hip/<name>.h`, and
-//! here `<name>.rs`: the constructor of its arguments, its launch plan, and the memory that it reads and writes.
+//! The builtin kernels, host side. A kernel `<name>` consists of `hip/<name>.hip`, its header `hip/<name>.h`, and `<name>.rs` here: the
+//! constructor of its arguments, its launch plan, and its memory accesses.
 //!
-//! `bindings.rs` holds the argument structures and tile constants, generated from the headers. `library.rs` finds the code
-//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, and its file here, which also has the `Lower` of
-//! the ops that it computes; then run `scripts/kernel-bindings`.
+//! `bindings.rs` has the argument structures and tile constants, generated from the headers. `library.rs` finds the code (embedded, or
+//! compiled at run time) and launches it. To add a kernel, write its header, its device code, and its file here, which also has the `Lower`
+//! of the ops that it computes. Then run `scripts/kernel-bindings`.
 #![allow(
     unsafe_code,
     reason = "each kernel's `unsafe impl` states what its device code accesses"
@@ -47,34 +47,34 @@ use crate::error::Result;
 use crate::hip::{Access, Launch, Operand, Stream};
 use crate::tensor::DType;
 
-/// The arguments of one kernel of `hip/`, a structure of [`bindings`].
+/// Arguments of a kernel in `hip/`, a structure of [`bindings`].
 ///
 /// # Safety
 ///
-/// The entry that [`entry`](Self::entry) names takes one parameter of this layout, and launched as
-/// [`plan`](Self::plan) says it accesses no memory but what [`accesses`](Self::accesses) lists.
+/// The entry named by [`entry`](Self::entry) must take one parameter of this layout. Launched with the geometry of [`plan`](Self::plan), it
+/// must only access memory that [`accesses`](Self::accesses) lists.
 pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     /// The kernel file, without its extension.
     const FILE: &'static str;
 
-    /// The suffix of the module global `<entry>_<suffix>` (one u32) that the plan needs, as [`Target::tile`].
+    /// Suffix of the module global `<entry>_<suffix>` (a u32) that the plan needs as [`Target::tile`].
     const TILE: Option<&'static str> = None;
 
-    /// What has to be compiled for these arguments.
+    /// Returns the unit to compile for these arguments.
     fn unit(&self) -> Result<Unit, KernelError> {
         Ok(Unit::of(Self::FILE))
     }
 
-    /// The entry's name without its dtype.
+    /// Returns the name of the entry without its dtype.
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(Self::FILE.into())
     }
 
-    /// The launch; sets what of the arguments depends on it.
+    /// Returns the launch, and sets the arguments that depend on it.
     ///
     /// # Errors
     ///
-    /// Why the arguments are refused, or why the device cannot launch it.
+    /// The reason why the arguments are invalid or the device cannot launch the kernel.
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError>;
 
     /// Calls `visit` with each range of device memory that the kernel may access, for elements of `element` bytes.
@@ -88,7 +88,7 @@ macro_rules! kernel_call {
     ) => {
         $(pub(crate) mod $module;)*
 
-        /// A kernel with its arguments, whose addresses are the device's.
+        /// A kernel with its arguments. Addresses are those of the device.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum KernelCall {
             $($(#[doc = concat!("Kernel with [`", stringify!($arguments), "`](bindings::", stringify!($arguments), ").")]
@@ -109,11 +109,11 @@ macro_rules! kernel_call {
         })*
 
         impl KernelCall {
-            /// Submits the launch; it accesses no memory but `operands`.
+            /// Submits the launch, which only accesses the memory of `operands`.
             ///
             /// # Errors
             ///
-            /// The driver refuses the launch, or an operand is too small or belongs to a different stream.
+            /// The driver fails, or an operand is too small or belongs to a different stream.
             pub fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $($(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*)*
@@ -121,11 +121,11 @@ macro_rules! kernel_call {
                 }
             }
 
-            /// The grid and block that the launch would have.
+            /// Returns the grid and block of the launch.
             ///
             /// # Errors
             ///
-            /// As [`Kernels::geometry`].
+            /// The errors of [`Kernels::geometry`].
             pub(crate) fn geometry(self, kernels: &Kernels) -> Result<Launch> {
                 match self {
                     $($(Self::$variant(arguments) => kernels.geometry(arguments),)*)*
@@ -133,11 +133,11 @@ macro_rules! kernel_call {
                 }
             }
 
-            /// What has to be compiled for it.
+            /// Returns the unit to compile.
             ///
             /// # Errors
             ///
-            /// Why no code takes the arguments.
+            /// The reason why no code supports the arguments.
             pub fn unit(&self) -> Result<Unit, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.unit(),)*)*
@@ -145,11 +145,11 @@ macro_rules! kernel_call {
                 }
             }
 
-            /// The entry's name without its dtype.
+            /// Returns the name of the entry without its dtype.
             ///
             /// # Errors
             ///
-            /// Why no entry takes the arguments.
+            /// The reason why no entry supports the arguments.
             pub(crate) fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.entry(),)*)*
@@ -174,19 +174,19 @@ bindings::kernel_list!(
     PatchExtractChw(PatchExtractChwArgs)
 );
 
-/// The name of a kernel's entry for a dtype: `layer_norm_f16`.
+/// Returns the name of a kernel's entry for a dtype, such as `layer_norm_f16`.
 fn entry(kernel: &str, dtype: DType) -> String {
     format!("{kernel}_{dtype}")
 }
 
-/// The bytes of a tensor of these extents whose elements have `element` bytes; saturates.
+/// Returns the bytes of a tensor of these extents with elements of `element` bytes. Saturates.
 fn bytes(element: usize, extents: &[u32]) -> usize {
     let multiply = |bytes: usize, &extent: &u32| bytes.saturating_mul(extent as usize);
     extents.iter().fold(element, multiply)
 }
 
-/// The operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, `out`, whose elements have
-/// `result` bytes.
+/// Visits the operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, and `out` with
+/// elements of `result` bytes.
 fn visit_biased(
     [x, bias, residual, out]: [u64; 4],
     [element, result]: [usize; 2],
@@ -200,17 +200,17 @@ fn visit_biased(
     visit(Access::write("out", out, bytes(result, &matrix)));
 }
 
-/// An access to an operand that may be null: of no bytes then.
+/// Returns an access to an operand that may be null, and then has 0 bytes.
 fn optional(access: Access) -> Access {
     let bytes = if access.address == 0 { 0 } else { access.bytes };
     Access { bytes, ..access }
 }
 
-/// An extent as the kernels count.
+/// Converts an extent to the kernels' type.
 ///
 /// # Errors
 ///
-/// [`KernelError::Extent`] if it exceeds 32 bits.
+/// [`KernelError::Extent`] if the extent exceeds 32 bits.
 pub(crate) fn extent(n: usize) -> Result<u32, KernelError> {
     u32::try_from(n).map_err(|_| KernelError::Extent(n))
 }

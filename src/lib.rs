@@ -1,5 +1,5 @@
-//! hipvit runs Vision Transformers from pixel to logit: image files in; logits, labels, embeddings, patch tokens or hidden
-//! layers out; models from the directories that timm and transformers write; on AMD GPUs, on NVIDIA GPUs and on the CPU.
+//! hipvit runs Vision Transformers from pixels to logits, on AMD GPUs, on NVIDIA GPUs and on the CPU. It loads the model directories of
+//! timm and transformers. It reads image files, and returns logits, labels, embeddings, patch tokens or hidden layers.
 //!
 //! ```
 //! use hipvit::Session;
@@ -15,12 +15,12 @@
 //! }
 //! ```
 //!
-//! Arrays are those of [`ndarray`], which is re-exported.
+//! Arrays are those of [`ndarray`], which this crate re-exports.
 //!
-//! # How to
+//! # Usage
 //!
-//! Load a model with options, on a chosen device. [`Device::Auto`], the default, is the first GPU, or else the CPU;
-//! [`Session::no_gpu`] says why it became the CPU.
+//! Load a model with options on a chosen device. The default is [`Device::Auto`]: the first GPU, or the CPU if there is none.
+//! [`Session::no_gpu`] returns why the CPU was selected.
 //!
 //! ```
 //! use hipvit::{DType, Device, Session};
@@ -38,8 +38,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Run images from memory: encoded, decoded, or as pixels that have the model's size already. [`Session::run`] takes any
-//! number of images and runs batches of at most [`Session::batch`].
+//! Run images from memory: encoded images, decoded images, or pixels of the model's size. [`Session::run`] takes any number of images, and
+//! runs batches of at most [`Session::batch`].
 //!
 //! ```
 //! use hipvit::image::{Limits, RgbImage, decode};
@@ -59,8 +59,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Run files in bounded memory, with decoding, copies and computation overlapped. An image that fails is an error in its
-//! place; the others go on.
+//! Run files in bounded memory. Decoding, copies and computation overlap. An image that fails gives an error at its position, and the
+//! others continue.
 //!
 //! ```
 //! use hipvit::{Pipeline, Session};
@@ -77,7 +77,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Take embeddings, patch tokens and hidden layers; the last two have to be requested before the model is loaded.
+//! Get embeddings, patch tokens and hidden layers. Request the last two before loading the model.
 //!
 //! ```
 //! use hipvit::Session;
@@ -93,7 +93,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Tell errors apart by [`Error`]'s variants; each message names the file, tensor or device.
+//! Match on the variants of [`Error`]. Each message names the file, tensor or device.
 //!
 //! ```
 //! use hipvit::image::{Limits, open};
@@ -108,26 +108,26 @@
 //!
 //! # Modules
 //!
-//! - [`session`]: a loaded model that runs; [`outputs`]: its results; [`labels`]: the names of its classes.
-//! - [`pipeline`]: from image files to results in bounded memory, with decoding, copies and computation overlapped.
-//! - [`zero_shot`]: images classified by texts.
-//! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
-//! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
-//! - [`model`]: the models that can be loaded, and facts about a loaded one.
-//! - [`graph`] (the crate hipvit-graph): graphs of ops, passes, plans; [`exec`]: what runs plans; [`cpu`] and [`kernels`]: the ops on the
-//!   CPU and on GPUs.
-//! - [`timing`], [`timeline`]: the time of each phase of a run; spans for profilers.
-//! - [`hip`] (the crate hip-safe): the safe HIP layer, over the GPU's libraries, which are opened at run time.
+//! - [`session`]: a loaded model that is ready to run. [`outputs`]: its results. [`labels`]: the names of its classes.
+//! - [`pipeline`]: from image files to results in bounded memory, with overlapped decoding, copies and computation.
+//! - [`zero_shot`]: classification of images by texts.
+//! - [`evaluate`]: accuracy on labelled images. [`digits`]: samples and held-out set of the embedded model.
+//! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, and the preprocessing rules of timm and transformers.
+//! - [`model`]: the models that can be loaded, and facts about a loaded model.
+//! - [`graph`] (the crate hipvit-graph): graphs of ops, passes and plans. [`exec`]: executors of plans. [`cpu`] and [`kernels`]: the ops on
+//!   the CPU and on GPUs.
+//! - [`timing`]: the time of each phase of a run. [`timeline`]: spans for profilers.
+//! - [`hip`] (the crate hip-safe): the safe HIP layer. It opens the GPU libraries at run time.
 //! - [`error`]: the error type.
 //!
-//! Crates on top of this one: hipvit-quantize (8 bits, 2:4), hipvit-explain (attention maps, attributions), hipvit-diagnostics (validation,
-//! benchmarks), hipvit-serve (HTTP and gRPC), hipvit-cli (the program `hipvit`).
+//! Crates that build on this one: hipvit-quantize (8 bits, 2:4), hipvit-explain (attention maps, attributions), hipvit-diagnostics
+//! (validation, benchmarks), hipvit-serve (HTTP and gRPC), hipvit-cli (the program `hipvit`).
 //!
 //! # Features
 //!
-//! - `text` (default): texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`].
+//! - `text` (default): texts, through the text towers of CLIP and SigLIP, and the module [`zero_shot`].
 //! - `hub` (default): [`model::pull`], which downloads models from the Hugging Face hub.
-//! - `gif`, `tiff`, `webp` (default): decoders of these formats. PNG, JPEG and BMP always are there.
+//! - `gif`, `tiff`, `webp` (default): decoders of these formats. PNG, JPEG and BMP are always included.
 
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
@@ -139,7 +139,7 @@ struct Readme;
 #[doc = include_str!("../docs/scaling.md")]
 struct Scaling;
 
-/// Compiles and runs the Rust code of the guide; what needs a GPU, where HIPVIT_PROVIDER names one.
+/// Compiles and runs the Rust code of the guide. Code for a GPU only runs if HIPVIT_PROVIDER names one.
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../docs/guide/src/preprocessing.md")]
@@ -167,7 +167,7 @@ pub mod error;
 pub mod evaluate;
 pub mod exec;
 pub mod graph {
-    //! Graphs of typed ops, and what `hipvit inspect` shows of them.
+    //! Graphs of typed ops, and the parts of them that `hipvit inspect` prints.
 
     pub use hipvit_graph::*;
 
@@ -182,6 +182,7 @@ pub mod model;
 pub mod nearest;
 pub mod outputs;
 pub mod pipeline;
+pub mod run_config;
 mod safetensors_file;
 pub mod session;
 pub mod timeline;
@@ -202,6 +203,7 @@ pub use ndarray;
 pub use non_finite::NonFinite;
 pub use outputs::{AttentionStatistics, ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
+pub use run_config::{ExecutionConfig, RunConfig};
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{

@@ -1,5 +1,5 @@
-//! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens, hidden
-//! layers and statistics of attention.
+//! Results of a model for its images: logits, probabilities, the most likely classes, embeddings, tokens, hidden layers and attention
+//! statistics.
 
 use ndarray::{Array2, Array3, Array4, ArrayView1, ArrayView2, ArrayView3, ArrayViewMut1, Axis, Slice, s};
 use serde::Serialize;
@@ -7,32 +7,32 @@ use serde::Serialize;
 use crate::labels::Labels;
 use crate::non_finite::NonFinite;
 
-/// The results for a number of images, in the order in which the images were given.
+/// Results for a number of images, in the order of the images.
 ///
-/// [`image`](Self::image) gives those of one image, the other methods those of all images as one array.
+/// [`image`](Self::image) returns the results of one image. The other methods return those of all images as one array.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     /// Names of the classes.
     pub labels: Labels,
-    /// How logits become scores.
+    /// Function that converts logits to probabilities.
     pub scores: Scores,
-    /// Tokens before those of the patches.
+    /// Number of tokens before those of the patches.
     pub prefix_tokens: usize,
-    /// Rows and columns of patches, where they are the same for all images.
+    /// Rows and columns of patches. `None` if images have different grids.
     pub grid: Option<[usize; 2]>,
     /// Embeddings, a row per image.
     pub embeddings: Array2<f32>,
     /// Logits, a row per image, if the model has classes.
     pub logits: Option<Array2<f32>>,
-    /// All tokens, those before the patches included.
+    /// All tokens, including those before the patches.
     pub tokens: Option<Array3<f32>>,
-    /// The index of a block and the tokens after it.
+    /// Index of a block, and the tokens after it.
     pub hidden_layers: Vec<(usize, Array3<f32>)>,
-    /// In the order of the layers.
+    /// Statistics in the order of the layers.
     pub attention_statistics: Vec<AttentionLayer>,
 }
 
-/// The statistics of one attention for all images.
+/// Statistics of one attention layer for all images.
 #[derive(Clone, Debug)]
 pub struct AttentionLayer {
     pub(crate) name: String,
@@ -41,15 +41,16 @@ pub struct AttentionLayer {
     pub(crate) values: Array4<f32>,
 }
 
-/// Statistics of the softmax of one attention layer for one image: of each row of probabilities `p = softmax(s)`, where
-/// `s = scale · Q·Kᵀ + bias`. Each array is `[heads, queries]`. Computed in f32 from the probabilities before they are rounded to
-/// the activations' dtype.
+/// Softmax statistics of one attention layer for one image.
+///
+/// They are statistics of each row of probabilities `p = softmax(s)` with `s = scale · Q·Kᵀ + bias`. Each array is `[heads, queries]`. They
+/// are computed in f32, from the probabilities before these are rounded to the dtype of the activations.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AttentionStatistics {
-    /// The layer's name, such as `blocks.3.attn`.
+    /// Name of the layer, such as `blocks.3.attn`.
     pub name: String,
-    /// The keys that a query attends to. Attention to all of them evenly has an entropy of `ln(keys)`.
+    /// Number of keys that a query attends to. Uniform attention has an entropy of `ln(keys)`.
     pub keys: usize,
     /// `ln Σ e^s`.
     pub log_sum_exp: Array2<f32>,
@@ -60,21 +61,21 @@ pub struct AttentionStatistics {
 }
 
 impl Outputs {
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.embeddings.nrows()
     }
 
-    /// Whether there is no image.
+    /// Returns true if there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The results of image `index`.
+    /// Returns the results of image `index`.
     ///
     /// # Panics
     ///
-    /// If `index` is not below [`len`](Self::len), as indexing a slice does.
+    /// Panics if `index` is not below [`len`](Self::len).
     pub fn image(&self, index: usize) -> ImageOutputs<'_> {
         assert!(
             index < self.len(),
@@ -84,49 +85,50 @@ impl Outputs {
         ImageOutputs { outputs: self, index }
     }
 
-    /// The results of each image.
+    /// Iterates over the results of each image.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ImageOutputs<'_>> {
         (0..self.len()).map(|index| ImageOutputs { outputs: self, index })
     }
 
-    /// `[images, classes]`, before softmax or sigmoid; `None` if the model has no classification head.
+    /// Returns the logits `[images, classes]`, before softmax or sigmoid. `None` if the model has no classification head.
     pub fn logits(&self) -> Option<&Array2<f32>> {
         self.logits.as_ref()
     }
 
-    /// `[images, D]`: the input of the classification head, or the model's own result if it has none.
+    /// Returns the embeddings `[images, D]`: the input of the classification head, or the model's result if it has no head.
     pub fn embeddings(&self) -> &Array2<f32> {
         &self.embeddings
     }
 
-    /// `[images, patches, D]`: the patch tokens after the model's final norm (if it has one for all tokens), row by row of
-    /// the image's grid, without the prefix tokens. `None` unless requested by
-    /// [`SessionBuilder::tokens`](crate::SessionBuilder::tokens). Where images may have any aspect ratio, those beyond an image's
-    /// [grid](crate::image::Preprocess::patch_grid) have no meaning.
+    /// Returns the patch tokens `[images, patches, D]` after the final norm (if the model has one for all tokens), without the prefix
+    /// tokens. `None` unless requested with [`SessionBuilder::tokens`](crate::SessionBuilder::tokens).
+    ///
+    /// Patches are in row-major order. If images may have any aspect ratio, tokens beyond an image's
+    /// [grid](crate::image::Preprocess::patch_grid) are meaningless.
     pub fn tokens(&self) -> Option<ArrayView3<'_, f32>> {
         let tokens = self.tokens.as_ref()?;
         Some(tokens.slice_axis(Axis(1), Slice::from(self.prefix_tokens..)))
     }
 
-    /// `[images, prefix tokens, D]`: the tokens before the patches (class, distillation, registers, in this order; there
-    /// may be none) after the model's final norm. `None` unless [`tokens`](Self::tokens) were requested.
+    /// Returns the prefix tokens `[images, prefix tokens, D]` after the final norm: class, distillation and register tokens, in this order.
+    /// There may be none. `None` unless [`tokens`](Self::tokens) were requested.
     pub fn prefix_tokens(&self) -> Option<ArrayView3<'_, f32>> {
         let tokens = self.tokens.as_ref()?;
         Some(tokens.slice_axis(Axis(1), Slice::from(..self.prefix_tokens)))
     }
 
-    /// `[images, prefix tokens + patches, D]`: the residual stream after block `block`, counted from 0, without a norm.
-    /// `None` unless requested by [`SessionBuilder::hidden_layers`](crate::SessionBuilder::hidden_layers).
+    /// Returns the residual stream after block `block`, counted from 0, without a norm: `[images, prefix tokens + patches, D]`. `None`
+    /// unless requested with [`SessionBuilder::hidden_layers`](crate::SessionBuilder::hidden_layers).
     ///
-    /// This is what transformers' `hidden_states[block + 1]` holds, and timm's `forward_intermediates` with
-    /// `indices=[block]`, `norm=False` and `output_fmt="NLC"` (which returns the prefix tokens apart).
+    /// It equals transformers' `hidden_states[block + 1]`. It also equals timm's `forward_intermediates` with `indices=[block]`,
+    /// `norm=False` and `output_fmt="NLC"`, which returns the prefix tokens separately.
     pub fn hidden_layer(&self, block: usize) -> Option<ArrayView3<'_, f32>> {
         let (_, tokens) = self.hidden_layers.iter().find(|(index, _)| *index == block)?;
         Some(tokens.view())
     }
 
-    /// `[images, rows, columns, D]`: the [tokens](Self::tokens) as a feature map, a token for each row and column of patches, as models
-    /// for detection and segmentation take it. A copy; `None` as for the tokens, and where images may have any aspect ratio.
+    /// Returns the [tokens](Self::tokens) as a feature map `[images, rows, columns, D]`, one token per patch, as detection and segmentation
+    /// models take it. The result is a copy. `None` without tokens, or if images may have any aspect ratio.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -142,9 +144,9 @@ impl Outputs {
         self.map(self.tokens()?)
     }
 
-    /// `[images, rows, columns, D]`: the patches' part of [`hidden_layer`](Self::hidden_layer), as [`feature_map`](Self::feature_map).
+    /// Returns the patch tokens of [`hidden_layer`](Self::hidden_layer) as a feature map `[images, rows, columns, D]`.
     ///
-    /// It is what timm's `forward_intermediates` with `norm=False` and `output_fmt="NCHW"` returns, with the channels last.
+    /// It equals timm's `forward_intermediates` with `norm=False` and `output_fmt="NCHW"`, except that the channels are last.
     pub fn hidden_feature_map(&self, block: usize) -> Option<Array4<f32>> {
         let tokens = self.hidden_layer(block)?;
         self.map(tokens.slice_axis(Axis(1), Slice::from(self.prefix_tokens..)))
@@ -156,12 +158,12 @@ impl Outputs {
         patches.to_owned().into_shape_with_order(shape).ok()
     }
 
-    /// The blocks whose [hidden layers](Self::hidden_layer) there are.
+    /// Iterates over the blocks with [hidden layers](Self::hidden_layer).
     pub fn hidden_layer_indices(&self) -> impl ExactSizeIterator<Item = usize> {
         self.hidden_layers.iter().map(|(index, _)| *index)
     }
 
-    /// The statistics of each attention layer's softmax for each image, in the order of the layers. Empty unless requested by
+    /// Returns for each image the softmax statistics of each attention layer, in the order of the layers. Empty unless requested with
     /// [`SessionBuilder::attention_statistics`](crate::SessionBuilder::attention_statistics).
     ///
     /// ```
@@ -181,7 +183,7 @@ impl Outputs {
         self.iter().map(|image| image.attention_statistics()).collect()
     }
 
-    /// Appends the images of `other`, which are of the same session.
+    /// Appends the images of `other`, which must come from the same session.
     pub fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
         let images = Axis(0);
         self.embeddings.append(images, other.embeddings.view())?;
@@ -202,7 +204,7 @@ impl Outputs {
     }
 }
 
-/// The results for one image. Made by [`Outputs::image`].
+/// Results for one image, from [`Outputs::image`].
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOutputs<'a> {
     outputs: &'a Outputs,
@@ -210,17 +212,17 @@ pub struct ImageOutputs<'a> {
 }
 
 impl<'a> ImageOutputs<'a> {
-    /// One score per class, before softmax or sigmoid; `None` if the model has no classification head.
+    /// Returns a score per class, before softmax or sigmoid. `None` if the model has no classification head.
     pub fn logits(&self) -> Option<ArrayView1<'a, f32>> {
         Some(self.outputs.logits()?.row(self.index))
     }
 
-    /// One probability per class; `None` if the model has no classification head.
+    /// Returns a probability per class. `None` if the model has no classification head.
     pub fn probabilities(&self) -> Option<Vec<f32>> {
         Some(self.outputs.scores.probabilities(self.logits()?))
     }
 
-    /// The `k` most likely classes, best first, with their labels; none if the model has no classification head.
+    /// Returns the `k` most likely classes with their labels, best first. Empty if the model has no classification head.
     pub fn top(&self, k: usize) -> Vec<Prediction> {
         let Outputs { scores, labels, .. } = self.outputs;
         self.logits()
@@ -228,12 +230,12 @@ impl<'a> ImageOutputs<'a> {
             .unwrap_or_default()
     }
 
-    /// The image's feature vector, see [`Outputs::embeddings`].
+    /// Returns the feature vector; see [`Outputs::embeddings`].
     pub fn embedding(&self) -> ArrayView1<'a, f32> {
         self.outputs.embeddings.row(self.index)
     }
 
-    /// The first of the results that has values which are NaN or infinite; `None` if all are numbers.
+    /// Returns the first result with NaN or infinite values. `None` if all values are finite.
     pub fn non_finite(&self) -> Option<NonFinite> {
         let of = |name: &str, values: &mut dyn Iterator<Item = &f32>| {
             let (mut count, mut len) = (0, 0);
@@ -255,17 +257,17 @@ impl<'a> ImageOutputs<'a> {
             })
     }
 
-    /// `[patches, D]`, see [`Outputs::tokens`].
+    /// Returns `[patches, D]`; see [`Outputs::tokens`].
     pub fn tokens(&self) -> Option<ArrayView2<'a, f32>> {
         Some(self.outputs.tokens()?.index_axis_move(Axis(0), self.index))
     }
 
-    /// `[prefix tokens, D]`, see [`Outputs::prefix_tokens`].
+    /// Returns `[prefix tokens, D]`; see [`Outputs::prefix_tokens`].
     pub fn prefix_tokens(&self) -> Option<ArrayView2<'a, f32>> {
         Some(self.outputs.prefix_tokens()?.index_axis_move(Axis(0), self.index))
     }
 
-    /// `[prefix tokens + patches, D]`, see [`Outputs::hidden_layer`].
+    /// Returns `[prefix tokens + patches, D]`; see [`Outputs::hidden_layer`].
     pub fn hidden_layer(&self, block: usize) -> Option<ArrayView2<'a, f32>> {
         Some(
             self.outputs
@@ -274,12 +276,12 @@ impl<'a> ImageOutputs<'a> {
         )
     }
 
-    /// `[rows, columns, D]`, see [`Outputs::feature_map`].
+    /// Returns `[rows, columns, D]`; see [`Outputs::feature_map`].
     pub fn feature_map(&self) -> Option<Array3<f32>> {
         self.map(self.tokens()?)
     }
 
-    /// `[rows, columns, D]`, see [`Outputs::hidden_feature_map`].
+    /// Returns `[rows, columns, D]`; see [`Outputs::hidden_feature_map`].
     pub fn hidden_feature_map(&self, block: usize) -> Option<Array3<f32>> {
         let tokens = self.hidden_layer(block)?;
         self.map(tokens.slice_axis(Axis(0), Slice::from(self.outputs.prefix_tokens..)))
@@ -290,7 +292,7 @@ impl<'a> ImageOutputs<'a> {
         Some(map.index_axis_move(Axis(0), 0))
     }
 
-    /// See [`Outputs::attention_statistics`].
+    /// Returns the statistics of each attention layer; see [`Outputs::attention_statistics`].
     pub fn attention_statistics(&self) -> Vec<AttentionStatistics> {
         let of_layer = |layer: &AttentionLayer| {
             let [log_sum_exp, max_probability, entropy] =
@@ -307,19 +309,19 @@ impl<'a> ImageOutputs<'a> {
     }
 }
 
-/// How a model's logits become probabilities.
+/// Function that converts logits to probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Scores {
-    /// An image belongs to one class: the probabilities sum to 1.
+    /// Softmax: an image belongs to one class, and the probabilities sum to 1.
     Softmax,
-    /// An image may belong to several classes: each probability is independent. Always so for a single logit.
+    /// Sigmoid: an image may belong to several classes, and the probabilities are independent. Always used for a single logit.
     Sigmoid,
 }
 
 impl Scores {
-    /// The probabilities of one image's logits, computed in f64 with the maximum subtracted.
+    /// Returns the probabilities for one image's logits. They are computed in f64, with the maximum subtracted.
     pub fn probabilities(self, logits: ArrayView1<'_, f32>) -> Vec<f32> {
         match self {
             Self::Sigmoid => logits
@@ -335,12 +337,12 @@ impl Scores {
         }
     }
 
-    /// The `k` most likely classes of one image, best first; of equal ones the lower index comes first.
+    /// Returns the `k` most likely classes of one image, best first. Among equals, the lower index comes first.
     pub fn top(self, logits: ArrayView1<'_, f32>, k: usize, labels: &Labels) -> Vec<Prediction> {
         let probabilities = self.probabilities(logits);
         let best_first = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
         let mut order: Vec<usize> = (0..logits.len()).collect();
-        // Sorting all classes would take most of the time after a run.
+        // Select before sorting: sorting all classes would dominate the time after a run.
         if k < order.len() {
             order.select_nth_unstable_by(k, best_first);
             order.truncate(k);
@@ -358,21 +360,21 @@ impl Scores {
     }
 }
 
-/// One class and how likely it is.
+/// A class and its probability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Prediction {
-    /// The class's index.
+    /// Index of the class.
     pub index: usize,
-    /// The class's name.
+    /// Name of the class.
     pub label: String,
-    /// The score before softmax or sigmoid.
+    /// Score before softmax or sigmoid.
     pub logit: f32,
-    /// The score after it.
+    /// Probability: the score after softmax or sigmoid.
     pub probability: f32,
 }
 
-/// Scales a vector to a Euclidean norm of 1, as torch.nn.functional.normalize does: zeros stay zeros.
+/// Scales a vector to a Euclidean norm of 1, like torch.nn.functional.normalize. A zero vector stays zero.
 #[doc(hidden)]
 pub fn normalize<'a>(values: impl Into<ArrayViewMut1<'a, f32>>) {
     let mut values: ArrayViewMut1<'a, f32> = values.into();
@@ -380,11 +382,11 @@ pub fn normalize<'a>(values: impl Into<ArrayViewMut1<'a, f32>>) {
     values.mapv_inplace(|value| (f64::from(value) / norm) as f32);
 }
 
-/// Returns the Euclidean norm, at least 1e-12, to divide by.
+/// Returns the Euclidean norm, but at least 1e-12, to divide by.
 pub(crate) fn clamped_norm(values: impl Iterator<Item = f64>) -> f64 {
     const MIN_NORM: f64 = 1e-12;
     let norm = values.map(|value| value * value).sum::<f64>().sqrt();
-    // A NaN stays, as in PyTorch.
+    // NaN stays NaN, as in PyTorch.
     if norm < MIN_NORM { MIN_NORM } else { norm }
 }
 

@@ -1,9 +1,10 @@
 //! From image files to results in bounded memory, with several batches in progress at once.
 //!
-//! Three threads pass batches on: one has files decoded and, unless the GPU does it, resized into memory that a GPU can
-//! read, one submits them, and the caller's takes the results in order. On a GPU a batch's copy to the device, its
-//! computation and its copy back are asynchronous, each batch on a stream of its own; the submitting thread waits for none
-//! of them, only until fewer than the [maximum](Pipeline::in_flight) are in flight.
+//! Three threads work in turn on a batch. The first has files decoded and, unless the GPU does it, resized into memory that a GPU can copy
+//! from. The second submits batches. The caller's thread takes the results in order.
+//!
+//! On a GPU, the copy to the device, the computation and the copy back are asynchronous, and each batch has its own stream. The submitting
+//! thread only waits while the [maximum](Pipeline::in_flight) number of batches is in flight.
 //!
 //! ```
 //! # fn main() -> hipvit::Result<()> {
@@ -46,17 +47,20 @@ use crate::session::{Device, Session, Submitted};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
-/// The most batches that can be in flight; each has device memory of its own.
+/// Maximum number of batches in flight. Each has its own device memory.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// Runs a stream of images through a session. As many threads decode as compute.
+/// Runs a stream of images through a session. As many threads decode as compute. With several GPUs, a batch goes to the replica with the
+/// fewest images in flight.
 ///
-/// Where the session has several GPUs, a batch goes where the fewest images are in flight, and all of them are used.
+/// The memory is bounded by the batches [in flight](Pipeline::in_flight) and the pixels of three more at the model's size:
 ///
-/// At most, memory holds the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
-/// is being decoded, one that waits (one for each device), one that is being submitted. On a GPU each batch in flight has its own arena, input and
-/// results, which later batches reuse; where the device has no memory for so many, fewer are in flight. Where the device
-/// [resizes](Session::resize), the three hold their images as they were decoded.
+/// - one that is being decoded
+/// - one per device that waits
+/// - one that is being submitted
+///
+/// On a GPU each batch in flight has its own arena, input and results, which later batches reuse. Fewer batches are in flight if the device
+/// memory does not suffice. If the device [resizes](Session::resize), the three batches hold their images as decoded.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     session: Session,
@@ -67,15 +71,15 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline into `session`, with the default limits on image sizes.
+    /// Creates a pipeline into `session`, with the default limits on image sizes.
     pub fn new(session: &Session) -> Self {
         Self {
             session: session.clone(),
             options: DecodeOptions::default(),
             in_flight: match session.device() {
-                // On each GPU one is copied in, one computes, one is copied out.
+                // Per GPU: one is copied in, one computes, one is copied out.
                 Device::Hip(_) => (session.batches_in_flight() + session.replicas()).min(MAX_IN_FLIGHT),
-                // One computes, the caller takes the results of the other.
+                // One computes, and the caller takes the results of the other.
                 _ => 2,
             },
             max_delay: None,
@@ -83,25 +87,25 @@ impl Pipeline {
         }
     }
 
-    /// The maximum number of batches that are submitted and whose results the caller has not taken, at least 1; by default
-    /// 3 for each GPU, and 2 on the CPU.
+    /// Sets the maximum number of submitted batches whose results the caller has not taken. It must be at least 1. The default is 3 per
+    /// GPU, and 2 on the CPU.
     pub fn in_flight(mut self, batches: usize) -> Self {
         self.in_flight = batches;
         self
     }
 
-    /// How many that is.
+    /// Returns the maximum number of batches in flight.
     pub fn most_in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// For how long an image may wait for others to fill its batch. By default it waits until the batch is full or the sources
-    /// end, which has the highest throughput. For sources that trickle in, such as a channel, standard input or a directory
-    /// that is watched: a batch runs when it is full, or when its first image has waited for `delay`, with the images that
-    /// have come by then.
+    /// Sets how long an image may wait for others to fill its batch. By default it waits until the batch is full or the sources end, for
+    /// the highest throughput.
     ///
-    /// The sources are iterated over by a thread of their own then. When the results are dropped while it waits for a source, it
-    /// ends with that source.
+    /// Use a delay for sources that arrive slowly, such as a channel, standard input or a watched directory. A batch then runs when it is
+    /// full, or when its first image has waited for `delay`.
+    ///
+    /// A separate thread then iterates over the sources. If the results are dropped while it waits for a source, it ends after that source.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -127,33 +131,33 @@ impl Pipeline {
         self
     }
 
-    /// Whether the device's phases are timed, which takes events on its streams. Off by default.
+    /// Measures the phases on the device, by events on its streams. Off by default.
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
         self
     }
 
-    /// Which images are too large.
+    /// Sets the limits on image sizes.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.options.limits = limits;
         self
     }
 
-    /// How images are decoded; [`Limits`] too convert into it.
+    /// Sets the options for decoding. [`Limits`] convert into them.
     pub fn decode_options(mut self, options: impl Into<DecodeOptions>) -> Self {
         self.options = options.into();
         self
     }
 
-    /// Decodes and runs every source. The results come in the order of the sources; an image that cannot be decoded is an
-    /// error in its place, and the others are run.
+    /// Decodes and runs every source. The results are in the order of the sources. An image that cannot be decoded gives an error at its
+    /// position, and the others run.
     ///
-    /// Work starts at once and goes on until the maximum number of batches is [in flight](Self::in_flight). Dropping the
-    /// results stops it.
+    /// Work starts at once and continues until the maximum number of batches is [in flight](Self::in_flight). Dropping the results stops
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if no batch may be in flight, [`Error::Resource`] if the threads cannot be started.
+    /// [`Error::Argument`] if the maximum number of batches is 0, [`Error::Resource`] if the threads cannot be started.
     pub fn run<S>(&self, sources: S) -> Result<Results>
     where
         S: IntoIterator<Item: Into<Source> + 'static, IntoIter: Send + 'static>,
@@ -166,14 +170,14 @@ impl Pipeline {
             return Err(Error::argument("in_flight", reason));
         }
         let start = Instant::now();
-        // Not the session's own threads, so that no step waits behind an image that is being decoded.
+        // Separate from the session's threads, so that no step waits for an image that is being decoded.
         let pool = ThreadPoolBuilder::new()
             .num_threads(self.session.decode_threads())
             .thread_name(|i| format!("hipvit-decode-{i}"))
             .build()
             .map_err(|e| Error::resource("threads", e))?;
         let batches_in_flight = Arc::new(AtomicUsize::new(0));
-        // One waits for each device, so that none is idle when several become free at once.
+        // One batch waits per device, so that no device is idle if several become free at once.
         let (decoded, decoded_batches) = mpsc::sync_channel(self.session.replicas());
         let (submitted, submitted_batches) = mpsc::channel();
         // A batch takes a permit before it is submitted, and returns it when the caller has taken its results.
@@ -227,7 +231,7 @@ impl Pipeline {
         })
     }
 
-    /// Submits batch after batch; waits for nothing but images and permits.
+    /// Submits batch after batch. Only waits for images and permits.
     fn submit_all(
         &self,
         batches: Receiver<Result<Arc<Batch>>>,
@@ -272,14 +276,14 @@ impl Pipeline {
             if alone {
                 Ok(())
             } else {
-                // One permit less from here on: when a batch has finished, its memory is reused.
+                // From here on there is one permit less, since a finished batch frees its memory for reuse.
                 permits.recv().map_err(|_| error)
             }
         };
         let count = images.images.iter().filter(|(_, error)| error.is_none()).count();
         let how = Submission {
             timed: self.timed,
-            // The caller's thread leaves its core to those that decode.
+            // Block in the caller's thread, to leave the core to decode threads.
             sleeps: true,
             ..Submission::default()
         };
@@ -322,17 +326,17 @@ pub struct Results {
     timing: Timing,
 }
 
-/// The other threads.
+/// The other threads of a pipeline.
 struct Work {
     submitted: Receiver<InFlight>,
     permit: Sender<()>,
     stop: Arc<AtomicBool>,
-    /// Where batches need not be full.
+    /// Set if batches need not be full.
     waiting: Option<Stop>,
     threads: [JoinHandle<()>; 2],
 }
 
-/// A batch that has finished, and what the caller has not taken of it.
+/// A finished batch, with the results that the caller has not taken.
 struct Finished {
     next: usize,
     images: std::vec::IntoIter<(String, Option<Error>)>,
@@ -341,14 +345,13 @@ struct Finished {
 }
 
 impl Results {
-    /// The time that each phase has taken so far: on the host, and on the device if that is
-    /// [timed](Pipeline::timed). The wall time is known when there are no more results. Phases of several batches overlap,
-    /// so their sum may exceed it.
+    /// Returns the time of each phase so far: on the host, and on the device if that is [timed](Pipeline::timed). The wall time is known
+    /// once there are no more results. Phases of several batches overlap, so that their sum may exceed it.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// The next image of the finished batch.
+    /// Returns the next image of the finished batch.
     fn next_of_batch(&mut self) -> Option<Result<Item, ItemError>> {
         let batch = self.batch.as_mut()?;
         let (name, error) = batch.images.next()?;
@@ -375,12 +378,12 @@ impl Results {
                 index: Some(index),
                 error,
             })),
-            // Pixels are missing only where there is an error.
+            // Pixels are missing only for an image with an error.
             (None, None) => None,
         }
     }
 
-    /// Waits for the next batch; `None` after the last.
+    /// Waits for the next batch. `None` after the last.
     fn next_batch(&mut self) -> Option<Result<Finished>> {
         let waiting = timeline::span(Activity::Wait);
         let received = self.work.as_ref()?.submitted.recv().ok()?;
@@ -419,7 +422,7 @@ impl Results {
         if let Some(waiting) = waiting {
             waiting.stop();
         }
-        // Wake both waiters, which then see that the receiver is gone.
+        // Wake both waiting threads, which then find the receiver dropped.
         drop((submitted, permit));
         let ended = threads.map(JoinHandle::join);
         self.timing.add_wall(self.start.elapsed());
@@ -438,7 +441,7 @@ impl Iterator for Results {
             if self.batch.take().is_some() {
                 self.batches_in_flight.fetch_sub(1, Ordering::AcqRel);
                 if let Some(work) = &self.work {
-                    // The submitting thread has ended after the last batch.
+                    // The send fails if the submitting thread has ended after the last batch.
                     let _ = work.permit.send(());
                 }
             }
@@ -458,7 +461,7 @@ impl Iterator for Results {
 
 impl Drop for Results {
     fn drop(&mut self) {
-        // A panic of another thread is not worth a second one.
+        // During a drop, do not propagate the panic of another thread.
         self.end();
     }
 }
@@ -472,7 +475,7 @@ impl std::fmt::Debug for Results {
     }
 }
 
-/// The result for one image. It owns its outputs, together with the other items of its batch.
+/// Result for one image. It owns the outputs of its batch, together with the batch's other items.
 #[derive(Clone, Debug)]
 pub struct Item {
     index: usize,
@@ -482,39 +485,39 @@ pub struct Item {
 }
 
 impl Item {
-    /// The position of the image among the sources, from 0.
+    /// Returns the position of the image among the sources, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The name of the image, see [`Source::name`].
+    /// Returns the name of the image; see [`Source::name`].
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All results for the image.
+    /// Returns all results for the image.
     pub fn outputs(&self) -> ImageOutputs<'_> {
         self.outputs.image(self.row)
     }
 
-    /// One score per class, see [`ImageOutputs::logits`].
+    /// Returns a score per class; see [`ImageOutputs::logits`].
     pub fn logits(&self) -> Option<ArrayView1<'_, f32>> {
         self.outputs().logits()
     }
 
-    /// The image's feature vector, see [`Outputs::embeddings`].
+    /// Returns the feature vector; see [`Outputs::embeddings`].
     pub fn embedding(&self) -> ArrayView1<'_, f32> {
         self.outputs().embedding()
     }
 
-    /// The `k` most likely classes, see [`ImageOutputs::top`].
+    /// Returns the `k` most likely classes; see [`ImageOutputs::top`].
     pub fn top(&self, k: usize) -> Vec<Prediction> {
         let _span = timeline::span(Activity::PostProcess);
         self.outputs().top(k)
     }
 }
 
-/// Why there is no result for an image, or why the run ended. Converts into [`Error`].
+/// Error of one image or of the whole run. Converts into [`Error`].
 #[derive(Debug)]
 pub struct ItemError {
     index: Option<usize>,
@@ -522,13 +525,13 @@ pub struct ItemError {
 }
 
 impl ItemError {
-    /// The position among the sources of the image that failed, after which the others go on. `None` if the whole run
-    /// failed: no result follows.
+    /// Returns the position of the failed image among the sources. The other images continue. `None` if the whole run failed: no result
+    /// follows.
     pub fn index(&self) -> Option<usize> {
         self.index
     }
 
-    /// The error, which names the image or what else is at fault.
+    /// Returns the error, which names the image or the other cause.
     pub fn error(&self) -> &Error {
         &self.error
     }

@@ -1,5 +1,5 @@
-//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. A session owns an [executor](crate::exec::Executor) of the
-//! optimised graph. [`crate::pipeline`] feeds it from files.
+//! A loaded model that is ready to run: [`Session::load`], [`Session::run`]. A session owns an [executor](crate::exec::Executor) of the
+//! optimised graph. A [pipeline](crate::pipeline) feeds it with files.
 
 mod builder;
 mod device;
@@ -44,8 +44,8 @@ use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
 
-/// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once, on all GPUs that it has
-/// [replicas](SessionBuilder::devices) on.
+/// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once, on all
+/// [replicas](SessionBuilder::devices) of the model.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -83,7 +83,7 @@ struct Loaded {
     world: Option<World>,
 }
 
-/// A session's model, without its graph.
+/// The model of a session without its graph.
 struct LoadedModel {
     name: String,
     origin: Origin,
@@ -101,11 +101,11 @@ struct LoadedModel {
 
 /// Source of a session's model.
 enum Origin {
-    /// A directory, a file, or a name on the hub.
+    /// A directory, a file, or a name on the Hugging Face hub.
     Path(PathBuf),
     /// The embedded model.
     Embedded,
-    /// The contents of files, which are not kept.
+    /// The contents of files, which the session does not keep.
     Bytes,
 }
 
@@ -116,21 +116,21 @@ impl Session {
         }
     }
 
-    /// Loads the model directory `path`, or a model of the Hugging Face hub that is in its local cache
-    /// (`Session::load("google/vit-base-patch16-224")`), with the default options.
+    /// Loads a model with the default options, from the model directory `path` or from the local cache of the Hugging Face hub
+    /// (`Session::load("google/vit-base-patch16-224")`).
     ///
     /// # Errors
     ///
-    /// See [`SessionBuilder::load`].
+    /// The errors of [`SessionBuilder::load`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Self::builder().load(path)
     }
 
-    /// Loads a model from the contents of its files, with the default options: see [`SessionBuilder::from_bytes`].
+    /// Loads a model from the contents of its files, with the default options; see [`SessionBuilder::from_bytes`].
     ///
     /// # Errors
     ///
-    /// Those of [`SessionBuilder::from_bytes`].
+    /// The errors of [`SessionBuilder::from_bytes`].
     pub fn from_bytes(
         config: impl AsRef<[u8]>,
         weights: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -139,26 +139,26 @@ impl Session {
         Self::builder().from_bytes(config, weights, preprocessor)
     }
 
-    /// Loads TinyViT32, the digit classifier that is embedded in the crate.
+    /// Loads TinyViT32, the digit classifier embedded in the crate.
     ///
     /// # Errors
     ///
-    /// None is expected: the model is embedded.
+    /// No error is expected, since the model is embedded.
     pub fn tinyvit32() -> Result<Self> {
         Self::builder().tinyvit32()
     }
 
-    /// The options, at their defaults.
+    /// Returns a builder with the default options.
     pub fn builder() -> SessionBuilder {
         SessionBuilder::default()
     }
 
-    /// The model's name: on the hub, else that of its directory.
+    /// Returns the model's name: its name on the hub, or the name of its directory.
     pub fn name(&self) -> &str {
         &self.loaded.model.name
     }
 
-    /// The model as it was before all passes, with its weights, loaded again with another kind of input.
+    /// Loads the model again with another kind of input. Returns it with its weights, before all passes.
     pub fn reload(&self, input: InputKind) -> Result<Model> {
         let options = LoadOptions {
             input,
@@ -174,40 +174,40 @@ impl Session {
         }
     }
 
-    /// The model's family, sizes and parameters.
+    /// Returns the model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
         &self.loaded.model.info
     }
 
-    /// The rule by which an image becomes the model's input.
+    /// Returns the rule that converts an image to the model's input.
     pub fn preprocess(&self) -> &Preprocess {
         &self.loaded.model.preprocess
     }
 
-    /// The names of the classes; empty if the model has no classification head.
+    /// Returns the names of the classes. Empty if the model has no classification head.
     pub fn labels(&self) -> &Labels {
         &self.loaded.model.labels
     }
 
-    /// How logits become probabilities.
+    /// Returns the function that converts logits to probabilities.
     pub fn scores(&self) -> Scores {
         self.loaded.model.scores
     }
 
-    /// The device in use, never [`Device::Auto`]; the first of several.
+    /// Returns the device in use, the first of several. Never [`Device::Auto`].
     pub fn device(&self) -> Device {
         let gpu = self.loaded.executor.gpu();
         gpu.map_or(Device::Cpu, |gpu| Device::Hip(gpu.ordinal()))
     }
 
-    /// The devices in use, of which [`device`](Self::device) is the first.
+    /// Returns the devices in use, starting with [`device`](Self::device).
     pub fn devices(&self) -> DeviceSet {
         let gpus = self.loaded.executor.info().devices.iter();
-        // Without a GPU this is the CPU; the builder has refused two that are the same.
+        // Without a GPU this is the CPU. The builder has rejected duplicates.
         DeviceSet::gpus(gpus.map(hip::Device::ordinal)).unwrap_or_else(|_| self.device().into())
     }
 
-    /// The images that each replica of the model was given so far: their shares of the load.
+    /// Returns the number of images submitted to each replica so far.
     pub fn images_by_replica(&self) -> Vec<u64> {
         let images = self.loaded.executor.statistics().images;
         if images.is_empty() {
@@ -227,54 +227,54 @@ impl Session {
         self.loaded.executor.info().in_flight
     }
 
-    /// How the devices share the work.
+    /// Returns how the devices share the work.
     pub fn degrees(&self) -> Degrees {
         self.loaded.degrees
     }
 
-    /// The processes that share the model, if it is [divided among several](SessionBuilder::world).
+    /// Returns the processes that share the model, if it is [divided among several](SessionBuilder::world).
     pub fn world(&self) -> Option<&World> {
         self.loaded.world.as_ref()
     }
 
-    /// Takes part in the runs of rank 0, until that drops its session. For the processes of all other ranks of a model that is
-    /// [divided among several](SessionBuilder::world); it has no results.
+    /// Takes part in the runs of rank 0 until rank 0 drops its session. Call it in all other processes of a model that is [divided among
+    /// several](SessionBuilder::world). Only rank 0 gets results.
     ///
     /// # Errors
     ///
-    /// [`Error::Rank`] if a rank has failed, or its process has ended before rank 0 has dropped its session;
-    /// [`Error::Argument`] at rank 0, and for a session of one process.
+    /// - [`Error::Rank`] if a rank has failed, or if rank 0's process has ended without dropping its session.
+    /// - [`Error::Argument`] at rank 0, and for a session of one process.
     pub fn follow(&self) -> Result<()> {
         self.loaded.executor.follow()
     }
 
-    /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
+    /// Returns why [`Device::Auto`] selected the CPU. `None` for any other device, or if there is a GPU.
     pub fn no_gpu(&self) -> Option<&Error> {
         self.loaded.no_gpu.as_ref()
     }
 
-    /// The weights with values that are NaN or infinite: as a rule the file is damaged, or training has diverged. None of a
-    /// [strict](SessionBuilder::strict) session, which does not load then.
+    /// Returns the weights with NaN or infinite values. They usually mean a damaged file or a diverged training. Always empty for a
+    /// [strict](SessionBuilder::strict) session, which fails to load such weights.
     ///
-    /// All weights are looked at when they are loaded. On the CPU that is done where they are prepacked, while the cache has
-    /// them, and takes some 5 % of the time: ViT-B/16 loads in 87 ms instead of 83, ViT-L/16 in 332 instead of 328, from files
-    /// in the page cache, on two cores of a shared Xeon (medians).
+    /// Loading checks all weights. On the CPU, prepacking checks them while they are in the cache, which takes about 5 % of the time.
+    /// ViT-B/16 loads in 87 ms instead of 83, ViT-L/16 in 332 ms instead of 328 (medians; files in the page cache, two cores of a shared
+    /// Xeon).
     pub fn non_finite_weights(&self) -> &[NonFinite] {
         &self.loaded.non_finite
     }
 
-    /// Whether the optimised graph was read from the [folder for it](SessionBuilder::plan_cache); `None` without such a folder,
-    /// and for a model that is not loaded from files.
+    /// Returns whether the optimised graph was read from the [plan cache](SessionBuilder::plan_cache). `None` without a plan cache, and for
+    /// a model that was not loaded from files.
     pub fn plan_cache(&self) -> Option<&PlanCache> {
         self.loaded.plan_cache.as_ref()
     }
 
-    /// Whether results that are NaN or infinite are errors.
+    /// Returns true if NaN and infinite results are errors.
     pub fn is_strict(&self) -> bool {
         self.loaded.strict
     }
 
-    /// Where images are resized.
+    /// Returns where images are resized.
     pub fn resize(&self) -> ResizeOn {
         if self.loaded.executor.info().resizes {
             ResizeOn::Device
@@ -283,17 +283,17 @@ impl Session {
         }
     }
 
-    /// Compute precision.
+    /// Returns the compute precision.
     pub fn dtype(&self) -> DType {
         self.loaded.dtype
     }
 
-    /// Maximum batch size.
+    /// Returns the maximum batch size.
     pub fn batch(&self) -> usize {
         self.loaded.batch
     }
 
-    /// The number of threads that compute.
+    /// Returns the number of threads for computation.
     pub fn threads(&self) -> usize {
         let mut pools: Vec<&HostThreads> = Vec::new();
         for executor in self.executors() {
@@ -305,12 +305,12 @@ impl Session {
         pools.iter().map(|host| host.count()).sum()
     }
 
-    /// The number of threads that decode in a pipeline.
+    /// Returns the number of decode threads of a pipeline.
     pub(crate) fn decode_threads(&self) -> usize {
         self.loaded.executor.info().host.decode_count()
     }
 
-    /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
+    /// Returns how many runs on a GPU replayed a captured HIP graph, and why the others did not. `None` on the CPU.
     pub fn hip_graphs(&self) -> Option<Replays> {
         self.loaded.executor.statistics().replays
     }
@@ -330,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Changes whether a GPU replays captured graphs.
+    /// Sets when a GPU replays captured graphs.
     ///
     /// # Errors
     ///
@@ -346,13 +346,13 @@ impl Session {
         Ok(())
     }
 
-    /// The computation graph after all passes. Its constants have names, but no values: those are the executor's.
+    /// Returns the graph after all passes. Its constants have names but no values, since the executor holds those.
     #[doc(hidden)]
     pub fn graph(&self) -> &Arc<Graph> {
         &self.loaded.executor.info().graph
     }
 
-    /// The plan for a batch of `batch` images, made on first use.
+    /// Returns the plan for `batch` images. Plans are made on first use.
     ///
     /// # Errors
     ///

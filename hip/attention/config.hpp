@@ -13,10 +13,10 @@ struct TileConfig {
     int min_blocks; // that a multiprocessor holds at once, which bounds their registers; 0: no bound
 };
 
-// With two groups a wave uses each fragment of K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit
-// fragments no faster than the matrix cores consume them for one group. On CDNA 1 and RDNA two groups would need too many
-// registers. On NVIDIA more resident waves are faster for the tokens of most models: heads of 64 channels with {8, 1, 64, 3, 2}
-// or {4, 2, 64, 3, 0} take 188 or 204 µs for [256, 12, 197, 64], 3755 or 3363 µs for [16, 16, 4096, 64] (H200, CUDA 13.5, f16).
+// With two groups a wave uses each fragment of K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit fragments no faster than
+// the matrix cores consume them for one group. On CDNA 1 and RDNA two groups would need too many registers. On NVIDIA more resident waves
+// are faster for the tokens of most models. Heads of 64 channels with {8, 1, 64, 3, 2} or {4, 2, 64, 3, 0} take 188 or 204 µs for [256, 12,
+// 197, 64]. They take 3755 or 3363 µs for [16, 16, 4096, 64] (H200, CUDA 13.5, f16).
 template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
     return {4, sizeof(T) == 2 ? 2 : 1, 32, 0, 0};

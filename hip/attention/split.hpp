@@ -4,8 +4,8 @@
 // Takes what AttentionArgs::split (src/kernels/attention.rs) allows: heads of D channels at aligned addresses, no mask, scale > 0.
 // LDS: per wave a tile of V, transposed where its fragments are not loaded by rows, then the wave's O; the waves' maxima and sums.
 //
-// One image of ViT-S, B and L (6, 12 and 16 heads of 64, 197 tokens) takes 3.7, 4.9 and 5.0 µs instead of 7.1, 7.1 and 7.2; four of
-// ViT-S as long as attention_64, two of ViT-L 8.3 instead of 7.3 (H200, CUDA 13, bf16, in a graph).
+// One image of ViT-S, B and L (6, 12 and 16 heads of 64, 197 tokens) takes 3.7, 4.9 and 5.0 µs instead of 7.1, 7.1 and 7.2. Four images of
+// ViT-S take as long as with attention_64, two of ViT-L 8.3 µs instead of 7.3 (H200, CUDA 13, bf16, in a graph).
 #pragma once
 #include "async_copy.hpp"
 #include "attention/policy.hpp"

@@ -36,14 +36,21 @@ def load(
     batch: int = 8,
     labels: Union[str, PathLike[str], Iterable[str], None] = None,
     *,
-    image_size: Union[int, tuple[int, int], None] = None,
     input: Literal["images", "pixel_values"] = "images",
     tokens: bool = False,
     hidden_layers: Optional[Sequence[int]] = None,
+    image_size: Union[int, tuple[int, int], None] = None,
     threads: Optional[int] = None,
+    parallel: str = "data",
     resize: Literal["host", "device"] = "host",
     reproducible: bool = False,
     strict: bool = False,
+    hip_graphs: Literal["auto", "on", "off"] = "auto",
+    sparse: Literal["auto", "on", "builtin", "off"] = "auto",
+    all_reduce: Literal["auto", "direct", "library"] = "auto",
+    collective_timeout: float = 300.0,
+    max_flops: Optional[int] = None,
+    plan_cache: Union[str, PathLike[str], None] = None,
 ) -> Model:
     """Load a model.
 
@@ -51,7 +58,8 @@ def load(
 
     - ``model``: a directory that timm or transformers wrote, a ``.safetensors`` file with a ``config.json`` in its directory, or a
       name on the Hugging Face hub that is in the local cache (``pull`` downloads it).
-    - ``device``: ``"auto"`` (the first GPU, or the CPU if there is none), ``"cpu"``, ``"hip"`` or ``"hip:N"``. ``gpu``, ``rocm`` and
+    - ``device``: ``"auto"`` (the first GPU, or the CPU if there is none), ``"cpu"``, ``"hip"``, ``"hip:N"``, or several
+      GPUs: ``"hip:0,1"``, ``"hip:all"``. ``gpu``, ``rocm`` and
       ``cuda`` are aliases of ``hip``, so that a ``torch.device`` can be passed. ``HIPVIT_PROVIDER`` selects AMD's or NVIDIA's libraries.
     - ``dtype``: ``float32`` (the default), ``float16`` or ``bfloat16``. It is a type of numpy or torch, or a name of the command line
       (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU, ``float16`` applies only to the weights.
@@ -62,6 +70,8 @@ def load(
     - ``tokens``, ``hidden_layers``: request these results.
     - ``reproducible``: an image's results have the same bits at any batch size.
     - ``strict``: NaN and infinity are errors.
+
+    The other options have the names, values and meanings of the command line's options, which ``hipvit classify --help`` describes.
     """
 
 def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None) -> Path:

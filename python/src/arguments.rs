@@ -3,20 +3,22 @@
 use std::path::PathBuf;
 
 use hipvit::model::InputKind;
-use hipvit::{DType, Device, Labels, ResizeOn, Session, SessionBuilder};
+use hipvit::{DType, Device, Labels, RunConfig, SessionBuilder};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
+use serde_json::Value;
 
 use crate::error::{argument, convert};
 use crate::model::Model;
 use crate::process;
 
 /// Loads a model: a directory, a name on the Hugging Face hub that is in its local cache, or, without one, the embedded
-/// classifier of handwritten digits.
+/// classifier of handwritten digits. `options` are those of [`RunConfig`].
 #[pyfunction]
 #[pyo3(signature = (
-    model = None, device = None, dtype = None, batch = 8, labels = None, *, image_size = None, input = "images",
-    tokens = false, hidden_layers = None, threads = None, resize = "host", reproducible = false, strict = false,
+    model = None, device = None, dtype = None, batch = 8, labels = None, *, input = "images", tokens = false,
+    hidden_layers = None, **options,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn load(
@@ -26,39 +28,39 @@ pub fn load(
     dtype: Option<&Bound<'_, PyAny>>,
     batch: usize,
     labels: Option<&Bound<'_, PyAny>>,
-    image_size: Option<&Bound<'_, PyAny>>,
     input: &str,
     tokens: bool,
     hidden_layers: Option<Vec<usize>>,
-    threads: Option<usize>,
-    resize: &str,
-    reproducible: bool,
-    strict: bool,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Model> {
     process::check(py)?;
     let fail = |error| convert(py, &error, None);
-    let device: Device = match device {
-        Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
-        None => Device::Auto,
+    let mut config = RunConfig {
+        device: Some(match device {
+            Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
+            None => Device::Auto.into(),
+        }),
+        dtype: dtype.map_or(Ok(DType::F32), parse_dtype)?,
+        batch,
+        ..RunConfig::default()
     };
-    let precision = dtype.map_or(Ok(DType::F32), parse_dtype)?;
+    // A model that is unpickled is loaded with these.
+    let arguments = PyDict::new(py);
+    for (name, value) in options.into_iter().flatten() {
+        let text: String = name.extract()?;
+        if !RunConfig::OPTIONS.contains(&text.as_str()) {
+            let message = format!("load() got an unexpected keyword argument '{text}'");
+            return Err(PyTypeError::new_err(message));
+        }
+        config = config.with(&text, option_value(&text, &value)?).map_err(fail)?;
+        arguments.set_item(name, value)?;
+    }
     let hidden_layers = hidden_layers.unwrap_or_default();
-    let mut builder: SessionBuilder = Session::builder()
-        .device(device)
-        .dtype(precision)
-        .batch(batch)
+    let mut builder: SessionBuilder = config
+        .builder()
         .input(parse_input(py, input)?)
         .tokens(tokens)
-        .hidden_layers(hidden_layers.iter().copied())
-        .resize(resize.parse::<ResizeOn>().map_err(fail)?)
-        .reproducible(reproducible)
-        .strict(strict);
-    if let Some(threads) = threads {
-        builder = builder.threads(threads);
-    }
-    if let Some(size) = image_size {
-        builder = builder.image_size(parse_image_size(size)?);
-    }
+        .hidden_layers(hidden_layers.iter().copied());
     if let Some(labels) = labels {
         builder = builder.labels(parse_labels(labels)?);
     }
@@ -67,22 +69,36 @@ pub fn load(
         Some(path) => builder.load(path),
         None => builder.tinyvit32(),
     });
-    // Whoever unpickles a model loads it with these.
-    let options = PyDict::new(py);
-    options.set_item("model", model)?;
-    options.set_item("device", device.to_string())?;
-    options.set_item("dtype", precision.to_string())?;
-    options.set_item("batch", batch)?;
-    options.set_item("labels", labels)?;
-    options.set_item("image_size", image_size)?;
-    options.set_item("input", input)?;
-    options.set_item("tokens", tokens)?;
-    options.set_item("hidden_layers", hidden_layers)?;
-    options.set_item("threads", threads)?;
-    options.set_item("resize", resize)?;
-    options.set_item("reproducible", reproducible)?;
-    options.set_item("strict", strict)?;
-    Ok(Model::new(session.map_err(fail)?, input, options.unbind()))
+    arguments.set_item("model", model)?;
+    arguments.set_item("device", config.device.map(|device| device.to_string()))?;
+    arguments.set_item("dtype", config.dtype.to_string())?;
+    arguments.set_item("batch", batch)?;
+    arguments.set_item("labels", labels)?;
+    arguments.set_item("input", input)?;
+    arguments.set_item("tokens", tokens)?;
+    arguments.set_item("hidden_layers", hidden_layers)?;
+    Ok(Model::new(session.map_err(fail)?, input, arguments.unbind()))
+}
+
+/// Converts the value of an option as [`RunConfig::with`] takes it.
+fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    if name == "image_size" {
+        let [height, width] = parse_image_size(value)?;
+        return Ok(format!("{height}x{width}").into());
+    }
+    if value.is_instance_of::<PyBool>() {
+        return Ok(value.extract::<bool>()?.into());
+    }
+    if let Ok(number) = value.extract::<u64>() {
+        return Ok(number.into());
+    }
+    if let Ok(number) = value.extract::<f64>() {
+        return Ok(number.into());
+    }
+    Ok(value.str()?.to_string().into())
 }
 
 fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {

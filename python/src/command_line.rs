@@ -1,4 +1,4 @@
-//! The command line, the hub and the devices: what the package has beside models.
+//! Functions of the package besides models: the command line, the hub and the devices.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use pyo3::types::PyModule;
 use crate::error::{convert, module};
 use crate::progress::Progress;
 
-/// Runs the command line and returns its exit code; the first argument is the program's name.
+/// Runs the command line and returns its exit code. The first argument is the name of the program.
 #[pyfunction]
 pub fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| hipvit_cli::run(arguments))
@@ -27,13 +27,13 @@ pub fn pull(py: Python<'_>, model: &str, progress: Option<Py<PyAny>>) -> PyResul
     Ok(pulled.map_err(|error| convert(py, &error, None))?.path)
 }
 
-/// The devices of this machine: the CPU, then each GPU.
+/// Returns the devices of this machine: the CPU, then each GPU.
 #[pyfunction]
 pub fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     static PACKAGE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let class = module(py, &PACKAGE, "hipvit._results")?.getattr("DeviceInfo")?;
     let (cpu, gpus) = py.detach(|| {
-        // Without ROCm or a GPU there is the CPU alone.
+        // Without ROCm or a GPU, there is only the CPU.
         let gpus = Runtime::open()
             .and_then(|runtime| runtime.devices())
             .unwrap_or_default();

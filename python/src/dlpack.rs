@@ -1,4 +1,4 @@
-//! Tensors on the model's GPU, which are read where they lie, and given to others: through DLPack, <https://dmlc.github.io/dlpack>.
+//! Tensors on the model's GPU, imported and exported without a copy through DLPack, <https://dmlc.github.io/dlpack>.
 
 #![allow(unsafe_code, reason = "DLPack's tensors are pointers")]
 
@@ -13,10 +13,10 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::error::argument;
 
-/// What a capsule is called whose tensor nobody has taken over.
+/// Name of a capsule whose tensor has not been consumed.
 const NAME: &CStr = c"dltensor";
 
-/// A tensor on a GPU, which its library gets back when this is dropped.
+/// A borrowed tensor on a GPU. Dropping it returns the tensor to its library.
 pub struct DeviceTensor {
     pub memory: ForeignMemory,
     pub dtype: DType,
@@ -24,8 +24,8 @@ pub struct DeviceTensor {
     _tensor: DlpackTensor,
 }
 
-/// The tensor on `gpu` that `object` is; `None` if it is none, or on another device. Its library makes the stream wait for the work that
-/// writes it. The result has to be kept until the stream has done all that reads it.
+/// Imports `object` as a tensor on `gpu`. `None` if it is not a tensor, or on another device. The tensor's library makes the stream wait
+/// for pending writes. Keep the result until the stream has finished all reads.
 pub fn on_gpu(
     object: &Bound<'_, PyAny>,
     gpu: &Device,
@@ -42,7 +42,7 @@ pub fn on_gpu(
     if device != ours {
         return Ok(None);
     }
-    // A tensor of torch that autograd follows refuses to be exported.
+    // A torch tensor that requires gradients cannot be exported.
     let object = if object.hasattr("detach")? {
         object.call_method0("detach")?
     } else {
@@ -53,8 +53,8 @@ pub fn on_gpu(
     options.set_item("stream", stream.handle())?;
     let capsule = object.call_method("__dlpack__", (), Some(&options))?;
     let capsule = capsule.cast_into::<PyCapsule>()?;
-    // SAFETY: the capsule lives. A pointer of this name is to a `DLManagedTensor`, which is given back by whoever renames the capsule, as
-    // DLPack has it; its library can be called while Python's lock is held, as it is wherever the result is dropped.
+    // SAFETY: the capsule is alive. A pointer of this name is a `DLManagedTensor`, and by the protocol the consumer that renames the
+    // capsule deletes it. Its library can be called while the GIL is held, as it is wherever the result is dropped.
     let tensor = unsafe {
         let raw = ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr());
         if raw.is_null() || ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) != 0 {
@@ -75,7 +75,8 @@ pub fn on_gpu(
     }
     let dtype = tensor.dtype();
     let dtype = dtype.ok_or_else(|| wrong("has neither uint8 nor float32 elements".into()))?;
-    // SAFETY: it is on this GPU, and its library was told of the stream. It stays as long as the result, whose owner waits for the stream.
+    // SAFETY: the tensor is on this GPU, and its library synchronised with the stream. It lives as long as the result, whose owner waits
+    // for the stream.
     let memory = unsafe { tensor.memory(&stream) };
     let memory = memory.map_err(|error| wrong(error.to_string()))?;
     let shape = tensor.shape().iter().map(|&extent| extent as usize).collect();
@@ -87,13 +88,13 @@ pub fn on_gpu(
     }))
 }
 
-/// A capsule of `tensor`, which whoever imports it takes over; if nobody does, the capsule gives it back.
+/// Wraps `tensor` in a capsule. The importer takes the tensor over; otherwise the capsule's destructor frees it.
 pub fn capsule(py: Python<'_>, tensor: DlpackTensor) -> PyResult<Bound<'_, PyCapsule>> {
     let raw = tensor.into_raw();
-    // SAFETY: the pointer is not null, and the name lives as long as the program.
+    // SAFETY: the pointer is not null, and the name is static.
     let capsule = unsafe { ffi::PyCapsule_New(raw, NAME.as_ptr(), Some(give_back)) };
     if capsule.is_null() {
-        // SAFETY: it was just given away by its owner, and nobody has it.
+        // SAFETY: `into_raw` just released it, and no capsule took it over.
         drop(unsafe { DlpackTensor::from_raw(raw) });
         return Err(PyErr::fetch(py));
     }
@@ -102,7 +103,7 @@ pub fn capsule(py: Python<'_>, tensor: DlpackTensor) -> PyResult<Bound<'_, PyCap
 }
 
 unsafe extern "C" fn give_back(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule. Whoever takes the tensor over renames it, as DLPack has it; else the pointer is that of
+    // SAFETY: Python calls this with the capsule. By the protocol, a consumer renames the capsule. Otherwise the pointer is the one from
     // `capsule`.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {

@@ -1,6 +1,6 @@
-//! Names of element types.
+//! Names of dtypes.
 
-/// Returns the name that numpy and torch give an element type.
+/// Returns the name of a dtype in numpy and torch.
 pub fn long_name(dtype: hipvit::DType) -> &'static str {
     match dtype {
         hipvit::DType::F16 => "float16",

@@ -1,4 +1,4 @@
-//! The library's errors as exceptions, whose classes are in `hipvit/_errors.py`.
+//! Conversion of the library's errors to the exceptions in `hipvit/_errors.py`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
-/// The classes of exceptions.
+/// Classes of exceptions.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Argument,
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// The package's Python module `name`, imported once.
+/// Returns the package's Python module `name`, imported once.
 pub fn module<'py>(
     py: Python<'py>,
     cell: &'static PyOnceLock<Py<PyModule>>,
@@ -64,17 +64,17 @@ fn exception<'py>(py: Python<'py>, kind: Kind, message: &str) -> PyResult<Bound<
         .call1((message,))
 }
 
-/// An exception with this message.
+/// Returns an exception with this message.
 pub fn raise(py: Python<'_>, kind: Kind, message: &str) -> PyErr {
     exception(py, kind, message).map_or_else(|error| error, PyErr::from_value)
 }
 
-/// An argument that cannot be used.
+/// Returns the exception for an invalid argument.
 pub fn argument(py: Python<'_>, message: impl AsRef<str>) -> PyErr {
     raise(py, Kind::Argument, message.as_ref())
 }
 
-/// The library's error as an exception; of the image at `index`, if it is one's.
+/// Converts the library's error to an exception. `index` is the position of the failed image.
 pub fn convert(py: Python<'_>, error: &Error, index: Option<usize>) -> PyErr {
     let build = || {
         let value = exception(py, kind(error), &error.to_string())?;
@@ -96,7 +96,7 @@ pub fn convert(py: Python<'_>, error: &Error, index: Option<usize>) -> PyErr {
     build().unwrap_or_else(|error| error)
 }
 
-/// What Python's own `OSError` has.
+/// Sets the attributes of Python's `OSError`.
 fn files(value: &Bound<'_, PyAny>, path: &Path, source: &std::io::Error) -> PyResult<()> {
     value.setattr("filename", path)?;
     value.setattr("errno", source.raw_os_error())

@@ -1,4 +1,4 @@
-//! Results on the model's GPU, for other libraries: DLPack, <https://dmlc.github.io/dlpack>.
+//! Results on the model's GPU, exported to other libraries through DLPack, <https://dmlc.github.io/dlpack>.
 
 use hipvit::hip::DlpackTensor;
 use pyo3::exceptions::PyBufferError;
@@ -9,12 +9,12 @@ use crate::dlpack;
 use crate::dtype::long_name;
 use crate::error::convert;
 
-/// What a model computes for a number of images, in their order, on the model's GPU and in its dtype.
+/// Results for a number of images, in order, on the model's GPU and in its dtype.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct GpuOutputs(pub hipvit::GpuOutputs);
 
-/// A tensor on a GPU, which `torch.from_dlpack` and the like take without a copy.
+/// A tensor on a GPU. `torch.from_dlpack` and similar functions import it without a copy.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct GpuTensor(hipvit::GpuTensor);
@@ -33,19 +33,19 @@ impl GpuOutputs {
         )
     }
 
-    /// `[B, classes]`, before softmax or sigmoid; `None` if the model has no classification head.
+    /// `[B, classes]`, before softmax or sigmoid. `None` if the model has no classification head.
     #[getter]
     fn logits(&self) -> Option<GpuTensor> {
         self.0.logits().cloned().map(GpuTensor)
     }
 
-    /// `[B, D]`: the input of the classification head, or the model's own result if it has none.
+    /// `[B, D]`: the input of the classification head, or the model's result if it has no head.
     #[getter]
     fn embeddings(&self) -> GpuTensor {
         GpuTensor(self.0.embeddings().clone())
     }
 
-    /// `[B, patches, D]`, of a model that was loaded with `tokens=True`.
+    /// `[B, patches, D]`. Requires `tokens=True` when the model is loaded.
     #[getter]
     fn tokens(&self) -> Option<GpuTensor> {
         self.0.tokens().map(GpuTensor)
@@ -57,7 +57,7 @@ impl GpuOutputs {
         self.0.prefix_tokens().map(GpuTensor)
     }
 
-    /// `[B, tokens, D]` by block, of those that the model was loaded with.
+    /// `[B, tokens, D]` by block, for the blocks requested when the model is loaded.
     #[getter]
     fn hidden_layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let layers = PyDict::new(py);
@@ -98,7 +98,7 @@ impl GpuTensor {
         self.0.device().dlpack()
     }
 
-    /// The tensor is written when the model has returned it, so that no stream has to wait.
+    /// The tensor is complete when the model returns it, so that no stream has to wait.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     #[allow(clippy::needless_pass_by_value, reason = "the protocol's arguments")]
     fn __dlpack__<'py>(

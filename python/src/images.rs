@@ -1,4 +1,4 @@
-//! Images in the forms in which Python has them: paths, encoded bytes, PIL images, arrays and tensors.
+//! Images in Python's forms: paths, encoded bytes, PIL images, arrays and tensors.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyModule, PyString
 use crate::dlpack::DeviceTensor;
 use crate::error::{argument, module};
 
-/// The images of one call, in order.
+/// Collects the images of one call, in order.
 pub fn collect(images: &Bound<'_, PyAny>) -> PyResult<Vec<Source>> {
     let mut sources = Vec::new();
     if !push(images, &mut sources)? {
@@ -40,7 +40,7 @@ fn not_an_image(object: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// Adds the image or images that `object` is; `false` if it is none.
+/// Adds the image or images in `object`. Returns false if it is not an image.
 fn push(object: &Bound<'_, PyAny>, sources: &mut Vec<Source>) -> PyResult<bool> {
     let name = format!("image {}", sources.len());
     if object.is_instance_of::<PyString>() || object.hasattr("__fspath__")? {
@@ -55,7 +55,7 @@ fn push(object: &Bound<'_, PyAny>, sources: &mut Vec<Source>) -> PyResult<bool> 
     } else if object.hasattr("convert")? && object.hasattr("mode")? && object.hasattr("tobytes")? {
         sources.push(Source::Decoded(name, pil(object)?));
     } else if let Some(array) = array(object)? {
-        // An array of names or of objects is a sequence.
+        // An array of names or objects is treated as a sequence.
         let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
         if matches!(kind.as_str(), "O" | "S" | "T" | "U") {
             return Ok(false);
@@ -67,7 +67,7 @@ fn push(object: &Bound<'_, PyAny>, sources: &mut Vec<Source>) -> PyResult<bool> 
     Ok(true)
 }
 
-/// A PIL image, of any mode, as `convert("RGB")` makes it.
+/// Converts a PIL image of any mode, like `convert("RGB")`.
 fn pil(image: &Bound<'_, PyAny>) -> PyResult<RgbImage> {
     let mode: String = image.getattr("mode")?.extract()?;
     let rgb = match mode.as_str() {
@@ -116,9 +116,9 @@ fn wrong_shape(py: Python<'_>, shape: &[usize]) -> PyErr {
     )
 }
 
-/// The elements in row-major order, copied only where they are not in it already.
+/// Returns the elements in row-major order. Copies them only if they are in another order.
 fn contiguous<'a, T: Element + Copy>(array: &'a PyReadonlyArrayDyn<'_, T>) -> Cow<'a, [T]> {
-    // `as_slice` takes column-major arrays too.
+    // `as_slice` also accepts column-major arrays.
     match array.as_slice() {
         Ok(slice) if array.is_c_contiguous() => Cow::Borrowed(slice),
         _ => Cow::Owned(array.as_array().iter().copied().collect()),
@@ -129,7 +129,7 @@ const IMAGES: &str =
     "floats are pixel values, which a model takes that was loaded with input=\"pixel_values\"";
 const VALUES: &str = "the model was loaded with input=\"pixel_values\", which are float32 [B, 3, H, W]";
 
-/// Whether `array` has elements of type `T`.
+/// Returns `array` if its elements have the type `T`.
 fn typed<'py, T: Element>(
     array: &Bound<'py, PyAny>,
     expected: &str,
@@ -142,10 +142,10 @@ fn typed<'py, T: Element>(
     })
 }
 
-/// The numpy array that `object` is or shares its memory with; `None` if it is neither array nor tensor.
+/// Returns a numpy array that is `object` or shares its memory. `None` if it is neither an array nor a tensor.
 ///
-/// A tensor in host memory is not copied. One on a device, unless `dlpack` reads it, is copied to the host by its own library, which waits for the work
-/// that its current stream has to do before.
+/// A tensor in host memory is not copied. A tensor on a device, unless `dlpack` reads it, is copied to the host by its own library. The
+/// library waits for the earlier work of its current stream.
 fn array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if object.cast::<numpy::PyUntypedArray>().is_ok() {
         return Ok(Some(object.clone()));
@@ -160,7 +160,7 @@ fn array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>>
             Ok(None)
         };
     }
-    // A tensor of torch that autograd follows refuses to be exported.
+    // A torch tensor that requires gradients cannot be exported.
     let mut tensor = if object.hasattr("detach")? {
         object.call_method0("detach")?
     } else {
@@ -189,12 +189,12 @@ fn array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>>
         })
 }
 
-/// The devices of DLPack whose memory the host reads.
+/// DLPack devices whose memory the host can read.
 const DL_CPU: i32 = 1;
 const DL_CUDA_HOST: i32 = 3;
 const DL_ROCM_HOST: i32 = 11;
 
-/// An array that the model takes as it is.
+/// An array that the model takes unchanged.
 pub enum Input<'py> {
     /// u8 `[B, H, W, 3]` of the model's size.
     Pixels(PyReadonlyArrayDyn<'py, u8>),
@@ -202,7 +202,7 @@ pub enum Input<'py> {
     Values(PyReadonlyArrayDyn<'py, f32>),
 }
 
-/// An array or tensor of the model's own size, without a copy where it is row-major and in host memory.
+/// Returns an array or tensor of the model's size. Does not copy it if it is row-major and in host memory.
 pub fn input<'py>(
     images: &Bound<'py, PyAny>,
     values: bool,
@@ -227,7 +227,7 @@ pub fn input<'py>(
     })
 }
 
-/// Whether a tensor on a GPU is what the model takes, as an array has to be in [`input`].
+/// Checks that a tensor on a GPU fits the model, as [`input`] does for an array.
 pub fn check_tensor(
     py: Python<'_>,
     tensor: &DeviceTensor,

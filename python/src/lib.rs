@@ -1,7 +1,7 @@
-//! The extension module of the Python package `hipvit`: images in the forms that Python has them, results as numpy arrays,
-//! errors as exceptions. All else is the library's.
+//! The extension module of the Python package `hipvit`. It converts Python's images to sources, results to numpy arrays, and errors to
+//! exceptions.
 
-// What PyO3's macros generate is public within this crate only.
+// PyO3's macros generate items that are public within this crate only.
 #![allow(unreachable_pub, reason = "methods of Python classes are called from Python")]
 
 mod arguments;
@@ -20,7 +20,7 @@ mod zero_shot;
 
 use pyo3::prelude::*;
 
-/// Vision Transformers from pixel to logit.
+/// Vision Transformers from pixels to logits.
 #[pymodule]
 mod _hipvit {
     #[pymodule_export]
@@ -38,12 +38,12 @@ mod _hipvit {
     #[pymodule_export]
     use super::zero_shot::ZeroShot;
 
-    /// The library's version.
+    /// Version of the library.
     #[pymodule_export]
     const __VERSION__: &str = env!("CARGO_PKG_VERSION");
 }
 
-/// Ten handwritten digits, as `(name, encoded image)`, that the embedded model was not trained on.
+/// Returns ten handwritten digits as `(name, encoded image)`. The embedded model was not trained on them.
 #[pyfunction]
 fn samples(py: Python<'_>) -> PyResult<Vec<(String, Bound<'_, pyo3::types::PyBytes>)>> {
     let mut samples = Vec::new();

@@ -1,4 +1,4 @@
-//! The session behind `hipvit.Model` and `hipvit.ZeroShot`.
+//! The session of `hipvit.Model` and `hipvit.ZeroShot`.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -16,20 +16,20 @@ use crate::outputs::Rows;
 use crate::process;
 use crate::progress::Progress;
 
-/// A session, and how its inputs and outputs are seen from Python.
+/// A session, and the Python forms of its inputs and outputs.
 #[derive(Debug)]
 pub struct LoadedModel {
     /// `None` after `close`.
     session: Mutex<Option<Session>>,
     pub name: String,
-    /// `images` or `pixel_values`.
+    /// True if the input is `pixel_values`, false if it is `images`.
     pub values: bool,
-    /// The stream that reads tensors on the model's GPU.
+    /// Stream that reads tensors on the model's GPU.
     reader: OnceLock<Stream>,
     pub options: Py<PyDict>,
 }
 
-/// What a call returns of an image that cannot be decoded.
+/// Handling of an image that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     Raise,
@@ -47,7 +47,7 @@ impl LoadedModel {
         }
     }
 
-    /// A clone, so that the model can be closed while it runs.
+    /// Returns a clone of the session, so that the model can be closed while it runs.
     pub fn session(&self, py: Python<'_>) -> PyResult<Session> {
         process::check(py)?;
         let closed = || raise(py, Kind::Closed, &format!("the model {} was closed", self.name));
@@ -55,7 +55,7 @@ impl LoadedModel {
     }
 
     pub fn open(&self) -> Option<Session> {
-        // Nothing can panic while it is locked.
+        // No code panics while the mutex is locked.
         self.session
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +77,7 @@ impl LoadedModel {
             let (memory, dtype) = (&tensor.memory, tensor.dtype);
             let input = RunInput::Device { memory, dtype };
             let outputs = py.detach(|| run(&session, input));
-            // Nothing reads the tensor any more.
+            // No operation reads the tensor any more.
             return outputs.map_err(|error| convert(py, &error, None));
         }
         let array = images::input(images, self.values, session.info().image_size)?;
@@ -107,7 +107,7 @@ impl LoadedModel {
         self.rows_with(images, resize, on_error, None)
     }
 
-    /// Runs images and calls `progress(done, total)` after each.
+    /// Runs images and calls `progress(done, total)` after each image.
     pub fn rows_with(
         &self,
         images: &Bound<'_, PyAny>,
@@ -123,7 +123,7 @@ impl LoadedModel {
                 session.run_with(input, RunOptions::new())
             })?;
             let count = outputs.len() as u64;
-            // The array is one run, which cannot be stopped.
+            // An array is a single run, which cannot be interrupted.
             let _ = progress.report(count, count);
             Ok(rows(&session, &outputs))
         } else {
@@ -134,7 +134,7 @@ impl LoadedModel {
         run.map_err(|(error, index)| convert(py, &error, index))
     }
 
-    /// Takes the session out, so that the model cannot be called any more.
+    /// Takes the session out. Later calls of the model fail.
     pub fn take(&self) -> Option<Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -144,8 +144,7 @@ fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
     Rows::of(outputs, session.labels().clone(), session.scores())
 }
 
-/// Runs images, those that are decoded already without the threads of a pipeline. An error comes with the position of its
-/// image.
+/// Runs images. Decoded images run without the threads of a pipeline. An error has the position of its image.
 fn run(
     session: &Session,
     sources: Vec<Source>,

@@ -23,7 +23,7 @@ use crate::loaded_model::{LoadedModel, OnError, parse_on_error};
 use crate::outputs::Outputs;
 use crate::zero_shot::{self, ZeroShot};
 
-/// A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
+/// A loaded model. Any number of threads can call it at once. Calls release the GIL.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct Model(Arc<LoadedModel>);
@@ -48,7 +48,7 @@ fn normalize_rows(embeddings: &mut Array2<f32>) {
     }
 }
 
-/// Decodes images and runs them; results stay on the GPU. An error comes with the position of its image.
+/// Decodes and runs images, and leaves the results on the GPU. An error has the position of its image.
 fn run_on_gpu(session: &Session, sources: Vec<Source>) -> Result<hipvit::GpuOutputs, (Error, Option<usize>)> {
     let images = sources.into_par_iter().enumerate().map(|(index, source)| {
         let image = source.decode(DecodeOptions::default());
@@ -61,7 +61,7 @@ fn run_on_gpu(session: &Session, sources: Vec<Source>) -> Result<hipvit::GpuOutp
 
 #[pymethods]
 impl Model {
-    /// Logits, `[B, classes]`.
+    /// Returns the logits, `[B, classes]`.
     #[pyo3(signature = (images, *, resize = true))]
     fn __call__(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray2<f32>>> {
         let py = images.py();
@@ -76,7 +76,7 @@ impl Model {
             .ok_or_else(|| argument(py, "the model gave no logits"))
     }
 
-    /// Everything that the model computes for the images.
+    /// Returns all results for the images.
     #[pyo3(signature = (images, *, resize = true, on_error = "raise", progress = None))]
     fn run(
         &self,
@@ -93,7 +93,7 @@ impl Model {
         ))
     }
 
-    /// As `run`, with the results left on the model's GPU.
+    /// Runs images like `run`, and leaves the results on the model's GPU.
     #[pyo3(signature = (images, *, resize = true))]
     fn run_on_gpu(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<GpuOutputs> {
         let py = images.py();
@@ -108,7 +108,7 @@ impl Model {
             .map_err(|(error, index)| convert(py, &error, index))
     }
 
-    /// Embeddings, `[B, D]`: the input of the classification head.
+    /// Returns the embeddings, `[B, D]`: the input of the classification head.
     #[pyo3(signature = (images, *, resize = true, normalize = false))]
     fn embed(&self, images: &Bound<'_, PyAny>, resize: bool, normalize: bool) -> PyResult<Py<PyArray2<f32>>> {
         let py = images.py();
@@ -119,7 +119,7 @@ impl Model {
         Ok(Outputs::new(py, rows).embeddings(py))
     }
 
-    /// Patch tokens, `[B, patches, D]`, of a model that was loaded with `tokens=True`.
+    /// Returns the patch tokens, `[B, patches, D]`. Requires `tokens=True` when the model is loaded.
     #[pyo3(signature = (images, *, resize = true))]
     fn tokens(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray3<f32>>> {
         let py = images.py();
@@ -128,7 +128,7 @@ impl Model {
         outputs.tokens(py).ok_or_else(missing)
     }
 
-    /// The `k` most likely classes of each image, best first.
+    /// Returns the `k` most likely classes of each image, best first.
     #[pyo3(signature = (images, k = 5, *, resize = true))]
     fn top<'py>(
         &self,
@@ -140,7 +140,7 @@ impl Model {
         Outputs::new(py, self.rows(images, resize, OnError::Raise)?).top(py, k)
     }
 
-    /// Labels to classify images by, of a model with a text tower.
+    /// Embeds labels to classify images by. Requires a model with a text tower.
     #[pyo3(signature = (labels, templates = None))]
     fn zero_shot(
         &self,
@@ -150,7 +150,7 @@ impl Model {
         ZeroShot::new(&self.0, labels, templates)
     }
 
-    /// Embeddings of texts, `[texts, D]`, in the space of the images', of a model with a text tower.
+    /// Returns the embeddings of texts, `[texts, D]`, in the space of the images' embeddings. Requires a model with a text tower.
     #[pyo3(signature = (texts, *, normalize = false))]
     fn embed_texts<'py>(
         &self,
@@ -168,8 +168,8 @@ impl Model {
         Ok(embedded.embeddings.into_pyarray(py))
     }
 
-    /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`. Of a model for images of
-    /// any aspect ratio float32 `[B, patches, p·p·3]`, as transformers' processor gives it.
+    /// Returns the model's input for the images: float32 `[B, 3, H, W]`, or uint8 `[B, H, W, 3]` without normalisation. A model for images
+    /// of any aspect ratio gets float32 `[B, patches, p·p·3]`, as from transformers' processor.
     #[pyo3(signature = (images, *, normalize = true))]
     fn preprocess<'py>(&self, images: &Bound<'py, PyAny>, normalize: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = images.py();
@@ -208,7 +208,7 @@ impl Model {
         Ok(array.reshape([count, 3, height, width])?.into_any())
     }
 
-    /// Frees the model's memory; it cannot be called any more.
+    /// Frees the model's memory. Later calls fail.
     fn close(&self, py: Python<'_>) {
         let session = self.take();
         py.detach(|| drop(session));
@@ -239,44 +239,44 @@ impl Model {
         )
     }
 
-    /// A model is loaded again where it is unpickled.
+    /// Unpickling loads the model again.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Py<PyDict>,))> {
         static PACKAGE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
         let load = module(py, &PACKAGE, "hipvit._results")?.getattr("load_again")?;
         Ok((load, (self.options.clone_ref(py),)))
     }
 
-    /// The model's name: on the hub, else that of its directory.
+    /// Name of the model: its name on the hub, or the name of its directory.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// timm's name of the architecture, or transformers' class.
+    /// Name of the architecture in timm, or of the class in transformers.
     #[getter]
     fn architecture(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.session(py)?.info().architecture.clone())
     }
 
-    /// The names of the classes in the order of the logits; empty without a classification head.
+    /// Names of the classes in the order of the logits. Empty without a classification head.
     #[getter]
     fn labels(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.session(py)?.labels().iter().map(str::to_owned).collect())
     }
 
-    /// The number of classes; 0 without a classification head.
+    /// Number of classes. 0 without a classification head.
     #[getter]
     fn num_classes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.session(py)?.info().classes)
     }
 
-    /// The model's GPU as DLPack names devices, if results can stay there.
+    /// The model's GPU as a DLPack device. `None` if results cannot stay on a GPU.
     #[getter]
     fn dlpack_device(&self, py: Python<'_>) -> PyResult<Option<(i32, i32)>> {
         Ok(self.session(py)?.output_gpu().map(Device::dlpack))
     }
 
-    /// The length of an embedding.
+    /// Length of an embedding.
     #[getter]
     fn num_features(&self, py: Python<'_>) -> PyResult<usize> {
         let session = self.session(py)?;
@@ -296,19 +296,19 @@ impl Model {
         Ok((height, width))
     }
 
-    /// `cpu`, or `hip:N`.
+    /// Device: `cpu` or `hip:N`.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.session(py)?.device().to_string())
     }
 
-    /// Why `device="auto"` selected the CPU; `None` for every other choice, and on a GPU.
+    /// Reason why `device="auto"` selected the CPU. `None` for any other device, and on a GPU.
     #[getter]
     fn no_gpu(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.session(py)?.no_gpu().map(ToString::to_string))
     }
 
-    /// The compute precision: `float32`, `float16` or `bfloat16`.
+    /// Compute precision: `float32`, `float16` or `bfloat16`.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(long_name(self.session(py)?.dtype()))
@@ -320,7 +320,7 @@ impl Model {
         Ok(self.session(py)?.batch())
     }
 
-    /// What the model takes: `images` or `pixel_values`.
+    /// Input of the model: `images` or `pixel_values`.
     #[getter]
     fn input(&self) -> &'static str {
         if self.values { "pixel_values" } else { "images" }
@@ -349,7 +349,7 @@ impl Model {
     }
 }
 
-/// The images at the model's size, `[images, H, W, 3]`.
+/// Returns the images at the model's size, `[images, H, W, 3]`.
 fn pixels(session: &Session, sources: &[Source], each: usize) -> Result<Vec<u8>, (Error, usize)> {
     let mut pixels = vec![0; sources.len() * each];
     let slots = pixels.par_chunks_mut(each.max(1));

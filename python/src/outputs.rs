@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyModule};
 
 use crate::error::{convert, module};
 
-/// Results in the library's arrays, with a row for each image; the rows of images that failed are NaN.
+/// Results as the library's arrays, with a row per image. Rows of failed images are NaN.
 #[derive(Debug)]
 pub struct Rows {
     pub labels: Labels,
@@ -41,7 +41,7 @@ impl Rows {
         }
     }
 
-    /// With the labels' logits, probabilities and names.
+    /// Adds the logits, probabilities and names of the labels.
     pub fn classified(mut self, labels: &ZeroShot) -> Self {
         let mut logits = Array2::zeros((self.embeddings.nrows(), labels.labels().len()));
         for (mut row, embedding) in logits.rows_mut().into_iter().zip(self.embeddings.rows()) {
@@ -53,7 +53,7 @@ impl Rows {
         self
     }
 
-    /// Room for `images` results like those of `empty`, all NaN.
+    /// Allocates results for `images` images, in the shapes of `empty`, filled with NaN.
     pub fn missing(empty: &LibraryOutputs, images: usize, labels: Labels, scores: Scores) -> Self {
         let mut rows = Self::of(empty, labels, scores);
         let two = |array: &mut Array2<f32>| *array = Array2::from_elem((images, array.ncols()), f32::NAN);
@@ -69,7 +69,7 @@ impl Rows {
         rows
     }
 
-    /// Takes over the results of image `index`.
+    /// Copies the results of image `index`.
     pub fn set(&mut self, index: usize, image: ImageOutputs<'_>) {
         self.embeddings.row_mut(index).assign(&image.embedding());
         if let (Some(rows), Some(row)) = (&mut self.logits, image.logits()) {
@@ -92,7 +92,7 @@ impl Rows {
     }
 }
 
-/// What a model computes for a number of images, in their order.
+/// Results for a number of images, in order.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct Outputs {
@@ -107,7 +107,7 @@ pub struct Outputs {
 }
 
 fn own<D: Dimension>(py: Python<'_>, array: Array<f32, D>) -> Py<PyArray<f32, D>> {
-    // The library's views may not be row-major; who calls C with the array expects that.
+    // The library's views may not be row-major, but C code expects that of an array.
     if array.is_standard_layout() {
         array.into_pyarray(py).unbind()
     } else {
@@ -152,19 +152,19 @@ impl Outputs {
         format!("<hipvit.Outputs for {} images{failed}>", self.__len__(py))
     }
 
-    /// `[B, classes]`, before softmax or sigmoid; `None` if the model has no classification head.
+    /// `[B, classes]`, before softmax or sigmoid. `None` if the model has no classification head.
     #[getter]
     pub fn logits(&self, py: Python<'_>) -> Option<Py<PyArray2<f32>>> {
         self.logits.as_ref().map(|array| array.clone_ref(py))
     }
 
-    /// `[B, D]`: the input of the classification head, or the model's own result if it has none.
+    /// `[B, D]`: the input of the classification head, or the model's result if it has no head.
     #[getter]
     pub fn embeddings(&self, py: Python<'_>) -> Py<PyArray2<f32>> {
         self.embeddings.clone_ref(py)
     }
 
-    /// `[B, patches, D]`, of a model that was loaded with `tokens=True`.
+    /// `[B, patches, D]`. Requires `tokens=True` when the model is loaded.
     #[getter]
     pub fn tokens(&self, py: Python<'_>) -> Option<Py<PyArray3<f32>>> {
         self.tokens.as_ref().map(|array| array.clone_ref(py))
@@ -176,7 +176,7 @@ impl Outputs {
         self.prefix_tokens.as_ref().map(|array| array.clone_ref(py))
     }
 
-    /// `[B, tokens, D]` by block, of those that the model was loaded with.
+    /// `[B, tokens, D]` by block, for the blocks requested when the model is loaded.
     #[getter]
     fn hidden_layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let layers = PyDict::new(py);
@@ -186,7 +186,7 @@ impl Outputs {
         Ok(layers)
     }
 
-    /// The errors of images that failed, by position.
+    /// Errors of failed images, by position.
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let errors = PyDict::new(py);
@@ -211,7 +211,7 @@ impl Outputs {
         Ok(Some(probabilities.into_pyarray(py)))
     }
 
-    /// The `k` most likely classes of each image, best first; none of an image that failed.
+    /// Returns the `k` most likely classes of each image, best first. Empty for a failed image.
     #[pyo3(signature = (k = 5))]
     pub fn top<'py>(&self, py: Python<'py>, k: usize) -> PyResult<Vec<Vec<Bound<'py, PyAny>>>> {
         static RESULTS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();

@@ -1,5 +1,5 @@
-//! A forked child has none of its parent's threads and cannot use its GPU, so what was initialised before the fork is an
-//! error there instead of a hang.
+//! Check for forks. A forked child has no threads of its parent and cannot use its GPU. A library that was initialised before the fork
+//! raises an error there instead of hanging.
 
 use std::sync::OnceLock;
 
@@ -7,14 +7,14 @@ use pyo3::prelude::*;
 
 use crate::error::{Kind, raise};
 
-/// The process that the library was initialised in, inherited by forked children.
+/// Id of the process that initialised the library. Forked children inherit it.
 static INITIALISED: OnceLock<u32> = OnceLock::new();
 
-/// Notes that this process uses the library.
+/// Records that this process uses the library.
 ///
 /// # Errors
 ///
-/// `ForkError` if that was noted before a fork.
+/// `ForkError` if this was recorded before a fork.
 pub fn check(py: Python<'_>) -> PyResult<()> {
     let (here, there) = (std::process::id(), *INITIALISED.get_or_init(std::process::id));
     if here == there {

@@ -1,10 +1,10 @@
-//! Python's functions that are told how far a call is.
+//! Python callbacks for the progress of a call.
 
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
 
-/// A function `progress(done, total)`, and the exception that it raised.
+/// A function `progress(done, total)`, and an exception that it raised.
 pub struct Progress {
     function: Option<Py<PyAny>>,
     raised: Option<PyErr>,
@@ -18,8 +18,7 @@ impl Progress {
         }
     }
 
-    /// Calls the function, and breaks if it raises an exception. Python's signals are handled here, too, so that Ctrl-C ends a
-    /// long call.
+    /// Calls the function, and breaks if it raises an exception. Also handles Python's signals, so that Ctrl-C interrupts a long call.
     pub fn report(&mut self, done: u64, total: u64) -> ControlFlow<()> {
         if self.raised.is_none() {
             self.raised = Python::attach(|py| {
@@ -38,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// The exception that was raised.
+    /// Returns the raised exception as an error.
     pub fn finish(self) -> PyResult<()> {
         self.raised.map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! `hipvit.ZeroShot`: images classified by texts.
+//! `hipvit.ZeroShot`: classification of images by texts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{argument, convert};
 use crate::loaded_model::{LoadedModel, OnError, parse_on_error};
 use crate::outputs::{Outputs, Rows};
 
-/// Labels whose texts are embedded, for classifying images without a trained classifier.
+/// Labels with embedded texts, to classify images without a trained classifier.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
 pub struct ZeroShot {
@@ -20,7 +20,7 @@ pub struct ZeroShot {
     labels: LibraryZeroShot,
 }
 
-/// One text or several.
+/// Returns one text or several as a list.
 pub fn texts(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(vec![text.extract()?]);
@@ -59,7 +59,7 @@ impl ZeroShot {
 
 #[pymethods]
 impl ZeroShot {
-    /// The labels' logits, `[B, labels]`.
+    /// Returns the logits of the labels, `[B, labels]`.
     #[pyo3(signature = (images, *, resize = true))]
     fn __call__(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray2<f32>>> {
         let py = images.py();
@@ -69,7 +69,7 @@ impl ZeroShot {
             .ok_or_else(|| argument(py, "the labels gave no logits"))
     }
 
-    /// Everything that the model computes for the images, with the labels' logits.
+    /// Returns all results for the images, with the logits of the labels.
     #[pyo3(signature = (images, *, resize = true, on_error = "raise"))]
     fn run(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: &str) -> PyResult<Outputs> {
         let py = images.py();
@@ -77,7 +77,7 @@ impl ZeroShot {
         Ok(Outputs::new(py, self.rows(images, resize, on_error)?))
     }
 
-    /// The `k` most likely labels of each image, best first.
+    /// Returns the `k` most likely labels of each image, best first.
     #[pyo3(signature = (images, k = 5, *, resize = true))]
     fn top<'py>(
         &self,
@@ -99,13 +99,13 @@ impl ZeroShot {
         self.labels.labels().iter().map(str::to_owned).collect()
     }
 
-    /// What images are compared with, `[labels, D]`, each of length 1.
+    /// Embeddings of the labels, `[labels, D]`, each of length 1.
     #[getter]
     fn embeddings<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<f32>> {
         self.labels.embeddings().to_pyarray(py)
     }
 
-    /// The texts that were longer than the text tower's context, whose ends were left out.
+    /// Texts that were truncated to the text tower's context length.
     #[getter]
     fn truncated(&self) -> Vec<String> {
         self.labels.truncated().to_vec()

@@ -1,5 +1,7 @@
-//! GEMM: rocBLAS ([`Blas`]), hipBLASLt with its epilogues ([`BlasLt`]), hipSPARSELt for 2:4 sparse weights ([`SparseLt`]). Matrices are row-major here; the
-//! libraries' are column-major, which is the same GEMM with A and B exchanged and the result transposed.
+//! GEMM: rocBLAS ([`Blas`]), hipBLASLt with its epilogues ([`BlasLt`]), hipSPARSELt for 2:4 sparse weights ([`SparseLt`]).
+//!
+//! Matrices are row-major here, but column-major in the libraries. A row-major GEMM is the column-major GEMM with A and B exchanged and the
+//! result transposed.
 
 mod epilogue;
 mod lt;
@@ -16,22 +18,22 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::operand::Operand;
 
-/// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
+/// Bytes of workspace of each library, as AMD recommends for its Instinct GPUs.
 const WORKSPACE: usize = 32 << 20;
 
 /// Layout of a matrix in memory: row-major, `stride` elements from row to row, `batch_stride` from matrix to matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
-    /// The stored matrix is the transpose of the one that is multiplied.
+    /// True if the stored matrix is the transpose of the factor.
     pub transposed: bool,
-    /// Elements from one stored row to the next.
+    /// Stride of stored rows in elements.
     pub stride: usize,
-    /// Elements from one matrix of a batch to the next; 0 for one that all share.
+    /// Stride of the matrices of a batch in elements. 0 if all share one matrix.
     pub batch_stride: usize,
 }
 
 impl Matrix {
-    /// Stored as it is multiplied, in rows of `stride` elements.
+    /// Describes a matrix that is not transposed, in rows of `stride` elements.
     #[must_use]
     pub fn rows(stride: usize) -> Self {
         Self {
@@ -41,7 +43,7 @@ impl Matrix {
         }
     }
 
-    /// Stored as the transpose, in rows of `stride` elements: a linear layer's weight.
+    /// Describes a transposed matrix, in rows of `stride` elements, such as a linear layer's weight.
     #[must_use]
     pub fn transposed(stride: usize) -> Self {
         Self {
@@ -50,32 +52,34 @@ impl Matrix {
         }
     }
 
-    /// One of a batch.
+    /// Sets the stride of the matrices of a batch.
     #[must_use]
     pub fn every(self, batch_stride: usize) -> Self {
         Self { batch_stride, ..self }
     }
 }
 
-/// Granularity of the factors by which [`BlasLt`] multiplies matrices of narrow numbers. [`Scales`] holds the factors of A, of B,
-/// and of an E4M3 result.
+/// Granularity of the factors by which [`BlasLt`] multiplies matrices of narrow dtypes. [`Scales`] has the factors of A, of B, and of an
+/// E4M3 result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scaling {
-    /// None.
+    /// No factors.
     #[default]
     None,
-    /// One of each matrix.
+    /// One factor per matrix.
     Tensor,
-    /// One factor for each row of A and for each column of B (hipBLASLt's outer vectors). Not every GPU that multiplies E4M3
-    /// supports this, and no result may be E4M3.
+    /// A factor per row of A and per column of B (hipBLASLt's outer vectors). Not every GPU with E4M3 GEMMs supports this. The result
+    /// cannot be E4M3.
     Outer,
 }
 
-/// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32, or of bytes in i32.
+/// `C = alpha · A·B + beta · C` for each matrix of a batch: A is m×k, B is k×n, C is m×n. Accumulates in f32, or in i32 for int8.
 ///
-/// A and B are f32, f16, bf16, signed bytes, or E4M3 in the encoding that [the device has](crate::Properties::float8). Bytes give
-/// i32. rocBLAS has no GEMM of E4M3. In [`BlasLt`] E4M3 gives f32, f16, bf16, or E4M3 if the bias or C has the type
-/// [`wide`](Self::wide).
+/// | A and B | C |
+/// | --- | --- |
+/// | f32, f16, bf16 | the same dtypes |
+/// | int8 | i32 |
+/// | E4M3 in the encoding of [the device](crate::Properties::float8), [`BlasLt`] only | f32, f16, bf16, or E4M3 if bias or C has the dtype [`wide`](Self::wide) |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Rows of A and C.
@@ -92,11 +96,11 @@ pub struct Gemm {
     pub b: Matrix,
     /// Layout of C, which is never transposed.
     pub c: Matrix,
-    /// The element type of A and B.
+    /// Dtype of A and B.
     pub inputs: DType,
-    /// The element type of C, for [`BlasLt`] of D.
+    /// Dtype of C. For [`BlasLt`], dtype of D.
     pub output: DType,
-    /// The element type of the bias, and of C if D is E4M3, for [`BlasLt`].
+    /// Dtype of the bias, and of C if D is E4M3. Only for [`BlasLt`].
     pub wide: DType,
     /// Granularity of the factors by which [`BlasLt`] multiplies the matrices.
     pub scaling: Scaling,
@@ -104,12 +108,12 @@ pub struct Gemm {
     pub amax: bool,
     /// Factor of A·B.
     pub alpha: f32,
-    /// Factor of C before A·B is added; 0 ignores the contents of C.
+    /// Factor of C before A·B is added. With 0 the contents of C are ignored.
     pub beta: f32,
 }
 
 impl Gemm {
-    /// One GEMM of packed matrices, A `m`×`k`, B `k`×`n`, C `m`×`n`.
+    /// Describes one GEMM of packed matrices, A `m`×`k`, B `k`×`n`, C `m`×`n`.
     #[must_use]
     pub fn new(m: usize, n: usize, k: usize, dtype: DType) -> Self {
         Self {
@@ -130,7 +134,7 @@ impl Gemm {
         }
     }
 
-    /// A linear layer: `m` rows of `k` values times the transpose of a weight of `n` rows.
+    /// Describes a linear layer: `m` rows of `k` values, times the transpose of a weight with `n` rows.
     #[must_use]
     pub fn linear(m: usize, n: usize, k: usize, dtype: DType) -> Self {
         Self {
@@ -139,7 +143,7 @@ impl Gemm {
         }
     }
 
-    /// Rows and columns of A, B and C as they are stored.
+    /// Returns rows and columns of A, B and C as stored.
     fn stored(&self) -> [(usize, usize); 3] {
         let turned = |matrix: &Matrix, rows, columns| {
             if !matrix.transposed {
@@ -168,7 +172,7 @@ impl Gemm {
         }
     }
 
-    /// The element type of the bias.
+    /// Returns the dtype of the bias.
     fn bias(&self) -> DType {
         match self.inputs.size() {
             1 => self.wide,
@@ -176,7 +180,7 @@ impl Gemm {
         }
     }
 
-    /// The element type of the matrix that beta scales.
+    /// Returns the dtype of the matrix that beta multiplies.
     fn added(&self) -> DType {
         match self.output.size() {
             1 => self.wide,
@@ -184,10 +188,11 @@ impl Gemm {
         }
     }
 
+    /// Checks the description and the operands. Returns the bytes of C.
+    ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the description is at odds with itself or an operand is too small. Returns the bytes that C
-    /// takes.
+    /// [`Error::Argument`] if the description is inconsistent or an operand is too small.
     fn check(&self, a: &Operand<'_>, b: &Operand<'_>, c: &Operand<'_>) -> Result<usize> {
         let wrong = |reason: &str| Err(Error::argument("gemm", format!("{reason}: {self:?}")));
         if [self.m, self.n, self.k, self.batch].contains(&0) {
@@ -224,7 +229,7 @@ impl Gemm {
     }
 }
 
-/// A size as the libraries' 32-bit ones.
+/// Converts a size to the libraries' 32-bit integers.
 fn int(size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Error::argument("gemm", format!("{size} is too large for the library")))
 }

@@ -1,4 +1,4 @@
-//! Device code as bytes, checked before a driver that takes an address without a length reads it.
+//! Device code as bytes. It is checked before a driver reads it, because drivers take an address without a length.
 
 pub(crate) mod metadata;
 mod waves;
@@ -11,13 +11,13 @@ use crate::error::{Error, Result};
 /// A code object: an ELF file, clang's bundle of several, CUDA's fat binary, or PTX. Its outer structure is within its bytes.
 #[derive(Clone)]
 pub struct Code {
-    /// In words of 8 bytes, as headers are read from it in place.
+    /// Words of 8 bytes, because headers are read in place.
     words: Vec<u64>,
     bytes: usize,
     targets: Vec<String>,
     /// Byte ranges of the code of each target.
     entries: Vec<Range<usize>>,
-    /// Name expressions, and the names that the compiler gave what they name.
+    /// Name expressions with the compiler's names.
     lowered: Vec<(String, String)>,
 }
 
@@ -31,7 +31,7 @@ impl Code {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the bytes are none of these, or end before their structure does.
+    /// [`Error::Argument`] if the format is unknown, or if the bytes end before their structure does.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let wrong = |reason: &str| Error::argument("code", reason);
         let short = || wrong("the code object is cut short");
@@ -48,7 +48,7 @@ impl Code {
             return Err(wrong("is not an ELF file, a bundle of them, a fat binary or PTX"));
         }
         let mut words = vec![0u64; bytes.len() / 8 + 1];
-        // The last word ends in at least one zero, which ends PTX.
+        // The last word ends with at least one zero, which terminates PTX.
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
         Ok(Self {
             words,
@@ -59,14 +59,14 @@ impl Code {
         })
     }
 
-    /// The targets that a bundle has code for, `gfx90a:xnack-`; empty if the code is no bundle, or a compressed one.
+    /// Returns the targets of a bundle, such as `gfx90a:xnack-`. Empty if the code is not a bundle, or a compressed one.
     #[must_use]
     pub fn targets(&self) -> &[String] {
         &self.targets
     }
 
-    /// The name in the code of what a [name expression](crate::Program::name) names, `_Z5saxpyIfEvjT_PKS0_PS0_` for
-    /// `saxpy<float>`. [`Module::function`](crate::Module::function) does this by itself.
+    /// Returns the name in the code for a [name expression](crate::Program::name): `_Z5saxpyIfEvjT_PKS0_PS0_` for `saxpy<float>`.
+    /// [`Module::function`](crate::Module::function) uses it automatically.
     #[must_use]
     pub fn lowered_name(&self, expression: &str) -> Option<&str> {
         let mut lowered = self.lowered.iter();
@@ -77,8 +77,8 @@ impl Code {
         Self { lowered, ..self }
     }
 
-    /// The kernels for GPUs of `arch`, and the lanes of the waves that each was compiled for. Empty where that is not a
-    /// kernel's to choose, on CUDA, and where it cannot be seen, in a compressed bundle.
+    /// Returns the kernels for GPUs of `arch`, with the wave size that each was compiled for. Empty on CUDA, where kernels have no choice,
+    /// and for a compressed bundle.
     #[must_use]
     pub fn wave_sizes(&self, arch: &str) -> Vec<(String, u32)> {
         self.objects(arch)
@@ -87,8 +87,7 @@ impl Code {
             .collect()
     }
 
-    /// Returns the kernels' parameters that the code for GPUs of `arch` declares. Empty if they cannot be read: in a compressed
-    /// bundle, a fat binary, PTX.
+    /// Returns the kernels' parameters that the code for GPUs of `arch` declares. Empty for a compressed bundle, a fat binary and PTX.
     pub(crate) fn kernels(&self, arch: &str) -> metadata::Kernels {
         self.objects(arch)
             .into_iter()
@@ -96,7 +95,7 @@ impl Code {
             .collect()
     }
 
-    /// The code objects for GPUs of `arch`.
+    /// Returns the code objects for GPUs of `arch`.
     fn objects(&self, arch: &str) -> Vec<&[u8]> {
         let bytes = self.as_bytes();
         if self.targets.is_empty() {
@@ -109,7 +108,7 @@ impl Code {
         entries.map(|(_, entry)| &bytes[entry.clone()]).collect()
     }
 
-    /// The bytes, as they are loaded: what a hash names.
+    /// Returns the bytes as they are loaded, for hashing.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
@@ -129,19 +128,19 @@ impl fmt::Debug for Code {
     }
 }
 
-/// The little-endian number of `N` bytes at `at`.
+/// Returns the little-endian number of `N` bytes at `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     let mut wide = [0; 8];
     wide[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
     usize::try_from(u64::from_le_bytes(wide)).ok()
 }
 
-/// Returns `None` if a range exceeds `bytes`.
+/// Returns `None` if the range exceeds `bytes`.
 fn lies_within(bytes: &[u8], start: usize, len: usize) -> Option<()> {
     (start.checked_add(len)? <= bytes.len()).then_some(())
 }
 
-/// ELF64: the header, the tables of segments and sections, and what each of their entries points to.
+/// Checks an ELF64 file: the header, the tables of segments and sections, and the ranges in their entries.
 fn check_elf(bytes: &[u8]) -> Option<()> {
     const NOBITS: usize = 8;
     let (segments, segment_size, segment_count) = (
@@ -173,7 +172,7 @@ fn check_elf(bytes: &[u8]) -> Option<()> {
     lies_within(bytes, sections, section_count * section_size)
 }
 
-/// clang's bundle: a count, then for each entry offset, size, and a name such as `hipv4-amdgcn-amd-amdhsa--gfx90a`.
+/// Parses clang's bundle: a count, then for each entry offset, size, and a name such as `hipv4-amdgcn-amd-amdhsa--gfx90a`.
 fn check_bundle(bytes: &[u8]) -> Option<(Vec<String>, Vec<Range<usize>>)> {
     let (mut targets, mut entries) = (Vec::new(), Vec::new());
     let mut at = BUNDLE.len() + 8;
@@ -197,7 +196,7 @@ fn check_bundle(bytes: &[u8]) -> Option<(Vec<String>, Vec<Range<usize>>)> {
     Some((targets, entries))
 }
 
-/// clang's compressed bundle: from version 2 on, its own size after version and method.
+/// Checks clang's compressed bundle. From version 2 on it has its size after version and method.
 fn check_compressed(bytes: &[u8]) -> Option<()> {
     let size = match number::<2>(bytes, 4)? {
         1 => return Some(()),
@@ -207,12 +206,12 @@ fn check_compressed(bytes: &[u8]) -> Option<()> {
     lies_within(bytes, 0, size)
 }
 
-/// CUDA's fat binary: magic, version, size of the header, size of the rest.
+/// Checks CUDA's fat binary: magic, version, size of the header, size of the rest.
 fn check_fatbin(bytes: &[u8]) -> Option<()> {
     lies_within(bytes, number::<2>(bytes, 6)?, number::<8>(bytes, 8)?)
 }
 
-/// PTX is text that has a `.version` line before any code.
+/// Returns true for PTX: text with a `.version` line before any code.
 fn is_ptx(bytes: &[u8]) -> bool {
     let text = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     std::str::from_utf8(text).is_ok_and(|text| {
@@ -229,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A bundle with these targets, whose code is their names.
+    /// Returns a bundle with these targets, whose code is their names.
     fn bundle(targets: &[&str]) -> Vec<u8> {
         let names: Vec<String> = targets
             .iter()
@@ -272,7 +271,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes, the check ends without a panic, and a cut bundle is refused.
+        /// The check does not panic for any bytes, and rejects a truncated bundle.
         #[test]
         fn no_bytes_panic(kind in 0usize..5, tail in prop::collection::vec(any::<u8>(), 0..120), cut in 1usize..100) {
             let magic: &[u8] = [b"\x7fELF".as_slice(), BUNDLE, COMPRESSED, &FATBIN, b""][kind];

@@ -1,4 +1,4 @@
-//! RCCL: communication between GPUs, of one process or several.
+//! RCCL: communication between GPUs of one or several processes.
 
 mod communicator;
 mod connection;

@@ -1,8 +1,8 @@
-//! Hardware counters of each launch of a kernel, by rocprofiler-sdk.
+//! Hardware counters of each kernel launch, by rocprofiler-sdk.
 //!
-//! The library takes a tool before the HIP runtime is initialised. It then reports every kernel that is loaded to the tool, and
-//! asks it before each launch what to count. The counts come later, on a thread of the library. It runs one kernel at a time, so
-//! launches do not disturb each other's counts.
+//! The library registers a tool before the HIP runtime is initialised. It then reports every loaded kernel to the tool, and asks it before
+//! each launch what to count. The counts arrive later, on a thread of the library. It runs one kernel at a time, so that launches do not
+//! disturb each other's counts.
 
 mod callbacks;
 mod tool;
@@ -25,10 +25,10 @@ use self::tool::{Pass, State, TOOL, Tool, check, failed, text};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 
-/// Time limit for counts to arrive after the work has ended.
+/// Maximum time for counts to arrive after the work has ended.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Statuses that mean that an agent lacks a counter, in addition to exceeding the hardware's limit.
+/// Statuses for a counter that the agent lacks, other than exceeding the hardware's limit.
 const UNSUPPORTED: [rocprofiler_status_t; 5] = [
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_COUNTER_NOT_FOUND,
     rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_METRIC_NOT_VALID_FOR_AGENT,
@@ -49,9 +49,9 @@ struct Counter {
     name: String,
 }
 
-/// Counts of the GPU's own counters, for each kernel that some work launches, libraries' kernels included.
+/// Counts of the GPU's hardware counters for each kernel that some work launches, including those of libraries.
 ///
-/// On a GPU of AMD's, by rocprofiler-sdk 1.x, which comes with ROCm 7.
+/// Supports AMD GPUs with rocprofiler-sdk 1.x, which is part of ROCm 7.
 pub struct HardwareCounters {
     tool: &'static Tool,
     context: rocprofiler_context_id_t,
@@ -61,19 +61,19 @@ pub struct HardwareCounters {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Counted {
-    /// Number of times that the work ran: a GPU has only a few counters at a time.
+    /// Number of times that the work ran, since a GPU counts only a few counters at a time.
     pub passes: usize,
-    /// The names of the counters, of those asked for, that the GPU has.
+    /// Names of the requested counters that the GPU has.
     pub counters: Vec<String>,
-    /// In the order of their first launches.
+    /// Kernels in the order of their first launches.
     pub kernels: Vec<KernelCounts>,
 }
 
-/// The counts of all launches of a kernel.
+/// Counts of all launches of a kernel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KernelCounts {
-    /// The kernel's name in its code object.
+    /// Name of the kernel in its code object.
     pub kernel: String,
     /// Number of times that the work launches the kernel.
     pub launches: u64,
@@ -82,9 +82,9 @@ pub struct KernelCounts {
 }
 
 impl HardwareCounters {
-    /// Sets up counting in this process, on the provider of [`Runtime::open`]. To be called before the first
-    /// [`Device`](crate::Device): rocprofiler-sdk must come before the HIP runtime is initialised. `None` if the provider is a
-    /// library of its own without rocprofiler-sdk, as for NVIDIA GPUs and emulated ones.
+    /// Enables counting in this process, on the provider of [`Runtime::open`]. Call it before creating the first [`Device`](crate::Device),
+    /// because rocprofiler-sdk must come before the HIP runtime. `None` if the provider has no rocprofiler-sdk, as for NVIDIA GPUs and
+    /// emulated ones.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl HardwareCounters {
             return Err(failed("must be set up before the first device is opened"));
         }
         let (mut major, mut minor, mut patch) = (0, 0, 0);
-        // SAFETY: three numbers are written.
+        // SAFETY: the call writes three numbers.
         check("rocprofiler_get_version", unsafe {
             sdk.rocprofiler_get_version(&mut major, &mut minor, &mut patch)
         })?;
@@ -124,7 +124,7 @@ impl HardwareCounters {
         if TOOL.set(tool).is_err() {
             return Err(failed("is set up in this process already"));
         }
-        // SAFETY: the function fits the prototype, and stays.
+        // SAFETY: the function has the expected prototype and is static.
         check("rocprofiler_force_configure", unsafe {
             sdk.rocprofiler_force_configure(Some(configure))
         })?;
@@ -136,9 +136,8 @@ impl HardwareCounters {
         Ok(Some(Self { tool, context }))
     }
 
-    /// Runs `work` once to see its launches, and then once for each set of counters that the GPU counts at a time. Sums the
-    /// values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Counters in `wanted` that
-    /// the GPU lacks are left out.
+    /// Runs `work` once to record its launches, and then once for each set of counters that the GPU counts at a time. Sums the values by
+    /// kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Skips counters in `wanted` that the GPU lacks.
     ///
     /// # Errors
     ///
@@ -189,7 +188,7 @@ impl HardwareCounters {
         })
     }
 
-    /// Runs the work once, and waits for its counts if there are to be any.
+    /// Runs the work once, and waits for its counts if any are expected.
     fn pass<E: From<Error>>(
         &self,
         config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
@@ -234,7 +233,7 @@ impl HardwareCounters {
     fn supported(&self, agent: rocprofiler_agent_id_t, wanted: &[&str]) -> Result<Vec<Counter>> {
         let sdk = &self.tool.sdk;
         let mut ids: Vec<rocprofiler_counter_id_t> = Vec::new();
-        // SAFETY: the callback runs within the call, and gets the vector.
+        // SAFETY: the callback runs within the call and gets the vector.
         check("rocprofiler_iterate_agent_supported_counters", unsafe {
             sdk.rocprofiler_iterate_agent_supported_counters(
                 agent,
@@ -252,7 +251,7 @@ impl HardwareCounters {
                 expression: ptr::null(),
                 flags: 0,
             };
-            // SAFETY: a structure of this version is written.
+            // SAFETY: the call writes a structure of this version.
             check("rocprofiler_query_counter_info", unsafe {
                 sdk.rocprofiler_query_counter_info(
                     id,
@@ -260,7 +259,7 @@ impl HardwareCounters {
                     ptr::from_mut(&mut info).cast(),
                 )
             })?;
-            // SAFETY: null, or a C string that the library keeps.
+            // SAFETY: null, or a static C string of the library.
             let name = unsafe { text(info.name) }.unwrap_or_default();
             counters.push(Counter { id, name });
         }
@@ -268,7 +267,7 @@ impl HardwareCounters {
         Ok(wanted.iter().filter_map(of).collect())
     }
 
-    /// Divides the counters into as few groups as the first that has space for each gives.
+    /// Divides the counters into groups, by the first group with space for each counter.
     fn groups(&self, agent: rocprofiler_agent_id_t, counters: Vec<Counter>) -> Result<Vec<Group>> {
         let mut groups: Vec<Group> = Vec::new();
         'counters: for counter in counters {
@@ -292,7 +291,7 @@ impl HardwareCounters {
         Ok(groups)
     }
 
-    /// A configuration that counts these; `None` if the agent cannot at one time.
+    /// Creates a configuration that counts these counters. `None` if the agent cannot count them at the same time.
     fn config(
         &self,
         agent: rocprofiler_agent_id_t,
@@ -300,7 +299,7 @@ impl HardwareCounters {
     ) -> Result<Option<rocprofiler_counter_config_id_t>> {
         let mut ids: Vec<_> = counters.iter().map(|counter| counter.id).collect();
         let mut config = rocprofiler_counter_config_id_t { handle: 0 };
-        // SAFETY: the given number of counters is read, and one number is written.
+        // SAFETY: the call reads the given number of counters and writes one number.
         let returned = unsafe {
             self.tool
                 .sdk
@@ -313,13 +312,13 @@ impl HardwareCounters {
         }
     }
 
-    /// Gives a configuration back, which no launch has any more.
+    /// Destroys a configuration that no launch uses.
     fn destroy(&self, config: rocprofiler_counter_config_id_t) {
-        // SAFETY: takes a number. If it fails, the configuration stays until the process ends.
+        // SAFETY: passes a number. If the call fails, the configuration stays until the process ends.
         let _ = unsafe { self.tool.sdk.rocprofiler_destroy_counter_config(config) };
     }
 
-    /// The kernels of a pass, in the order of their first launches, without counts.
+    /// Returns the kernels of a pass without counts, in the order of their first launches.
     fn kernels(&self, pass: &Pass) -> Vec<KernelCounts> {
         let state = self.tool.state.lock();
         let mut kernels: Vec<KernelCounts> = Vec::new();
@@ -340,7 +339,7 @@ impl HardwareCounters {
 
 impl Drop for HardwareCounters {
     fn drop(&mut self) {
-        // SAFETY: takes a number. After a failure launches go on being reported, to a tool that has no pass.
+        // SAFETY: passes a number. After a failure, launches are still reported, to a tool without a pass.
         let _ = unsafe { self.tool.sdk.rocprofiler_stop_context(self.context) };
     }
 }

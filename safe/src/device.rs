@@ -1,4 +1,4 @@
-//! A GPU: its properties, the books of its memory, the error that a drop left behind.
+//! A GPU: its properties, the bookkeeping of its memory, and errors of drops.
 
 pub(crate) mod numa;
 pub(crate) mod properties;
@@ -20,9 +20,9 @@ use crate::memory::cache::Cache;
 use crate::runtime::Runtime;
 use crate::status::call;
 
-/// A GPU. That one exists proves that there is a GPU. Cheap to clone.
+/// A GPU. A value of this type proves that the GPU exists. Cheap to clone.
 ///
-/// It gives [streams](Device::stream), which give [buffers](crate::Stream::allocate).
+/// It creates [streams](Device::stream), which allocate [buffers](crate::Stream::allocate).
 #[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,
@@ -33,23 +33,23 @@ struct Shared {
     runtime: Runtime,
     ordinal: usize,
     properties: Properties,
-    /// The device's name in errors.
+    /// Name of the device in errors.
     name: String,
-    /// `None` on a host with one NUMA node.
+    /// NUMA node of the device. `None` on a host with one node.
     numa: Option<NumaNode>,
     cache: Mutex<Cache>,
     parked: Mutex<Option<Error>>,
     is_parked: AtomicBool,
-    /// Read while a stream is captured, written while the whole device is waited for: one fails or spoils the other.
+    /// Read-locked during a stream's capture, write-locked while waiting for the whole device, since they would fail or break each other.
     captures: RwLock<()>,
 }
 
 thread_local! {
-    /// True while this thread captures a stream, and so would wait for itself.
+    /// True while this thread captures a stream and would deadlock with itself.
     static CAPTURES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A capture under way on this thread.
+/// A running capture of this thread.
 pub(crate) struct CaptureGuard<'a>(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
 
 impl Drop for CaptureGuard<'_> {
@@ -59,11 +59,11 @@ impl Drop for CaptureGuard<'_> {
 }
 
 impl Runtime {
-    /// A GPU, by its number from 0. While one is in use, the same is given again.
+    /// Opens the GPU with this ordinal, counted from 0. Returns the same device while it is in use.
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`] if there is none of that number; what the driver says otherwise.
+    /// [`Error::NoDevice`] if the GPU does not exist; [`Error::Device`] if the driver fails.
     pub fn device(&self, ordinal: usize) -> Result<Device> {
         let count = self.device_count()?;
         if ordinal >= count {
@@ -89,11 +89,11 @@ impl Runtime {
         Ok(device)
     }
 
-    /// Every GPU.
+    /// Opens all GPUs.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if the driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn devices(&self) -> Result<Vec<Device>> {
         (0..self.device_count()?).map(|n| self.device(n)).collect()
     }
@@ -108,9 +108,11 @@ fn found(count: usize, provider: &Provider) -> String {
 }
 
 impl Device {
+    /// Opens a device.
+    ///
     /// # Errors
     ///
-    /// The driver does not tell the properties.
+    /// [`Error::Device`] if the driver does not report the properties.
     pub(crate) fn new(runtime: Runtime, ordinal: usize) -> Result<Self> {
         let properties = Properties::query(&runtime, ordinal)?;
         let name = format!("GPU {ordinal} ({}, {})", properties.name, properties.arch());
@@ -130,41 +132,41 @@ impl Device {
         })
     }
 
-    /// The libraries that it was found with.
+    /// Returns the provider's libraries.
     #[must_use]
     pub fn runtime(&self) -> &Runtime {
         &self.shared.runtime
     }
 
-    /// Number of the device, from 0.
+    /// Returns the ordinal of the device, from 0.
     #[must_use]
     pub fn ordinal(&self) -> usize {
         self.shared.ordinal
     }
 
-    /// Properties of the device.
+    /// Returns the properties of the device.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.shared.properties
     }
 
-    /// Name of the device in errors: number, name, architecture.
+    /// Returns the name of the device in errors: ordinal, name, architecture.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The NUMA node that it is attached to; `None` where the host has one node, or the system does not tell.
+    /// Returns the NUMA node of the GPU. `None` if the host has one node or the system does not report it.
     #[must_use]
     pub fn numa_node(&self) -> Option<&NumaNode> {
         self.shared.numa.as_ref()
     }
 
-    /// Binds the calling thread to the CPUs of the NUMA node that the GPU is attached to, and prefers that node for the thread's
-    /// memory. Threads that it starts later inherit both. Returns the node.
+    /// Binds the calling thread to the CPUs of the GPU's NUMA node, and prefers that node for the thread's memory. Threads that it starts
+    /// later inherit both. Returns the node.
     ///
-    /// Copies between host and device and the submission of work are fastest there. Returns `None`, without any effect, if the
-    /// host has one node, the system does not report the node, or its CPUs are not allowed.
+    /// Copies between host and device and the submission of work are fastest there. Has no effect and returns `None` if the host has one
+    /// node, the system does not report the node, or its CPUs are not allowed.
     ///
     /// # Errors
     ///
@@ -173,42 +175,42 @@ impl Device {
         self.numa_node().map_or(Ok(None), NumaNode::bind_thread)
     }
 
-    /// Waits until all of the device's work is done.
+    /// Waits until all work of the device has finished.
     ///
     /// # Errors
     ///
-    /// What any of that work failed with.
+    /// [`Error::Device`] if any of that work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _alone = self.between_captures();
         let hip = self.enter()?;
-        // SAFETY: takes no arguments.
+        // SAFETY: no arguments.
         unsafe { call!(self, hip.hipDeviceSynchronize()) }
     }
 
-    /// To be held while this thread captures one of the device's streams.
+    /// Returns the guard to hold while this thread captures one of the device's streams.
     pub(crate) fn capture(&self) -> CaptureGuard<'_> {
         let guard = self.shared.captures.read();
         CAPTURES.set(true);
         CaptureGuard(guard)
     }
 
-    /// Guard to hold while the whole device is waited for, as libraries do when a handle is made or destroyed. Captures of other
-    /// threads are over, and none begins. `None` on a thread that captures, where the driver refuses to wait.
+    /// Returns the guard to hold while waiting for the whole device, as libraries do when a handle is created or destroyed. It excludes
+    /// captures of other threads. `None` on a thread that captures, since the driver then refuses to wait.
     pub(crate) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         let lock = || self.shared.captures.write();
         (!CAPTURES.get()).then(lock)
     }
 
-    /// Takes the guard of [`Device::between_captures`] without waiting. `None` if a capture is under way.
+    /// Tries to take the guard of [`Device::between_captures`] without waiting. `None` during a capture.
     pub(crate) fn try_between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.shared.captures.try_write()
     }
 
-    /// Free and total bytes of the device's memory, over all processes.
+    /// Returns free and total bytes of device memory, over all processes.
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// [`Error::Device`] if the driver fails.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let hip = self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -217,13 +219,12 @@ impl Device {
         Ok((free, total))
     }
 
-    /// The books of the device's memory.
+    /// Returns the bookkeeping of the device's memory.
     pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
         self.shared.cache.lock()
     }
 
-    /// To be called before any call that concerns the device: returns a parked error, then makes the device the calling
-    /// thread's current one.
+    /// Returns a parked error, or makes the device current for the calling thread. Call it before any call for the device.
     pub(crate) fn enter(&self) -> Result<&Hip> {
         if self.shared.is_parked.swap(false, Ordering::AcqRel) {
             let mut parked = self.shared.parked.lock();
@@ -234,12 +235,12 @@ impl Device {
         self.select()
     }
 
-    /// Makes the device current for a drop: a parked error stays parked.
+    /// Makes the device current for a drop. A parked error stays parked.
     pub(crate) fn select(&self) -> Result<&Hip> {
         self.shared.select()
     }
 
-    /// Keeps an error that cannot be returned, for the next call to return. The first one stays.
+    /// Parks an error that cannot be returned, for the next call. The first error stays.
     pub(crate) fn park(&self, result: Result<()>) {
         if let Err(error) = result {
             let mut parked = self.shared.parked.lock();
@@ -264,8 +265,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Every stream and buffer holds its device, so nothing runs and all blocks are unused. No caller is left to receive an
-        // error.
+        // Every stream and buffer holds its device, so nothing runs and all blocks are unused. There is no caller left for an error.
         let Ok(hip) = self.select() else { return };
         for address in self.cache.lock().drain().0 {
             // SAFETY: the pool got the address from hipMalloc and has forgotten it.

@@ -1,4 +1,4 @@
-//! DLPack: tensors of other libraries, and tensors for them, <https://dmlc.github.io/dlpack>.
+//! DLPack: import and export of tensors, <https://dmlc.github.io/dlpack>.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::foreign::ForeignMemory;
 use crate::stream::Stream;
 
-/// DLPack's number of CUDA's memory.
+/// DLPack's device type of CUDA.
 pub const DL_CUDA: i32 = 2;
 
-/// DLPack's number of ROCm's memory.
+/// DLPack's device type of ROCm.
 pub const DL_ROCM: i32 = 10;
 
 impl Device {
-    /// The kind of device by DLPack's number, and its ordinal.
+    /// Returns DLPack's device type, and the ordinal.
     #[must_use]
     pub fn dlpack(&self) -> (i32, i32) {
         let kind = if self.properties().arch().starts_with("gfx") {
@@ -43,7 +43,7 @@ struct Tensor {
     bits: u8,
     lanes: u16,
     shape: *mut i64,
-    /// In elements; null if the tensor is row-major.
+    /// Strides in elements. Null if the tensor is row-major.
     strides: *mut i64,
     byte_offset: u64,
 }
@@ -56,39 +56,39 @@ struct Managed {
     deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
-/// A tensor that another library has given as a `DLManagedTensor`. Dropping it gives it back.
+/// A tensor that another library exported as a `DLManagedTensor`. Dropping it calls the tensor's deleter.
 pub struct DlpackTensor(NonNull<Managed>);
 
 impl DlpackTensor {
-    /// Takes a `DLManagedTensor` over; `None` if the pointer is null.
+    /// Takes over a `DLManagedTensor`. `None` if the pointer is null.
     ///
     /// # Safety
     ///
-    /// The pointer is null or to a `DLManagedTensor` that no other owner uses or gives back. Its library can be called from this
-    /// thread and from the one that drops the result.
+    /// The pointer must be null, or point to a `DLManagedTensor` that no other owner uses or deletes. Its library must be callable from
+    /// this thread and from the one that drops the result.
     #[must_use]
     pub unsafe fn from_raw(managed: *mut c_void) -> Option<Self> {
         NonNull::new(managed.cast()).map(Self)
     }
 
     fn tensor(&self) -> &Tensor {
-        // SAFETY: it lives until it is given back, when this is dropped, and its fields do not change.
+        // SAFETY: the tensor is alive until it is deleted, when this is dropped, and its fields do not change.
         unsafe { &self.0.as_ref().tensor }
     }
 
-    /// The kind of device by DLPack's number, and the device's ordinal.
+    /// Returns DLPack's device type, and the device's ordinal.
     #[must_use]
     pub fn device(&self) -> (i32, i32) {
         (self.tensor().device_type, self.tensor().device_id)
     }
 
-    /// The extents, outermost first.
+    /// Returns the extents, outermost first.
     #[must_use]
     pub fn shape(&self) -> &[i64] {
         self.extents(self.tensor().shape).unwrap_or_default()
     }
 
-    /// Element type, if this crate has that type.
+    /// Returns the dtype. `None` if this crate does not support it.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         let Tensor {
@@ -105,7 +105,7 @@ impl DlpackTensor {
         }
     }
 
-    /// True if the elements are contiguous in row-major order.
+    /// Returns true if the elements are contiguous in row-major order.
     #[must_use]
     pub fn is_row_major(&self) -> bool {
         let Some(strides) = self.extents(self.tensor().strides) else {
@@ -126,12 +126,12 @@ impl DlpackTensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if it is not row-major, of a type that this crate does not have, or larger than memory can be.
+    /// [`Error::Argument`] if the tensor is not row-major, has an unsupported dtype, or exceeds the address space.
     ///
     /// # Safety
     ///
-    /// The tensor is on the stream's device. Its library has made `stream` wait for the work that writes the tensor, and has no
-    /// other such work. The tensor lives until `stream` has done all work that is submitted while the result lives.
+    /// The tensor must be on the stream's device. Its library must have made `stream` wait for all pending writes. The tensor must live
+    /// until `stream` has done all work that is submitted while the result is alive.
     pub unsafe fn memory(&self, stream: &Stream) -> Result<ForeignMemory> {
         let wrong = |reason: &str| Error::argument("tensor", reason);
         let dtype = self.dtype().ok_or_else(|| wrong("has a different type"))?;
@@ -143,24 +143,24 @@ impl DlpackTensor {
         });
         let bytes = bytes.ok_or_else(|| wrong("is larger than memory can be"))?;
         let address = self.tensor().data as u64 + self.tensor().byte_offset;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { ForeignMemory::new(stream, address, bytes) })
     }
 
-    /// Returns a number for each dimension, or `None` without dimensions.
+    /// Returns a number per dimension. `None` without dimensions.
     fn extents(&self, numbers: *const i64) -> Option<&[i64]> {
         let count = usize::try_from(self.tensor().ndim).ok()?;
         if numbers.is_null() {
             return None;
         }
-        // SAFETY: DLPack has shape and strides point to `ndim` numbers, which live as long as the tensor.
+        // SAFETY: in DLPack, shape and strides point to `ndim` numbers, which live as long as the tensor.
         Some(unsafe { slice::from_raw_parts(numbers, count) })
     }
 }
 
 impl Drop for DlpackTensor {
     fn drop(&mut self) {
-        // SAFETY: the tensor lives, and is given back once.
+        // SAFETY: the tensor is alive and deleted once.
         unsafe {
             if let Some(deleter) = self.0.as_ref().deleter {
                 deleter(self.0.as_ptr());
@@ -169,16 +169,16 @@ impl Drop for DlpackTensor {
     }
 }
 
-/// A view of device memory as a tensor, for other libraries.
+/// A view of device memory to export as a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct DlpackView<'a> {
-    /// The type of the elements.
+    /// Dtype of the elements.
     pub dtype: DType,
-    /// The first element's distance from the memory's start, in bytes.
+    /// Offset of the first element from the start of the memory, in bytes.
     pub offset: usize,
-    /// The extents, outermost first.
+    /// Extents, outermost first.
     pub shape: &'a [usize],
-    /// The distance between neighbours along each of them, in elements.
+    /// Strides of the extents in elements.
     pub strides: &'a [usize],
 }
 
@@ -191,13 +191,12 @@ struct Exported {
 }
 
 impl DlpackTensor {
-    /// Exports `memory` as a tensor for another library, which may write to it. The memory is freed with its last owner. A tensor
-    /// waits for the whole device before it frees the memory, since nothing reports which work of the other library still reads
-    /// it.
+    /// Exports `memory` as a tensor for another library, which may write to it. The memory is freed with its last owner. The tensor's
+    /// deleter waits for the whole device before it frees the memory, since it is unknown which work of the other library still reads it.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the view reaches beyond the memory, or shape and strides differ in length.
+    /// [`Error::Argument`] if the view exceeds the memory, or if shape and strides differ in length.
     pub fn export(memory: &Arc<DeviceBuffer<u8>>, view: DlpackView<'_>) -> Result<Self> {
         let DlpackView {
             dtype,
@@ -256,7 +255,7 @@ impl DlpackTensor {
         exported.managed.tensor.shape = exported.shape.as_mut_ptr();
         exported.managed.tensor.strides = exported.strides.as_mut_ptr();
         let exported = NonNull::from(Box::leak(exported));
-        // SAFETY: it was just made. The pointer is derived from that to all of it, so that `free` gets that back.
+        // SAFETY: just created. The pointer has the provenance of the whole box, so that `free` gets it back.
         unsafe {
             let managed = &raw mut (*exported.as_ptr()).managed;
             (*managed).context = exported.as_ptr().cast();
@@ -264,7 +263,7 @@ impl DlpackTensor {
         }
     }
 
-    /// Returns the `DLManagedTensor`, which its receiver gives back once, by its deleter.
+    /// Returns the `DLManagedTensor`. Its receiver must call the deleter once.
     #[must_use]
     pub fn into_raw(self) -> *mut c_void {
         let raw = self.0.as_ptr().cast();
@@ -273,15 +272,15 @@ impl DlpackTensor {
     }
 }
 
-/// The deleter of [`DlpackTensor::export`].
+/// Deleter of [`DlpackTensor::export`].
 unsafe extern "C" fn free(managed: *mut Managed) {
-    // SAFETY: DLPack has this called once, with what `export` made, whose context is the box.
+    // SAFETY: by the protocol, this is called once with a tensor from `export`, whose context is the box.
     let exported = unsafe { Box::from_raw((*managed).context.cast::<Exported>()) };
     let device = exported.memory.stream().device();
     device.park(device.synchronize());
 }
 
-/// DLPack's code and number of bits of a type.
+/// Returns DLPack's type code and number of bits of a dtype.
 fn code(dtype: DType) -> (u8, u8) {
     match dtype {
         DType::I8 => (0, 8),
@@ -315,11 +314,11 @@ mod tests {
 
     unsafe extern "C" fn give_back(managed: *mut Managed) {
         GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw` below.
+        // SAFETY: created by `Box::into_raw` below.
         drop(unsafe { Box::from_raw(managed) });
     }
 
-    /// A tensor of f32 of this shape, whose arrays outlive it.
+    /// Returns an f32 tensor of this shape, whose arrays outlive it.
     fn tensor(shape: &'static [i64], strides: Option<&'static [i64]>) -> DlpackTensor {
         let managed = Box::new(Managed {
             tensor: Tensor {

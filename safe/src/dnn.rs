@@ -1,4 +1,4 @@
-//! MIOpen: what it has of a Vision Transformer's operations.
+//! MIOpen: its operations that Vision Transformers use.
 
 mod attention;
 mod convolution;
@@ -22,35 +22,35 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// MIOpen on one stream.
+/// A MIOpen handle on a stream.
 pub struct Dnn {
     stream: Stream,
     raw: miopenHandle_t,
     handle: Arc<Handle>,
-    /// Statistics that layer norm writes in addition to its result.
+    /// Statistics that layer norm writes besides its result.
     statistics: Option<DeviceBuffer<u8>>,
 }
 
-// SAFETY: a MIOpen handle may be used from any thread, one at a time, which `&mut self` sees to.
+// SAFETY: a MIOpen handle may be used from any thread, one at a time, which `&mut self` ensures.
 unsafe impl Send for Dnn {}
 
-/// A row-major matrix `[rows, columns]` without gaps. Each row is normalised by itself.
+/// A packed row-major matrix `[rows, columns]`. Each row is normalised separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
     /// Number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// Elements per row.
     pub columns: usize,
     /// f32, f16 or bf16.
     pub dtype: DType,
 }
 
-/// Two four-dimensional tensors of the same extents with different layouts in memory.
+/// Two four-dimensional tensors of the same extents with different layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Relayout {
     /// Extents of both tensors.
     pub shape: [usize; 4],
-    /// Elements from one index to the next in what is read, by dimension.
+    /// Strides of the tensor that is read, in elements.
     pub from: [usize; 4],
     /// Strides of the tensor that is written, in elements.
     pub to: [usize; 4],
@@ -59,7 +59,7 @@ pub struct Relayout {
 }
 
 impl Relayout {
-    /// Bytes from the first element to the end of the last.
+    /// Returns the bytes from the first element to the end of the last one.
     fn bytes(&self, strides: [usize; 4]) -> usize {
         if self.shape.contains(&0) {
             return 0;
@@ -81,23 +81,23 @@ impl Rows {
 }
 
 impl Dnn {
-    /// MIOpen on `stream`, which all its work is submitted to.
+    /// Creates a handle on `stream`.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; what it says otherwise.
+    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; [`Error::Device`](crate::Error::Device) if it fails.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
         let table = libraries::miopen(device)?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
-            // SAFETY: the call writes one handle; the stream lives as long as it.
+            // SAFETY: the call writes one handle; the stream lives as long as the handle.
             unsafe { call!(device, table.miopenCreateWithStream(&mut raw, stream.raw())) }?;
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
             let table = libraries::miopen(device)?;
-            // SAFETY: destroyed once, when nothing uses it any more.
+            // SAFETY: destroyed once, when it is no longer used.
             unsafe { call!(device, table.miopenDestroy(raw)) }
         })?;
         Ok(Self {
@@ -108,26 +108,26 @@ impl Dnn {
         })
     }
 
-    /// MIOpen's version, such as 3.5.1.
+    /// Returns MIOpen's version, such as 3.5.1.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; what it says otherwise.
+    /// [`Error::Provider`](crate::Error::Provider) if MIOpen cannot be opened; [`Error::Device`](crate::Error::Device) if it fails.
     pub fn version(device: &Device) -> Result<String> {
         device.miopen_version()
     }
 
-    /// The stream that it submits to.
+    /// Returns the stream that work is submitted to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Submits the softmax of each row of `x` into `y`, both of `shape`, after subtracting the row's maximum.
+    /// Submits the softmax of each row of `x` to `y`, both of `shape`. Subtracts the maximum of the row first.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; [`Error::Device`](crate::Error::Device) if MIOpen fails.
     pub fn softmax(&mut self, shape: Rows, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
         x.expect("x", shape.bytes(), false)?;
         y.expect("y", shape.bytes(), true)?;
@@ -137,8 +137,8 @@ impl Dnn {
         let (one, zero) = (1f32, 0f32);
         self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[x, y], |_| {
-            // SAFETY: the handle and the tensor live; the operands have the tensor's bytes; the scalars are read before
-            // the call returns.
+            // SAFETY: the handle and the tensor are alive. The operands have the tensor's bytes. The scalars are read before the call
+            // returns.
             unsafe {
                 call!(
                     device,
@@ -158,11 +158,11 @@ impl Dnn {
         })
     }
 
-    /// Submits a copy of `x` into `y`, each in its own layout; `to` names no element of `y` twice.
+    /// Submits a copy of `x` to `y`, each in its layout. `to` must not map two indices to one element of `y`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; [`Error::Device`](crate::Error::Device) if MIOpen fails.
     pub fn relayout(&mut self, relayout: Relayout, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
         let Relayout {
             shape,
@@ -179,8 +179,8 @@ impl Dnn {
         let (one, zero) = (1f32, 0f32);
         self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[x, y], |_| {
-            // SAFETY: the handle and the tensors live; the operands reach to the tensors' last elements; the scalars are
-            // read before the call returns.
+            // SAFETY: the handle and the tensors are alive. The operands reach to the tensors' last elements. The scalars are read before
+            // the call returns.
             unsafe {
                 call!(
                     device,
@@ -198,12 +198,12 @@ impl Dnn {
         })
     }
 
-    /// Submits the layer norm of each row of `x` into `y`, both of `shape`: `(x - mean) / √(variance + epsilon) · weight + bias`.
-    /// Weight and bias have `columns` elements of the same type.
+    /// Submits the layer norm of each row of `x` to `y`, both of `shape`: `(x - mean) / √(variance + epsilon) · weight + bias`. Weight and
+    /// bias have `columns` elements of the same dtype.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small; [`Error::Device`](crate::Error::Device) if MIOpen fails.
     pub fn layer_norm(
         &mut self,
         shape: Rows,
@@ -227,7 +227,7 @@ impl Dnn {
         let (mean, deviation) = (statistics.part(0..half)?, statistics.part(half..2 * half)?);
         stream.keep(|| self.handle.clone());
         stream.submit(&[x, weight, bias, y, statistics], |_| {
-            // SAFETY: the handle and the tensors live; the operands have the tensors' bytes.
+            // SAFETY: the handle and the tensors are alive; the operands have the tensors' bytes.
             unsafe {
                 call!(
                     device,
@@ -255,7 +255,7 @@ impl Dnn {
     }
 }
 
-/// A buffer of at least `bytes`, made anew if the present one is smaller.
+/// Returns a buffer of at least `bytes` bytes. Replaces the present one if it is smaller.
 fn grown<'a>(
     buffer: &'a mut Option<DeviceBuffer<u8>>,
     stream: &Stream,

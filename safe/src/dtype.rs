@@ -5,30 +5,30 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The element types that activations and weights can have.
+/// Element type of activations and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// Unsigned bytes: pixels before normalisation.
     U8,
-    /// Signed bytes: weights that are multiplied by a scale for each row.
+    /// Signed bytes: weights with a scale per row.
     I8,
     /// 8-bit floating point, E4M3 in OCP's encoding (gfx950, gfx12, NVIDIA from compute capability 8.9).
     F8E4M3,
     /// E4M3 in the FNUZ encoding of gfx942: the same bits are half the value.
     F8E4M3Fnuz,
-    /// Signed 32-bit integers: what a GEMM of bytes sums.
+    /// Signed 32-bit integers: sums of an int8 GEMM.
     I32,
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 half precision.
     F16,
-    /// bfloat16: single precision's exponent, 8 bits of significand.
+    /// bfloat16: the exponent of f32, 8 bits of significand.
     BF16,
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns the bytes of an element.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E4M3Fnuz => 1,
@@ -38,15 +38,15 @@ impl DType {
     }
 }
 
-/// Names of the types that models compute in, the first of each type being the one that [`Display`](fmt::Display) writes.
+/// Names of the dtypes that models compute in. [`Display`](fmt::Display) writes the first of each dtype.
 const PRECISIONS: [(DType, &[&str]); 3] = [
     (DType::F32, &["f32", "float32", "fp32", "float"]),
     (DType::F16, &["f16", "float16", "fp16", "half"]),
     (DType::BF16, &["bf16", "bfloat16"]),
 ];
 
-/// Parses the types that models compute in, in any case, with or without `torch.`: `f32`, `float32`, `fp32`, `float`, `f16`,
-/// `float16`, `fp16`, `half`, `bf16`, `bfloat16`.
+/// Parses the dtypes that models compute in, in any case, with or without `torch.`: `f32`, `float32`, `fp32`, `float`, `f16`, `float16`,
+/// `fp16`, `half`, `bf16`, `bfloat16`.
 ///
 /// ```
 /// # fn main() -> hip_safe::Result<()> {

@@ -1,45 +1,45 @@
-//! The crate's one error type. Every variant names what was at fault: the device, the library, the call.
+//! The error type of the crate. Every variant names its cause: the device, the library or the call.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The crate's result.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Errors of this crate. The text of every variant is one line.
+/// Errors of this crate. Every message is one line.
 #[non_exhaustive]
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// The operating system refused to read or write a file.
+    /// The operating system failed to read or write a file.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// An argument of a call is out of range or contradicts another.
+    /// An argument of a call is out of range or contradicts another one.
     #[error("{what}: {reason}")]
     Argument {
-        /// The argument.
+        /// Name of the argument.
         what: &'static str,
-        /// The cause.
+        /// Cause.
         reason: String,
     },
-    /// The operating system refused a call that concerns no file.
+    /// A call of the operating system failed that concerns no file.
     #[error("{call} failed: {source}")]
     System {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// The system's reason.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The arguments do not match the parameters that a kernel's code object states.
+    /// The arguments do not match the parameters that a kernel's code object declares.
     #[error("kernel `{kernel}`: {}{reason}", Position(parameter))]
     Parameter {
-        /// The kernel's name in the code.
+        /// Name of the kernel in the code.
         kernel: String,
-        /// Index of the parameter, from 0; `None` if their number is wrong.
+        /// Index of the parameter, from 0. `None` if the number of arguments is wrong.
         parameter: Option<usize>,
         /// Reason for the mismatch.
         reason: String,
@@ -47,65 +47,65 @@ pub enum Error {
     /// A library of the GPU's provider cannot be opened, or lacks a function.
     #[error("{reason}{}", Tried(tried))]
     Provider {
-        /// The library or the function, and what is wrong with it.
+        /// The library or function, and what is wrong with it.
         reason: String,
-        /// Every file that was tried, and why it was not opened; empty if the error is not about finding a library.
+        /// All files that were tried, each with the reason for not opening it. Empty if the error is not about finding a library.
         tried: String,
     },
-    /// There is no such GPU.
+    /// The GPU does not exist.
     #[error("no GPU {ordinal}: {reason}")]
     NoDevice {
-        /// The number that was asked for, from 0.
+        /// Requested ordinal, from 0.
         ordinal: usize,
-        /// The unexpected finding, and the library in which it was found.
+        /// The finding, and the library that reported it.
         reason: String,
     },
-    /// A call into one of the GPU's libraries failed.
+    /// A call of a GPU library failed.
     #[error("{device}: {call} failed: {status}{}", Advice(advice))]
     Device {
-        /// The GPU.
+        /// Name of the GPU.
         device: String,
-        /// The library's function.
+        /// Name of the library's function.
         call: &'static str,
         /// Name of the status that the call returned.
         status: String,
-        /// Advice on the remedy; may be empty.
+        /// Advice for the user. May be empty.
         advice: String,
     },
-    /// A communicator of several GPUs has failed: a rank is missing or lost, or has called something else.
+    /// A communicator of several GPUs failed: a rank is missing, lost, or has called something else.
     #[error(
         "{device}: rank {rank} of {ranks}: {reason}; the communicator was aborted, and what its stream wrote since is undefined"
     )]
     Communicator {
-        /// This rank's GPU.
+        /// GPU of this rank.
         device: String,
-        /// This rank.
+        /// Number of this rank.
         rank: usize,
         /// Number of ranks.
         ranks: usize,
-        /// Reason that RCCL or the watchdog found.
+        /// Reason from RCCL or the watchdog.
         reason: String,
     },
     /// The processes of a run did not find each other, or one of them is lost.
     #[error("rank {rank} of {ranks}: rendezvous at {address}: {reason}")]
     Rendezvous {
-        /// This process's rank.
+        /// Rank of this process.
         rank: usize,
         /// Number of processes.
         ranks: usize,
         /// Address of the rendezvous.
         address: String,
-        /// Reason, and the rank that it concerns.
+        /// Reason, including the rank that it concerns.
         reason: String,
     },
-    /// The GPU's memory does not suffice, even with every cached block given back.
+    /// The GPU's memory does not suffice, even after freeing all cached blocks.
     #[error(
         "{device}: out of memory: {bytes} bytes were asked for, {held} are held by this process, {live} of them in use; take a smaller batch or a narrower dtype"
     )]
     OutOfMemory {
-        /// The GPU.
+        /// Name of the GPU.
         device: String,
-        /// The size of the allocation.
+        /// Size of the allocation in bytes.
         bytes: usize,
         /// Bytes that the pool holds.
         held: usize,
@@ -117,33 +117,33 @@ pub enum Error {
         "{device}: no code for {arch}: {reason}; build it with HIPVIT_OFFLOAD_ARCHS={arch}, or let hipRTC compile it at run time"
     )]
     NoCode {
-        /// The GPU.
+        /// Name of the GPU.
         device: String,
         /// Architecture of the GPU.
         arch: String,
-        /// Architectures of the code object, or the fault in it.
+        /// Architectures of the code object, or what is wrong with it.
         reason: String,
     },
     /// hipRTC rejected a program.
     #[error("{program}: {reason}")]
     Compile {
-        /// The program's name.
+        /// Name of the program.
         program: String,
-        /// The first error of the log.
+        /// First error of the log.
         reason: String,
-        /// All that the compiler said.
+        /// Complete log of the compiler.
         log: String,
     },
 }
 
-/// Writes the message, as [`Display`](fmt::Display) does. A `main` that returns a [`Result`] prints its error with `Debug`.
+/// Formats the message like [`Display`](fmt::Display), since a `main` that returns a [`Result`] prints its error with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// The parameter that an error concerns.
+/// Formats the parameter that an error concerns.
 struct Position<'a>(&'a Option<usize>);
 
 impl fmt::Display for Position<'_> {
@@ -152,7 +152,7 @@ impl fmt::Display for Position<'_> {
     }
 }
 
-/// The files that were tried, after the reason.
+/// Formats the files that were tried, after the reason.
 struct Tried<'a>(&'a str);
 
 impl fmt::Display for Tried<'_> {
@@ -164,7 +164,7 @@ impl fmt::Display for Tried<'_> {
     }
 }
 
-/// Advice that follows the reason.
+/// Formats the advice after the reason.
 struct Advice<'a>(&'a str);
 
 impl fmt::Display for Advice<'_> {
@@ -193,7 +193,7 @@ impl Error {
         }
     }
 
-    /// An [`Error::Argument`], for code that checks arguments on behalf of this layer.
+    /// Creates an [`Error::Argument`], for code that checks arguments on behalf of this layer.
     pub fn argument(what: &'static str, reason: impl fmt::Display) -> Self {
         Self::Argument {
             what,

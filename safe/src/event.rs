@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::status::{call, is};
 use crate::stream_failure::StreamFailure;
 
-/// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
-/// [`Stream::mark`](crate::Stream::mark) or [`Stream::mark_blocking`](crate::Stream::mark_blocking), without. Cheap to clone.
+/// A point in a stream's queue. [`Stream::record`](crate::Stream::record) creates it with a timestamp.
+/// [`Stream::mark`](crate::Stream::mark) and [`Stream::mark_blocking`](crate::Stream::mark_blocking) create it without one. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
     inner: Arc<Inner>,
@@ -26,7 +26,7 @@ pub struct Event {
 pub(crate) enum Purpose {
     Time,
     Order,
-    /// Order; a thread that waits for it sleeps.
+    /// Ordering. A thread that waits for it blocks.
     BlockingWait,
 }
 
@@ -35,23 +35,23 @@ struct Inner {
     raw: hipEvent_t,
     timed: bool,
     stream: u64,
-    /// The stream's last submission before this point, at least.
+    /// Lower bound of the stream's submissions before this point.
     after: u64,
     failure: StreamFailure,
 }
 
-// SAFETY: HIP's functions take an event handle from any thread; it is recorded before it is shared, never again, and
-// destroyed once, by the last owner.
+// SAFETY: HIP's functions take an event handle from any thread. It is recorded once, before it is shared, and destroyed once, by the last
+// owner.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
 impl Event {
-    /// Records an event at the present end of the queue `raw` of the stream `stream`. `after` submissions were counted before.
+    /// Records an event at the present end of the queue `raw` of the stream `stream`. `after` is the number of submissions counted before.
     ///
     /// # Safety
     ///
-    /// The stream's handle lives, and is one of `device`.
+    /// The stream's handle must be alive and belong to `device`.
     pub(crate) unsafe fn record(
         device: &Device,
         queue: hipStream_t,
@@ -79,7 +79,7 @@ impl Event {
                 failure,
             }),
         };
-        // SAFETY: both handles live.
+        // SAFETY: both handles are alive.
         unsafe { call!(device, hip.hipEventRecord(raw, queue)) }?;
         Ok(event)
     }
@@ -88,11 +88,11 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// What the work before it failed with.
+    /// [`Error::Device`] if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
         let device = &self.inner.device;
         let hip = device.enter()?;
-        // SAFETY: the handle lives.
+        // SAFETY: the handle is alive.
         unsafe { call!(device, hip.hipEventSynchronize(self.inner.raw)) }?;
         self.inner.failure.check()
     }
@@ -101,7 +101,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// What the work before it failed with.
+    /// [`Error::Device`] if earlier work failed.
     pub fn is_done(&self) -> Result<bool> {
         self.inner.device.enter()?;
         let done = self.poll()?;
@@ -109,11 +109,11 @@ impl Event {
         Ok(done)
     }
 
-    /// Returns true if the device has passed this point, for an internal thread: a parked error stays parked.
+    /// Returns true if the device has passed this point. For an internal thread: a parked error stays parked.
     pub(crate) fn poll(&self) -> Result<bool> {
         let device = &self.inner.device;
         let hip = device.select()?;
-        // SAFETY: the handle lives.
+        // SAFETY: the handle is alive.
         match unsafe { call!(device, hip.hipEventQuery(self.inner.raw)) } {
             Ok(()) => Ok(true),
             Err(error) if is(&error, hipError_t::hipErrorNotReady) => Ok(false),
@@ -121,11 +121,11 @@ impl Event {
         }
     }
 
-    /// The device's time from `earlier` to this point. Waits for both.
+    /// Returns the device time from `earlier` to this point. Waits for both.
     ///
     /// # Errors
     ///
-    /// What the work before them failed with; they are of different devices; [`Error::Argument`] if either has no time.
+    /// [`Error::Argument`] if an event has no timestamp or the devices differ; [`Error::Device`] if earlier work failed.
     pub fn since(&self, earlier: &Self) -> Result<Duration> {
         if !(self.inner.timed && earlier.inner.timed) {
             return Err(Error::argument(
@@ -138,7 +138,7 @@ impl Event {
         let device = &self.inner.device;
         let hip = device.enter()?;
         let mut milliseconds = 0.0;
-        // SAFETY: the handles live; the call writes one float.
+        // SAFETY: the handles are alive; the call writes one float.
         unsafe {
             call!(
                 device,
@@ -152,7 +152,7 @@ impl Event {
         self.inner.raw
     }
 
-    /// True if the event comes after this submission of this stream.
+    /// Returns true if the event comes after this submission of this stream.
     pub(crate) fn is_after(&self, stream: u64, submission: u64) -> bool {
         self.inner.stream == stream && self.inner.after >= submission
     }
@@ -163,7 +163,7 @@ impl Drop for Inner {
         let device = &self.device;
         let result = device
             .select()
-            // SAFETY: the last owner destroys the handle, once. HIP allows it while a stream waits for the event.
+            // SAFETY: the last owner destroys the handle, once. HIP allows this while a stream waits for the event.
             .and_then(|hip| unsafe { call!(device, hip.hipEventDestroy(self.raw)) });
         device.park(result);
     }

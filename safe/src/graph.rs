@@ -1,4 +1,4 @@
-//! Work that is captured once and replayed, if the replay gives the same results.
+//! Captured work that is replayed, if the replay gives the same results.
 
 use std::fmt;
 use std::ptr;
@@ -13,64 +13,62 @@ use crate::memory::pinned::PinnedBuffer;
 use crate::status::call;
 use crate::stream::{Resource, Stream};
 
-/// Work that a [`Graph`] captures.
+/// Work that a [`Graph`] can capture.
 pub trait Work {
     /// Error of submitting the work: this crate's error, or a type that it converts to.
     type Error: From<Error> + fmt::Display;
 
-    /// Submits the work: launches, library calls and copies on the device, on `stream` alone, without waiting. Run
-    /// twice it does the same twice: what it reads is not what it writes, or it writes it first.
+    /// Submits the work without waiting: launches, library calls and copies on the device, only on `stream`. Repeated runs must have the
+    /// same effect: the work must not read its own outputs, unless it writes them first.
     ///
     /// # Errors
     ///
-    /// What a submission fails with.
+    /// The error of a submission.
     fn enqueue(&mut self, stream: &Stream) -> Result<(), Self::Error>;
 
-    /// Operands that the work writes and others read. A replay is compared by them.
+    /// Returns the operands that the work writes for other readers. A replay is checked by comparing them.
     fn outputs(&mut self) -> Vec<Operand<'_>>;
 
-    /// Other operands that the work writes before it reads them. They are overwritten before the replay that is compared. A
-    /// replay that omits some work then cannot find the results of the eager run there.
+    /// Returns other operands that the work writes before it reads them. They are overwritten before the checked replay, so that a replay
+    /// that omits work cannot find the results of the eager run there.
     fn intermediates(&mut self) -> Vec<Operand<'_>> {
         Vec::new()
     }
 }
 
-/// Makes no number of f16, bf16 or f32, whose results are none either.
+/// Byte of a NaN in f16, bf16 and f32. Results computed from it are NaN too.
 const NO_NUMBER: u8 = 0xff;
 
-/// Work that runs by replaying a captured graph, and otherwise as it is: a [`Replay`] with the work that it was made of.
-/// If there is none, the work runs eagerly, and [`Graph::fallback`] says why.
+/// Work with a [`Replay`] of it. If there is no replay, the work runs eagerly, and [`Graph::fallback`] returns the reason.
 pub struct Graph<W> {
     work: W,
     stream: Stream,
     replay: Result<Replay, String>,
 }
 
-/// A captured graph that did what its work does.
+/// A captured graph whose replay gave the same results as the work.
 ///
-/// The replay of some ROCm releases computes a different result. So the work is run once and its outputs are kept. Then they and
-/// its [intermediates](Work::intermediates) are overwritten, the replay is run, and the outputs have to be the same byte for
-/// byte.
+/// Replays compute different results in some ROCm releases. The work is therefore run once and its outputs are saved. Then the outputs and
+/// [intermediates](Work::intermediates) are overwritten, the replay runs, and the outputs must be equal byte for byte.
 ///
-/// The replay keeps the memory that the captured work used, whatever happens to its buffers.
+/// The replay keeps the memory of the captured work alive, even if its buffers are dropped.
 pub struct Replay {
     raw: hipGraphExec_t,
     stream: Stream,
     memory: Vec<Arc<dyn Resource>>,
 }
 
-// SAFETY: HIP launches an executable graph from any thread; `Replay::run` has it for itself; destroyed once, by its owner.
+// SAFETY: HIP launches an executable graph from any thread. `Replay::run` has exclusive access. It is destroyed once, by its owner.
 unsafe impl Send for Replay {}
-// SAFETY: a shared reference does nothing.
+// SAFETY: a shared reference has no operations.
 unsafe impl Sync for Replay {}
 
 impl<W: Work> Graph<W> {
-    /// Runs, captures, replays and compares.
+    /// Runs, captures, replays and compares the work.
     ///
     /// # Errors
     ///
-    /// The work fails when it is run as it is. A failure of capture or replay is no error, but a
+    /// The error of the work if it fails when it runs eagerly. A failed capture or replay is not an error, but a
     /// [fallback](Graph::fallback).
     pub fn new(stream: &Stream, mut work: W) -> Result<Self, W::Error> {
         Ok(Self {
@@ -80,11 +78,11 @@ impl<W: Work> Graph<W> {
         })
     }
 
-    /// Submits the work: the replay, or what it falls back to.
+    /// Submits the replay, or the work itself if there is no replay.
     ///
     /// # Errors
     ///
-    /// What the submission fails with.
+    /// The error of the submission.
     pub fn run(&mut self) -> Result<(), W::Error> {
         match &mut self.replay {
             Ok(replay) => Ok(replay.run()?),
@@ -94,26 +92,26 @@ impl<W: Work> Graph<W> {
 }
 
 impl<W> Graph<W> {
-    /// Reason for which the work runs eagerly, if it does.
+    /// Returns the reason why the work runs eagerly. `None` if it is replayed.
     #[must_use]
     pub fn fallback(&self) -> Option<&str> {
         self.replay.as_ref().err().map(String::as_str)
     }
 
-    /// The work.
+    /// Returns the work.
     #[must_use]
     pub fn work(&self) -> &W {
         &self.work
     }
 
-    /// The work, for new inputs. What was captured stays: a change of shapes or buffers wants a new graph.
+    /// Returns the work, to set new inputs. The capture does not change: other shapes or buffers require a new graph.
     #[must_use]
     pub fn work_mut(&mut self) -> &mut W {
         &mut self.work
     }
 }
 
-/// The bytes of the work's outputs; waits for them.
+/// Returns the bytes of the work's outputs, and waits for them.
 fn snapshot<W: Work>(stream: &Stream, work: &mut W) -> Result<Vec<Vec<u8>>> {
     let outputs = work.outputs();
     outputs.iter().map(|output| read(stream, output)).collect()
@@ -122,7 +120,7 @@ fn snapshot<W: Work>(stream: &Stream, work: &mut W) -> Result<Vec<Vec<u8>>> {
 fn read(stream: &Stream, operand: &Operand<'_>) -> Result<Vec<u8>> {
     let target: PinnedBuffer<u8> = stream.device().pinned(operand.bytes())?;
     let copy = stream.submit_with(&[*operand], target, |hip, target| {
-        // SAFETY: as many bytes as the pinned memory has, which `submit_with` keeps until the copy is done.
+        // SAFETY: copies as many bytes as the pinned memory has, which `submit_with` keeps until the copy is done.
         unsafe {
             call!(
                 stream.device(),
@@ -140,19 +138,18 @@ fn read(stream: &Stream, operand: &Operand<'_>) -> Result<Vec<u8>> {
 }
 
 impl Replay {
-    /// Runs the work, captures, replays and compares; waits for the device. The work's outputs are right afterwards,
-    /// whether there is a replay, or why there is none.
+    /// Runs, captures, replays and compares the work, and waits for the device. The outputs are correct afterwards in any case. The inner
+    /// error is the reason why there is no replay.
     ///
     /// # Errors
     ///
-    /// The work fails when it is run as it is.
+    /// The error of the work if it fails when it runs eagerly.
     pub fn new<W: Work>(stream: &Stream, work: &mut W) -> Result<Result<Self, String>, W::Error> {
         Self::agreed(stream, work, &mut |done| done)
     }
 
-    /// Captures work with collectives, which all ranks have to submit equally often. Each rank calls it. `agree` returns true if
-    /// all ranks pass true; it waits for the other ranks. It is called after the capture, and after the comparison. See
-    /// [`Replay::new`].
+    /// Captures work with collectives, which all ranks must submit equally often. Each rank calls this. `agree` waits for all ranks, and
+    /// returns true if all pass true. It is called after the capture and after the comparison. See [`Replay::new`].
     ///
     /// # Errors
     ///
@@ -185,7 +182,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Overwrites what the work wrote, runs the replay, and compares.
+    /// Overwrites the results of the work, runs the replay, and compares.
     fn checked<W: Work>(
         mut self,
         stream: &Stream,
@@ -196,7 +193,7 @@ impl Replay {
             fill(&intermediate, NO_NUMBER)?;
         }
         for (output, expected) in work.outputs().iter().zip(expected) {
-            // Another first byte than the eager run left there, so that a replay that does nothing is found out.
+            // Use another first byte than that of the eager run, to detect a replay without any effect.
             fill(output, expected.first().map_or(0, |byte| !byte))?;
         }
         self.run()?;
@@ -229,18 +226,18 @@ impl Replay {
         let hip = device.enter()?;
         let guard = device.capture();
         let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
-        // SAFETY: the stream lives.
+        // SAFETY: the stream is alive.
         unsafe { call!(device, hip.hipStreamBeginCapture(stream.raw(), mode)) }?;
         let capturing = Capturing::begin(stream);
         let enqueued = enqueue(stream);
         let mut graph: hipGraph_t = ptr::null_mut();
-        // SAFETY: the call writes one handle; it also ends a capture that failed.
+        // SAFETY: the call writes one handle. It also ends a failed capture.
         let ended = unsafe { call!(device, hip.hipStreamEndCapture(stream.raw(), &mut graph)) };
         let memory = capturing.end();
         drop(guard);
         let mut raw = ptr::null_mut();
         let instantiated = enqueued.and(ended.map_err(E::from)).and_then(|()| {
-            // SAFETY: the call writes one handle; it needs no error node and no log.
+            // SAFETY: the call writes one handle. It needs no error node and no log.
             unsafe {
                 call!(
                     device,
@@ -261,15 +258,15 @@ impl Replay {
         })
     }
 
-    /// Submits the replay to the stream that it was captured on.
+    /// Submits the replay on the stream of the capture.
     ///
     /// # Errors
     ///
-    /// What the submission fails with.
+    /// The error of the submission.
     pub fn run(&mut self) -> Result<()> {
         let device = self.stream.device();
         self.stream.submit_captured(&self.memory, |hip| {
-            // SAFETY: both handles live; the graph accesses only the memory that `self` keeps, on the stream that orders it.
+            // SAFETY: both handles are alive. The graph only accesses memory that `self` keeps, on the stream that orders it.
             unsafe { call!(device, hip.hipGraphLaunch(self.raw, self.stream.raw())) }
         })
     }
@@ -279,7 +276,7 @@ impl Drop for Replay {
     fn drop(&mut self) {
         let device = self.stream.device();
         let result = device.select().and_then(|hip| {
-            // SAFETY: the handles live; the graph is destroyed once, when it does not run.
+            // SAFETY: the handles are alive. The graph is destroyed once, when it does not run.
             unsafe {
                 let idle = call!(device, hip.hipStreamSynchronize(self.stream.raw()));
                 idle.and_then(|()| call!(device, hip.hipGraphExecDestroy(self.raw)))
@@ -289,7 +286,7 @@ impl Drop for Replay {
     }
 }
 
-/// A capture under way: it ends also when the work panics.
+/// A running capture. It also ends if the work panics.
 struct Capturing<'a>(&'a Stream);
 
 impl<'a> Capturing<'a> {

@@ -1,4 +1,4 @@
-//! Loaded device code: modules, their globals, and kernels with several kinds of arguments and one way to launch.
+//! Loaded device code: modules, their global variables, and kernels with several ways to pass arguments.
 
 pub(crate) mod arguments;
 pub(crate) mod attributes;

@@ -1,12 +1,13 @@
-//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and ROCm SMI: what cudarc is on CUDA.
+//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and ROCm SMI. It is for HIP what cudarc is
+//! for CUDA.
 //!
 //! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C interface
-//! ([providers](#providers)). A missing library is an error value that names it. hipvit uses this crate as `hipvit::hip`; it
-//! knows nothing of models.
+//! ([providers](#providers)). A missing library is an error that names it. hipvit re-exports this crate as `hipvit::hip`. The crate is
+//! independent of models.
 //!
 //! # Quick start
 //!
-//! A kernel as a string, compiled by hipRTC, launched with several parameters, and its result read back:
+//! A kernel is a string that hipRTC compiles. It is launched with several parameters, and its result is read back:
 //!
 //! ```no_run
 //! use hip_safe::{In, Launch, Module, Out, Result, Rtc, Runtime};
@@ -38,33 +39,33 @@
 //!
 //! # Types
 //!
-//! | type | what it is |
+//! | type | purpose |
 //! | --- | --- |
 //! | [`Runtime`] | the provider's libraries, opened once |
-//! | [`Device`], [`Properties`], [`Topology`], [`NumaNode`] | a GPU, what it is, and how it is linked to the others |
+//! | [`Device`], [`Properties`], [`Topology`], [`NumaNode`] | a GPU, its properties, and its links to the other GPUs |
 //! | [`Stream`], [`StreamOptions`], [`Event`] | a queue of work; its priority and compute units; a point in it |
-//! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; the same, read-only on every stream; a use of either |
-//! | [`PinnedBuffer`], [`PinnedPart`], [`Pending`], [`PinnedRing`], [`Uploads`] | host memory that the device copies from and to while the host goes on |
-//! | [`PoolStats`] | what the caching pool behind every buffer holds |
+//! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; memory that is read-only on every stream; a use of either |
+//! | [`PinnedBuffer`], [`PinnedPart`], [`Pending`], [`PinnedRing`], [`Uploads`] | host memory for asynchronous copies |
+//! | [`PoolStats`] | statistics of the caching pool behind all buffers |
 //! | [`Code`], [`Module`], [`Global`] | device code: checked; loaded; a variable in it |
-//! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with the types of its parameters; with one structure |
-//! | [`Rtc`], [`Program`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
+//! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with typed parameters; with one structure as its parameter |
+//! | [`Rtc`], [`Program`], [`KernelCache`] | device code compiled at run time, and its disk cache |
 //! | [`Graph`], [`Replay`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`SparseLt`], [`Dnn`] | rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, each on one stream |
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
-//! | [`NodeComm`] | the same between GPUs of several hosts, all-reduces within each host first |
-//! | [`World`], [`Rendezvous`], [`Connection`] | the processes that a launcher has started, how they find each other, and messages between them |
+//! | [`NodeComm`] | hierarchical all-reduces between GPUs of several hosts |
+//! | [`World`], [`Rendezvous`], [`Connection`] | the processes of a launcher, their rendezvous, and messages between them |
 //! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
 //! | [`HardwareCounters`], [`Counted`] | rocprofiler-sdk: hardware counters of each kernel |
 //!
-//! Handles are `Send`, and `Sync` where the library's are. Cloning one of `Runtime`, `Device`, `Stream`, `Event`, `Module`,
-//! a kernel or `Comm` gives the same object again, which lives as long as its last clone.
+//! Handles are `Send`, and `Sync` if the library's are. A clone of a `Runtime`, `Device`, `Stream`, `Event`, `Module`, kernel or `Comm`
+//! refers to the same object, which lives as long as its last clone.
 //!
 //! # Streams and events
 //!
-//! Work is submitted to a [`Stream`] and runs later, in order. Streams are independent of each other and of HIP's default stream.
-//! An [`Event`] is a point in a stream. Another stream can [wait](Stream::wait) for it, and so can the host. [`Stream::record`]
-//! also takes the time, [`Stream::mark`] does not.
+//! Work is submitted to a [`Stream`] and runs later, in order. Streams are independent of each other and of HIP's default stream. An
+//! [`Event`] is a point in a stream. Another stream or the host can [wait](Stream::wait) for it. [`Stream::record`] also takes a timestamp,
+//! [`Stream::mark`] does not.
 //!
 //! ```no_run
 //! # fn main() -> hip_safe::Result<()> {
@@ -77,50 +78,49 @@
 //! # }
 //! ```
 //!
-//! [`Device::stream_with`] makes streams with a priority, or for some of the compute units.
+//! [`Device::stream_with`] creates streams with a priority, or for some of the compute units.
 //!
 //! # Memory
 //!
-//! A [`DeviceBuffer`] belongs to the stream that allocated it. That stream orders all work on it. Its memory goes back to the
-//! pool in the stream's order, so that it may be dropped while work on it is under way. Three ways lead to another stream:
+//! A [`DeviceBuffer`] belongs to the stream that allocated it, and that stream orders all work on it. Its memory returns to the pool in the
+//! order of the stream, so a buffer may be dropped while work on it is running. There are three ways to use it on another stream:
 //!
-//! - [`DeviceBuffer::move_to`] makes another stream its owner, and takes an event that was recorded after its last use;
-//! - [`DeviceBuffer::freeze`] makes it read-only on every stream of the device;
+//! - [`DeviceBuffer::move_to`] makes another stream its owner. It takes an event that was recorded after the last use.
+//! - [`DeviceBuffer::freeze`] makes it read-only on every stream of the device.
 //! - [`DeviceBuffer::copy_from_peer`] copies from any stream of any GPU, ordered on both sides.
 //!
-//! Host memory that the device reads or writes while the host continues is a [`PinnedBuffer`]. A copy takes it by value and gives
-//! a [`Pending`]; [`Pending::wait`] gives it back. A forgotten `Pending` leaks the memory, and the copy stays harmless. On a host
-//! with several NUMA nodes pinned memory is on the GPU's node; [`Device::bind_thread`] puts the thread that uses it there too.
+//! A [`PinnedBuffer`] is host memory for asynchronous copies. A copy takes it by value and returns a [`Pending`]; [`Pending::wait`] returns
+//! the buffer. Forgetting a `Pending` leaks the memory, so the copy stays harmless. On a host with several NUMA nodes, pinned memory is on
+//! the GPU's node, and [`Device::bind_thread`] binds the thread that uses it to this node.
 //!
-//! Allocations come from a caching pool on `hipMalloc`: [`Device::pool_stats`] shows it, [`Device::trim`] empties it.
-//! [`Device::memory`] says how many bytes the GPU has free.
+//! Allocations come from a caching pool on top of `hipMalloc`. [`Device::pool_stats`] returns its statistics, [`Device::trim`] frees its
+//! unused memory, and [`Device::memory`] returns the GPU's free memory.
 //!
-//! # Kernels, and what is `unsafe`
+//! # Kernels and `unsafe`
 //!
-//! Device memory is plain bytes of [`bytemuck::Pod`] types, to which no Rust reference ever points. So Rust's rules for
-//! references hold in whatever order device work runs. A kernel must access only the memory that it was given. The compiler
-//! cannot see that, so the caller vouches for it, once or at each launch:
+//! Device memory is plain bytes of [`bytemuck::Pod`] types, and no Rust reference points to it. Rust's rules for references therefore hold
+//! for any order of device work. A kernel must only access the memory that it was given. The compiler cannot check that, so the caller
+//! guarantees it, once or for each launch:
 //!
 //! | | `unsafe` | checked at each launch |
 //! | --- | --- | --- |
-//! | [`Function::launch`] | each [`submit`](LaunchBuilder::submit): with these arguments, the kernel accesses only the buffers given | number, sizes and kinds of arguments; streams; geometry |
-//! | [`Function::typed`] | once: it has these parameters, and accesses of each buffer the elements that a closure states | the buffers have as many elements; types; streams; geometry |
-//! | [`Module::kernel`] | once: it takes this structure, and accesses what [`Arguments::accesses`] states | what it states lies in the operands; streams; geometry |
+//! | [`Function::launch`] | each [`submit`](LaunchBuilder::submit): with these arguments, the kernel only accesses the given buffers | number, sizes and kinds of arguments; streams; geometry |
+//! | [`Function::typed`] | once: it has these parameters, and accesses the elements of each buffer that a closure states | the buffers have as many elements; types; streams; geometry |
+//! | [`Module::kernel`] | once: it takes this structure, and accesses the memory that [`Arguments::accesses`] states | the stated accesses are within the operands; streams; geometry |
 //!
-//! All three compare the arguments with the parameters that the code object declares: `amdhsa.kernels` in an AMD code object;
-//! number, offsets and sizes in a cubin. A mismatch is an error that names the kernel and the parameter ([`Error::Parameter`]).
-//! If the code declares nothing (PTX, a compressed bundle, a fat binary), that check is left out, and the promise alone holds.
+//! All three compare the arguments with the parameters that the code object declares: `amdhsa.kernels` in an AMD code object; number,
+//! offsets and sizes in a cubin. A mismatch is an error that names the kernel and the parameter ([`Error::Parameter`]). If the code
+//! declares nothing (PTX, a compressed bundle, a fat binary), this check is skipped, and only the caller's guarantee remains.
 //!
-//! [`Program::name`] instantiates templates: `saxpy<float>` is compiled and later found by that expression.
-//! [`Module::global`] reads and writes `__device__` and `__constant__` variables. [`Function::attributes`],
-//! [`Function::max_active_blocks`] and [`Function::suggested_block`] say what a kernel takes, and how to fill the device
-//! with it. [`KernelCache`] keeps compiled programs on disk.
+//! [`Program::name`] instantiates templates: `saxpy<float>` is compiled, and found by this expression later. [`Module::global`] accesses
+//! `__device__` and `__constant__` variables. [`Function::attributes`], [`Function::max_active_blocks`] and [`Function::suggested_block`]
+//! return a kernel's resources and launch sizes that fill the device. [`KernelCache`] keeps compiled programs on disk.
 //!
 //! # Library handles
 //!
-//! [`Blas`], [`BlasLt`], [`SparseLt`] and [`Dnn`] are made of a stream, submit to it, and check their operands' sizes before the library
-//! sees them. Matrices are row-major. No library is called before a [`Device`] proves that there is a GPU, as some end the
-//! process where there is none.
+//! [`Blas`], [`BlasLt`], [`SparseLt`] and [`Dnn`] are created from a stream, submit work to it, and check the sizes of their operands.
+//! Matrices are row-major. No library is called before a [`Device`] proves that there is a GPU, because some libraries otherwise end the
+//! process.
 //!
 //! ```no_run
 //! use hip_safe::{Blas, DType, Gemm};
@@ -138,21 +138,21 @@
 //!
 //! # Graphs
 //!
-//! [`Graph`] captures [`Work`] once and replays it. A replay is compared with the eager run, byte for byte, when it is made,
-//! because some ROCm releases compute a different result. If it differs, the work runs eagerly, and [`Graph::fallback`] says why.
-//! A replay keeps the memory that it uses.
+//! [`Graph`] captures [`Work`] once and replays it. A new replay is compared with the eager run byte for byte, because some ROCm releases
+//! compute different results. If they differ, the work runs eagerly, and [`Graph::fallback`] returns the reason. A replay keeps the memory
+//! that it uses alive.
 //!
 //! # Errors
 //!
-//! Every call returns [`Result`]; an [`Error`] names the device, library, call, kernel or file, and where it can, what to
-//! do. Work fails later than it is submitted: what it failed with comes from the call that waits for it. Nothing aborts,
-//! and dropping never panics: the first error of a drop is parked in the device, and the next call returns it.
+//! Every call returns a [`Result`]. An [`Error`] names the device, library, call, kernel or file, and the remedy if it is known. Work fails
+//! after its submission: the call that waits for it returns the error. Nothing aborts, and drops never panic: the first error of a drop is
+//! parked in the device, and the next call returns it.
 //!
 //! # Providers
 //!
-//! [`Runtime::open`] takes the libraries that `HIPVIT_PROVIDER` names (a path, `rocm`, `cuda`, `emu:gfx942`), else ROCm's,
-//! where `ROCM_PATH`, `HIP_PATH`, `/opt/rocm` or the system's loader finds them. On an NVIDIA GPU the crate `hip-on-cuda`
-//! gives the same interface, and without a GPU `hip-emu` executes AMD machine code.
+//! [`Runtime::open`] opens the libraries that `HIPVIT_PROVIDER` names (a path, `rocm`, `cuda`, `emu:gfx942`). Otherwise it opens ROCm's,
+//! found by `ROCM_PATH`, `HIP_PATH`, `/opt/rocm` or the system's loader. The crate `hip-on-cuda` provides the interface on NVIDIA GPUs.
+//! `hip-emu` executes AMD machine code without a GPU.
 #![allow(unsafe_code)]
 
 mod blas;

@@ -1,4 +1,4 @@
-//! The provider's libraries, opened at their first use.
+//! The provider's libraries, opened on first use.
 
 use hipvit_sys::{Hipblaslt, Hipsparselt, Miopen, Rccl, Rocblas};
 

@@ -1,4 +1,4 @@
-//! Named ranges that a profiler shows on its timeline: roctx, or NVTX where the provider is one for CUDA.
+//! Named ranges on the timeline of a profiler, by roctx, or NVTX with a provider for CUDA.
 
 use std::env;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::status::missing;
 
-/// The variables that profilers set in the processes which they start, and the profiler.
+/// Environment variables that profilers set in the processes they start, with the profiler.
 const PROFILERS: [(&str, &str); 6] = [
     ("ROCP_TOOL_LIBRARIES", "rocprofiler-sdk"),
     ("ROCP_TOOL_LIB", "rocprofiler"),
@@ -23,9 +23,9 @@ const PROFILERS: [(&str, &str); 6] = [
 /// Parts of a preloaded library's name that identify a profiler.
 const PRELOADED: [&str; 3] = ["rocprofiler", "roctracer", "rocprof-sys"];
 
-/// Ranges and marks for a profiler. Without one that listens they cost a call of some nanoseconds each.
+/// Ranges and marks for a profiler. Without a profiler, each costs a call of a few nanoseconds.
 ///
-/// A range belongs to the thread that begins it, and ranges of a thread nest: [`end`](Self::end) ends the innermost.
+/// A range belongs to the thread that begins it. The ranges of a thread nest, and [`end`](Self::end) ends the innermost.
 #[derive(Clone)]
 pub struct Markers {
     roctx: Roctx,
@@ -36,7 +36,7 @@ impl Markers {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`](crate::Error::Provider) if there is none; the text names every file tried.
+    /// [`Error::Provider`](crate::Error::Provider) if the library does not exist. The message names all files that were tried.
     pub fn open() -> Result<Self> {
         let runtime = Runtime::open()?;
         let roctx = runtime.provider().roctx().map_err(|error| missing(&error))?;
@@ -46,13 +46,13 @@ impl Markers {
     /// Begins a range on this thread.
     pub fn begin(&self, name: &str) {
         let Ok(name) = CString::new(name) else { return };
-        // SAFETY: the message is a C string, which the call copies. What it returns is the depth of the range.
+        // SAFETY: the message is a C string, which the call copies. It returns the depth of the range.
         let _ = unsafe { self.roctx.roctxRangePushA(name.as_ptr()) };
     }
 
-    /// Ends this thread's innermost range.
+    /// Ends the innermost range of this thread.
     pub fn end(&self) {
-        // SAFETY: takes no arguments; without a range it does nothing.
+        // SAFETY: no arguments. Without a range the call has no effect.
         let _ = unsafe { self.roctx.roctxRangePop() };
     }
 
@@ -63,8 +63,8 @@ impl Markers {
         let _ = unsafe { self.roctx.roctxMarkA(name.as_ptr()) };
     }
 
-    /// Returns the profiler that started this process, as far as its environment shows: rocprofv3, rocprof, rocprof-sys and
-    /// Nsight set variables, or have a library preloaded. A profiler that was attached later is not detected.
+    /// Returns the profiler that started this process, according to the environment. rocprofv3, rocprof, rocprof-sys and Nsight set
+    /// variables or preload a library. A profiler that was attached later is not detected.
     #[must_use]
     pub fn profiler() -> Option<String> {
         profiler(|name| env::var(name).ok())

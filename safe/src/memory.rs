@@ -1,4 +1,4 @@
-//! Device memory with its owner and its order, and the host memory that copies use.
+//! Device memory that belongs to streams, and host memory for copies.
 
 pub(crate) mod block;
 pub(crate) mod buffer;

@@ -1,4 +1,4 @@
-//! ROCm SMI: what a GPU's sensors and counters say.
+//! ROCm SMI: sensors and counters of a GPU.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -17,18 +17,17 @@ use crate::device::topology::LinkType;
 use crate::error::{Error, Result};
 use crate::status::{call, is, missing};
 
-/// The sensors and counters of one GPU, by ROCm SMI (NVML, where the provider is one for CUDA). They are the whole GPU's,
-/// whichever process uses it.
+/// Sensors and counters of one GPU, by ROCm SMI, or NVML with a provider for CUDA. They cover the whole GPU, for all processes.
 ///
-/// Each question is one reading, now. What a GPU or its provider does not offer is an [`Error::Device`];
-/// [`Monitor::readings`] asks for everything, and leaves that out.
+/// Each query is one reading of the present value. A value that the GPU or its provider does not support is an [`Error::Device`].
+/// [`Monitor::readings`] queries everything and skips those.
 pub struct Monitor {
     device: Device,
-    /// SMI's own number, which need not be HIP's.
+    /// SMI's index, which may differ from HIP's.
     index: u32,
 }
 
-/// All that a [`Monitor`] can read at once; `None` where the GPU or its provider does not offer it.
+/// All values that a [`Monitor`] can read. `None` for values that the GPU or its provider does not support.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Readings {
@@ -50,7 +49,7 @@ pub struct Readings {
     pub xgmi_hive: Option<u64>,
 }
 
-/// A PCIe link as it is now; both fall when the GPU is idle.
+/// Present state of a PCIe link. Rate and width fall while the GPU is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PcieLink {
@@ -61,8 +60,7 @@ pub struct PcieLink {
 }
 
 impl PcieLink {
-    /// The bytes per second that the link transfers in one direction at most: after its encoding, before its packets'
-    /// headers.
+    /// Returns the maximum bytes per second of the link in one direction, after its encoding, but including packet headers.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         // 8b/10b up to PCIe 2, 128b/130b up to PCIe 5, then FLITs of 242 payload bytes in 256.
@@ -83,7 +81,7 @@ fn table(device: &Device) -> Result<&RocmSmi> {
         .map_err(|error| missing(&error))
 }
 
-/// Asks for one number.
+/// Queries one number.
 macro_rules! number {
     ($monitor:ident, $function:ident($($argument:expr),*)) => {{
         let mut value = Default::default();
@@ -94,15 +92,14 @@ macro_rules! number {
 }
 
 impl Monitor {
-    /// The sensors of `device`, which SMI finds by its PCI address.
+    /// Opens the sensors of `device`, which SMI finds by its PCI address.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if ROCm SMI cannot be opened; [`Error::Argument`] if it does not list the GPU; what it says
-    /// otherwise.
+    /// [`Error::Provider`] if ROCm SMI cannot be opened; [`Error::Argument`] if it does not list the GPU; [`Error::Device`] if it fails.
     pub fn new(device: &Device) -> Result<Self> {
         let table = table(device)?;
-        // SAFETY: takes a number. Each call of it counts, and is undone by one of `rsmi_shut_down`.
+        // SAFETY: passes a number. Each call is counted, and undone by a call of `rsmi_shut_down`.
         unsafe { call!(device, table.rsmi_init(0)) }?;
         let mut monitor = Self {
             device: device.clone(),
@@ -122,7 +119,7 @@ impl Monitor {
         Err(Error::argument("device", reason))
     }
 
-    /// The GPU.
+    /// Returns the GPU.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
@@ -130,7 +127,7 @@ impl Monitor {
 
     fn pci(&self) -> Result<PciAddress> {
         let id: u64 = number!(self, rsmi_dev_pci_id_get())?;
-        // The domain, a partition, then bus, device and function as PCI packs them.
+        // The domain, a partition, then bus, device and function in PCI's format.
         Ok(PciAddress {
             domain: (id >> 32) as u32,
             bus: (id >> 8 & 0xff) as u32,
@@ -138,11 +135,11 @@ impl Monitor {
         })
     }
 
-    /// The product's name.
+    /// Returns the name of the product.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn name(&self) -> Result<String> {
         let mut text = [0 as c_char; 256];
         let table = table(&self.device)?;
@@ -156,13 +153,13 @@ impl Monitor {
         Ok(string(&text))
     }
 
-    /// The temperature in °C, of the hottest spot if that is measured, else at the edge.
+    /// Returns the temperature in °C, of the hottest spot if available, otherwise at the edge.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn temperature(&self) -> Result<f64> {
-        // rsmi_temperature_type_t, which no prototype names.
+        // rsmi_temperature_type_t, which is in no prototype.
         const EDGE: u32 = 0;
         const JUNCTION: u32 = 1;
         let now = rsmi_temperature_metric_t::RSMI_TEMP_CURRENT;
@@ -173,15 +170,15 @@ impl Monitor {
         Ok(millidegrees as f64 / 1e3)
     }
 
-    /// The power that the GPU draws, in W.
+    /// Returns the power in W.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn power(&self) -> Result<f64> {
         let table = table(&self.device)?;
         let (mut microwatts, mut kind) = (0u64, RSMI_POWER_TYPE(0));
-        // SAFETY: the call writes a number and which kind of power it is.
+        // SAFETY: the call writes a number and the kind of power.
         let read = unsafe {
             call!(
                 &self.device,
@@ -197,16 +194,16 @@ impl Monitor {
         Ok(microwatts as f64 / 1e6)
     }
 
-    /// Energy that the GPU has used since some moment in the past, in J. The difference of two readings is the use between them,
-    /// which is more exact than samples of its power.
+    /// Returns the energy in J since some time in the past. The difference of two readings is the energy between them, more accurate than
+    /// samples of the power.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn energy(&self) -> Result<f64> {
         let table = table(&self.device)?;
         let (mut count, mut microjoules, mut timestamp) = (0u64, 0f32, 0u64);
-        // SAFETY: the call writes a counter, the worth of one count, and a time.
+        // SAFETY: the call writes a counter, the value of one count, and a time.
         unsafe {
             call!(
                 &self.device,
@@ -216,11 +213,11 @@ impl Monitor {
         Ok(count as f64 * f64::from(microjoules) / 1e6)
     }
 
-    /// The version of the GPU's driver.
+    /// Returns the version of the GPU's driver.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn driver_version(&self) -> Result<String> {
         let mut text = [0 as c_char; 256];
         let table = table(&self.device)?;
@@ -235,20 +232,20 @@ impl Monitor {
         Ok(string(&text))
     }
 
-    /// The compute units' clock now, in MHz.
+    /// Returns the current clock of the compute units in MHz.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn clock(&self) -> Result<f64> {
         self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_SYS)
     }
 
-    /// The memory's clock now, in MHz.
+    /// Returns the current memory clock in MHz.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn memory_clock(&self) -> Result<f64> {
         self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_MEM)
     }
@@ -268,21 +265,21 @@ impl Monitor {
         Ok(current as f64 / 1e6)
     }
 
-    /// The share of the last moments in which a kernel ran, from 0 to 1.
+    /// Returns the share of the recent time in which a kernel ran, from 0 to 1.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn utilisation(&self) -> Result<f64> {
         let percent: u32 = number!(self, rsmi_dev_busy_percent_get())?;
         Ok(f64::from(percent) / 100.0)
     }
 
-    /// Bytes of device memory in use, by all processes.
+    /// Returns the bytes of device memory in use, by all processes.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn memory_used(&self) -> Result<u64> {
         number!(
             self,
@@ -290,11 +287,11 @@ impl Monitor {
         )
     }
 
-    /// Bytes of device memory.
+    /// Returns the bytes of device memory.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn memory_total(&self) -> Result<u64> {
         number!(
             self,
@@ -302,11 +299,11 @@ impl Monitor {
         )
     }
 
-    /// The PCIe link as it is now.
+    /// Returns the current PCIe link.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn pcie_link(&self) -> Result<PcieLink> {
         let table = table(&self.device)?;
         // SAFETY: numbers and a bool: all zeroes are valid.
@@ -325,11 +322,11 @@ impl Monitor {
         })
     }
 
-    /// The number of the xGMI hive: GPUs of one number are linked by xGMI. 0 if there is none.
+    /// Returns the number of the xGMI hive. xGMI links GPUs with the same number. 0 if there is none.
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn xgmi_hive(&self) -> Result<u64> {
         number!(self, rsmi_dev_xgmi_hive_id_get())
     }
@@ -338,7 +335,7 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// SMI does not say.
+    /// [`Error::Device`] if ROCm SMI fails or does not support it.
     pub fn link_to(&self, other: &Self) -> Result<(LinkType, u64)> {
         let table = table(&self.device)?;
         let (mut hops, mut kind) = (0, RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_UNDEFINED);
@@ -357,11 +354,11 @@ impl Monitor {
         Ok((kind, hops))
     }
 
-    /// Everything that the GPU and its provider offer.
+    /// Reads all values that the GPU and its provider support.
     ///
     /// # Errors
     ///
-    /// What SMI says, other than that it does not offer something.
+    /// [`Error::Device`] for any error but an unsupported value.
     pub fn readings(&self) -> Result<Readings> {
         Ok(Readings {
             temperature: offered(self.temperature())?,
@@ -376,7 +373,7 @@ impl Monitor {
     }
 }
 
-/// A C string in an array, which the library may have filled to the end.
+/// Reads a C string in an array, which may lack the terminating zero.
 fn string(text: &[c_char]) -> String {
     let bytes: Vec<u8> = text.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -401,8 +398,8 @@ fn is_unsupported(error: &Error) -> bool {
 impl Drop for Monitor {
     fn drop(&mut self) {
         if let Ok(table) = table(&self.device) {
-            // SAFETY: takes no arguments; undoes this monitor's `rsmi_init`. Ignoring a failure is safe: ROCm SMI then stays
-            // initialised until the process ends.
+            // SAFETY: no arguments. Undoes the `rsmi_init` of this monitor. Ignoring a failure is safe: ROCm SMI then stays initialised
+            // until the process ends.
             let _ = unsafe { table.rsmi_shut_down() };
         }
     }

@@ -1,4 +1,4 @@
-//! Device code, compiled at run time by hipRTC, and kept.
+//! Device code that is compiled at run time by hipRTC, and cached.
 
 mod cache;
 
@@ -16,15 +16,14 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{check, missing};
 
-/// Variables from which hipRTC takes options in addition to its arguments, and by which hip-emu chooses its compiler.
+/// Environment variables with additional options of hipRTC, and those that select hip-emu's compiler.
 const COMPILER_VARIABLES: [&str; 3] = [
     "HIPRTC_COMPILE_OPTIONS_APPEND",
     "HIPRTC_LINK_OPTIONS_APPEND",
     "HIP_EMU_CLANG",
 ];
 
-/// hipRTC (NVRTC, where the provider is one for CUDA), for one device. What it compiles is kept in a [`KernelCache`],
-/// if it is given one.
+/// hipRTC for one device, or NVRTC with a provider for CUDA. With a [`KernelCache`], compiled code is kept on disk.
 #[derive(Clone, Debug)]
 pub struct Rtc {
     device: Device,
@@ -32,7 +31,7 @@ pub struct Rtc {
 }
 
 impl Rtc {
-    /// The compiler for `device`, without a cache.
+    /// Creates the compiler for `device`, without a cache.
     ///
     /// # Errors
     ///
@@ -49,14 +48,14 @@ impl Rtc {
         })
     }
 
-    /// Uses this cache, or none.
+    /// Sets or removes the cache.
     #[must_use]
     pub fn with_cache(self, cache: Option<KernelCache>) -> Self {
         Self { cache, ..self }
     }
 
-    /// Compiles HIP C++ for the device: `source` may include the `headers` (name, contents); `options` are added to
-    /// `--offload-arch`. As [`Rtc::program`], in one call.
+    /// Compiles HIP C++ for the device. `source` may include the `headers` (name, contents). `options` are added to `--offload-arch`. This
+    /// is [`Rtc::program`] in one call.
     ///
     /// # Errors
     ///
@@ -76,7 +75,7 @@ impl Rtc {
         program.compile()
     }
 
-    /// A program of HIP C++, to be compiled for the device. `name` is for messages and the debugger.
+    /// Starts a program of HIP C++ for the device. `name` is used in messages and in the debugger.
     ///
     /// ```no_run
     /// # fn main() -> hip_safe::Result<()> {
@@ -100,7 +99,7 @@ impl Rtc {
     }
 }
 
-/// A program that is to be compiled, by [`Rtc::program`].
+/// A program to compile, from [`Rtc::program`].
 #[must_use = "nothing is compiled before `compile`"]
 #[derive(Clone, Debug)]
 pub struct Program<'a> {
@@ -113,35 +112,34 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A header that the source can include by this name.
+    /// Adds a header that the source can include by this name.
     pub fn header(mut self, name: &'a str, text: &'a str) -> Self {
         self.headers.push((name, text));
         self
     }
 
-    /// Adds an option for the compiler. `--offload-arch` is given by the device.
+    /// Adds an option of the compiler. `--offload-arch` is set by the device.
     pub fn option(mut self, option: &'a str) -> Self {
         self.options.push(option);
         self
     }
 
-    /// A name expression: a C++ expression that names a kernel, which a template is then instantiated for
-    /// (`saxpy<float>`), or the address of a variable (`&nn::scale`). [`Module::function`](crate::Module::function) and
-    /// [`Module::global`](crate::Module::global) find them by the same expression; [`Code::lowered_name`] says what it is
-    /// called in the code.
+    /// Adds a name expression: a C++ expression that names a kernel, which instantiates a template (`saxpy<float>`), or the address of a
+    /// variable (`&nn::scale`). [`Module::function`](crate::Module::function) and [`Module::global`](crate::Module::global) find them by
+    /// the same expression. [`Code::lowered_name`] returns the name in the code.
     pub fn name(mut self, expression: &'a str) -> Self {
         self.expressions.push(expression);
         self
     }
 
-    /// Compiles it. What the same compiler has made of the same before is taken from the cache.
+    /// Compiles the program, or takes the code from the cache if the same compiler has compiled the same program before.
     ///
-    /// A cache that cannot be written costs the next start its time and nothing else, so it is no error here;
-    /// [`KernelCache::usage`] tells.
+    /// A failed write to the cache is not an error here, since it only costs the compile time of the next start. [`KernelCache::usage`]
+    /// reports it.
     ///
     /// # Errors
     ///
-    /// [`Error::Compile`] with the compiler's log.
+    /// [`Error::Compile`] with the log of the compiler.
     pub fn compile(&self) -> Result<Code> {
         let device = &self.rtc.device;
         let table = device
@@ -169,7 +167,7 @@ impl<'a> Program<'a> {
         Ok(code)
     }
 
-    /// The code, and the lowered name of each expression.
+    /// Returns the code, and the lowered name of each expression.
     fn build(&self, table: &Hiprtc, options: &[&str]) -> Result<(Vec<u8>, Vec<String>)> {
         let strings = |texts: &mut dyn Iterator<Item = &str>| texts.map(c_string).collect::<Result<Vec<_>>>();
         let (source, name) = (c_string(self.source)?, c_string(self.name)?);
@@ -179,7 +177,7 @@ impl<'a> Program<'a> {
         let expressions = strings(&mut self.expressions.iter().copied())?;
 
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle; every string ends in a zero, and there are as many as the count says.
+        // SAFETY: the call writes one handle. Every string is zero-terminated, and there are as many as the count says.
         self.check("hiprtcCreateProgram", unsafe {
             table.hiprtcCreateProgram(
                 &mut raw,
@@ -192,12 +190,12 @@ impl<'a> Program<'a> {
         })?;
         let raw = Handle { table, raw };
         for expression in &expressions {
-            // SAFETY: the program lives; the string ends in a zero.
+            // SAFETY: the program is alive; the string is zero-terminated.
             self.check("hiprtcAddNameExpression", unsafe {
                 table.hiprtcAddNameExpression(raw.raw, expression.as_ptr())
             })?;
         }
-        // SAFETY: the program lives; there are as many options as the count says.
+        // SAFETY: the program is alive; there are as many options as the count says.
         let compiled = self.check("hiprtcCompileProgram", unsafe {
             table.hiprtcCompileProgram(raw.raw, options.len() as i32, pointers(&options).as_ptr())
         });
@@ -214,11 +212,11 @@ impl<'a> Program<'a> {
         }
         let lowered = expressions.iter().map(|expression| {
             let mut name = ptr::null();
-            // SAFETY: the program lives; the string ends in a zero; the call writes one pointer.
+            // SAFETY: the program is alive; the string is zero-terminated; the call writes one pointer.
             self.check("hiprtcGetLoweredName", unsafe {
                 table.hiprtcGetLoweredName(raw.raw, expression.as_ptr(), &mut name)
             })?;
-            // SAFETY: a string of the program's, which lives.
+            // SAFETY: a string of the program, which is alive.
             Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
         });
         let lowered = lowered.collect::<Result<_>>()?;
@@ -230,7 +228,7 @@ impl<'a> Program<'a> {
         expressions.zip(lowered).collect()
     }
 
-    /// Restores what [`pack`] packed, if it is whole.
+    /// Restores an entry that [`pack`] packed, if it is intact.
     fn unpack(&self, kept: &[u8]) -> Option<Code> {
         let (mut names, mut rest) = (Vec::new(), kept);
         for _ in &self.expressions {
@@ -242,8 +240,8 @@ impl<'a> Program<'a> {
         Some(Code::new(rest).ok()?.with_lowered_names(self.paired(names)))
     }
 
-    /// All that the code depends on: what is compiled, how, and by whom. A version that a library does not tell is no
-    /// reason to compile nothing.
+    /// Returns the hash of everything that the code depends on: source, options and compiler. An unknown version of a library is not an
+    /// error.
     fn key(&self, rtc: &Hiprtc, options: &[&str]) -> Key {
         let device = &self.rtc.device;
         let (mut major, mut minor) = (0, 0);
@@ -251,7 +249,7 @@ impl<'a> Program<'a> {
         let told = self.check("hiprtcVersion", unsafe {
             rtc.hiprtcVersion(&mut major, &mut minor)
         });
-        // Versions do not tell patched builds apart; the file's size and age mostly do.
+        // Versions do not distinguish patched builds, but size and age of the file usually do.
         let file = rtc.path().metadata().ok();
         let age = file.as_ref().and_then(|file| file.modified().ok());
         let age = age.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -264,7 +262,7 @@ impl<'a> Program<'a> {
         );
         let variables =
             COMPILER_VARIABLES.map(|name| env::var_os(name).map_or(vec![], OsString::into_encoded_bytes));
-        // The counts tell where one list ends and the next begins.
+        // The counts separate the lists.
         let counts = [self.headers.len(), options.len()].map(|n| n as u64);
         let parts = [
             compiler.as_bytes(),
@@ -290,14 +288,14 @@ impl<'a> Program<'a> {
             program.table.hiprtcGetCodeSize(program.raw, &mut size)
         })?;
         let mut code = vec![0u8; size];
-        // SAFETY: the call writes as many bytes as it said.
+        // SAFETY: the call writes as many bytes as the size said.
         self.check("hiprtcGetCode", unsafe {
             program.table.hiprtcGetCode(program.raw, code.as_mut_ptr().cast())
         })?;
         Ok(code)
     }
 
-    /// Returns the compiler's log; empty if it cannot be read.
+    /// Returns the compiler's log. Empty if it cannot be read.
     fn log(&self, program: &Handle<'_>) -> String {
         let mut size = 0;
         // SAFETY: the call writes one size.
@@ -308,7 +306,7 @@ impl<'a> Program<'a> {
             return String::new();
         }
         let mut log = vec![0u8; size];
-        // SAFETY: the call writes as many bytes as it said.
+        // SAFETY: the call writes as many bytes as the size said.
         let told = self.check("hiprtcGetProgramLog", unsafe {
             program
                 .table
@@ -329,7 +327,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A program of hipRTC, which is destroyed.
+/// A hipRTC program, destroyed on drop.
 struct Handle<'a> {
     table: &'a Hiprtc,
     raw: hiprtcProgram,
@@ -337,12 +335,12 @@ struct Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, by its owner. Ignoring a failure is safe: only host memory would leak.
+        // SAFETY: destroyed once, by its owner. Ignoring a failure is safe: it only leaks host memory.
         let _ = unsafe { self.table.hiprtcDestroyProgram(&mut self.raw) };
     }
 }
 
-/// Packs an entry of the cache: the lowered names, each after its length, and the code.
+/// Packs an entry of the cache: the lowered names, each after its length, then the code.
 fn pack(lowered: &[String], code: Vec<u8>) -> Vec<u8> {
     if lowered.is_empty() {
         return code;
@@ -364,7 +362,7 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).collect()
 }
 
-/// The first line of a compiler's log that says what is wrong.
+/// Returns the first line of a compiler's log that reports an error.
 fn first_error(log: &str) -> &str {
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     let wrong = lines.clone().find(|line| line.contains("error"));

@@ -1,4 +1,4 @@
-//! The provider: opened once, asked for its devices first.
+//! The provider's libraries, and its devices.
 
 use std::any::Any;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::status::{check, missing};
 
-/// The provider's libraries. Cheap to clone; every clone is the same runtime.
+/// The provider's libraries. Cheap to clone: all clones are the same runtime.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -21,11 +21,11 @@ pub struct Runtime {
 #[derive(Debug)]
 struct Inner {
     provider: Provider,
-    /// Devices that are in use, so that one GPU has one pool.
+    /// Devices in use, so that each GPU has one pool.
     devices: Mutex<OpenDevices>,
 }
 
-/// Devices in use, by number. Their type is that of `device`, which is above this module.
+/// Devices in use, by ordinal. Their type is in `device`, a higher module.
 pub(crate) type OpenDevices = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 
 /// One of the provider's libraries, as [`Runtime::libraries`] lists them.
@@ -33,19 +33,19 @@ pub(crate) type OpenDevices = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 pub struct Library {
     /// Common name of the library.
     pub name: &'static str,
-    /// The file that was opened.
+    /// Path of the opened file.
     pub path: Option<String>,
-    /// Reason for which no library was opened.
+    /// Reason why no library was opened.
     pub error: Option<String>,
 }
 
 impl Runtime {
-    /// The provider that the environment names (`HIPVIT_PROVIDER`), else AMD's. Opened by the first call; later calls
-    /// give the same one, or the same error.
+    /// Opens the provider that the environment names (`HIPVIT_PROVIDER`), otherwise AMD's. Later calls return the same runtime, or the same
+    /// error.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`](crate::Error::Provider) if it cannot be opened; the text names the library and every file tried.
+    /// [`Error::Provider`](crate::Error::Provider) if it cannot be opened. The message names the library and all files that were tried.
     pub fn open() -> Result<Self> {
         static OPENED: OnceLock<Result<Runtime, hipvit_sys::Error>> = OnceLock::new();
         OPENED
@@ -54,11 +54,11 @@ impl Runtime {
             .map_err(|error| missing(&error))
     }
 
-    /// The provider of this name or path, as `HIPVIT_PROVIDER` would give it. Keep to one in a process.
+    /// Opens the provider with this name or path, as in `HIPVIT_PROVIDER`. Use only one provider in a process.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`](crate::Error::Provider) if the HIP runtime cannot be opened there.
+    /// [`Error::Provider`](crate::Error::Provider) if its HIP runtime cannot be opened.
     pub fn named(provider: &str) -> Result<Self> {
         Provider::named(provider)
             .and_then(Self::with)
@@ -75,7 +75,7 @@ impl Runtime {
         })
     }
 
-    /// True if both are clones of one runtime.
+    /// Returns true if both are clones of one runtime.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -92,20 +92,20 @@ impl Runtime {
         self.inner.devices.lock()
     }
 
-    /// The file that the HIP runtime is in.
+    /// Returns the path of the HIP runtime.
     ///
     /// # Errors
     ///
-    /// None after a runtime was opened; the signature is the table's.
+    /// No error occurs once a runtime is open.
     pub fn path(&self) -> Result<&Path> {
         Ok(self.hip()?.path())
     }
 
-    /// The HIP runtime's version, `major * 10_000_000 + minor * 100_000 + patch` in AMD's.
+    /// Returns the version of the HIP runtime. AMD's format is `major * 10_000_000 + minor * 100_000 + patch`.
     ///
     /// # Errors
     ///
-    /// The library lacks the function, or it fails.
+    /// The library lacks the function, or the call fails.
     pub fn version(&self) -> Result<i32> {
         let hip = self.hip()?;
         let mut version = 0;
@@ -116,15 +116,15 @@ impl Runtime {
         Ok(version)
     }
 
-    /// Number of GPUs; 0 is not an error.
+    /// Returns the number of GPUs. 0 is not an error.
     ///
     /// # Errors
     ///
-    /// The driver refuses to say.
+    /// The driver fails.
     pub fn device_count(&self) -> Result<usize> {
         let hip = self.hip()?;
         let mut count = 0;
-        // SAFETY: the call writes one int. It is the call to make first: it aborts nowhere.
+        // SAFETY: the call writes one int. It can be called first, since it aborts nowhere.
         match unsafe { hip.hipGetDeviceCount(&mut count) } {
             Ok(hipError_t::hipErrorNoDevice) => Ok(0),
             returned => {
@@ -134,7 +134,7 @@ impl Runtime {
         }
     }
 
-    /// Opens every library, and says which file each is in, or why there is none.
+    /// Opens all libraries. Returns the path of each, or the reason why it was not opened.
     #[must_use]
     pub fn libraries(&self) -> Vec<Library> {
         fn library<T: Table>(table: Result<&T, hipvit_sys::Error>) -> Library {

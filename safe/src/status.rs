@@ -1,11 +1,11 @@
-//! From a library's status to an [`Error`] that says what to do.
+//! Conversion of a library's status to an [`Error`] with advice.
 
 use hipvit_sys::Status;
 use hipvit_sys::hip::hipError_t;
 
 use crate::error::Error;
 
-/// Calls a function of a table and turns what it returns into a `Result`. To be put in an `unsafe` block.
+/// Calls a function of a table, and converts its status to a `Result`. Must be in an `unsafe` block.
 macro_rules! call {
     ($device:expr, $table:ident.$function:ident($($argument:expr),* $(,)?)) => {
         $crate::status::check($device.name(), stringify!($function), $table.$function($($argument),*))
@@ -13,7 +13,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// Converts what a call returned into a `Result`.
+/// Converts the status of a call to a `Result`.
 pub(crate) fn check<S: Status>(
     device: &str,
     call: &'static str,
@@ -31,7 +31,7 @@ pub(crate) fn check<S: Status>(
     }
 }
 
-/// A library or function that is not there.
+/// Converts the error of a missing library or function.
 pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     Error::Provider {
         reason: error.brief(),
@@ -39,12 +39,12 @@ pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     }
 }
 
-/// True if the call failed with this status.
+/// Returns true if the call failed with this status.
 pub(crate) fn is<S: Status>(error: &Error, expected: S) -> bool {
     matches!(error, Error::Device { status, .. } if *status == expected.to_string())
 }
 
-/// Returns advice for a status; empty if there is none.
+/// Returns advice for a status. Empty if there is none.
 fn advice(status: &str) -> &'static str {
     match status {
         "hipErrorIllegalAddress" => {
@@ -84,7 +84,7 @@ fn advice(status: &str) -> &'static str {
     }
 }
 
-/// True if the runtime lacks this kind of memory, as providers for CUDA do, which need none.
+/// Returns true if the runtime lacks this kind of memory. Providers for CUDA lack it, and do not need it.
 pub(crate) fn is_not_offered(error: &Error) -> bool {
     is(error, hipError_t::hipErrorNotSupported)
 }

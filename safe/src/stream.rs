@@ -1,4 +1,4 @@
-//! A queue of device work, and the order that buffers rely on.
+//! Queues of device work, and the order that buffers rely on.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ use crate::event::{Event, Purpose};
 use crate::status::call;
 use crate::stream_failure::{CommunicatorFailure, StreamFailure};
 
-/// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
+/// A queue of work on a device. Submitted work runs later, in order. Cheap to clone: clones are the same queue.
 ///
 /// Streams run independently of each other and of HIP's default stream.
 #[derive(Clone)]
@@ -28,24 +28,24 @@ struct Inner {
     device: Device,
     raw: hipStream_t,
     id: u64,
-    /// Number of submissions. [`Event`]s use it to tell what came before them.
+    /// Number of submissions. [`Event`]s use it to order them.
     submitted: AtomicU64,
     capturing: AtomicBool,
-    /// The memory that the graph under capture uses.
+    /// Resources that the graph under capture uses.
     captured: Mutex<Vec<Arc<dyn Resource>>>,
     failure: StreamFailure,
 }
 
-/// A resource that submitted work uses. A graph keeps it, and it knows when it was used last.
+/// A resource of submitted work. A graph keeps it alive, and it records its last use.
 pub(crate) trait Resource: Send + Sync {
-    /// The stream's submission of this number uses it.
+    /// Records that the submission with this number uses the resource.
     fn used(&self, submission: u64);
 
-    /// Keeps it usable while the guard lives.
+    /// Keeps the resource usable while the guard is alive.
     ///
     /// # Errors
     ///
-    /// It cannot be used any more.
+    /// The resource cannot be used any more.
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
         Ok(None)
     }
@@ -54,14 +54,14 @@ pub(crate) trait Resource: Send + Sync {
 /// Function that destroys a library's handle.
 type Destroy = Box<dyn Fn(&Device) -> Result<()> + Send + Sync>;
 
-/// A library's handle: destroyed once neither its owner nor a captured graph uses it.
+/// A library's handle. It is destroyed once neither its owner nor a captured graph uses it.
 pub(crate) struct Handle {
     stream: Stream,
     destroy: Destroy,
 }
 
 impl Handle {
-    /// The handle that `create` makes, which `destroy` is given once. No thread captures meanwhile: libraries wait for the whole
+    /// Creates a handle with `create`. `destroy` gets it once. No thread captures in the meantime, because libraries wait for the whole
     /// device in both.
     pub(crate) fn new<T>(
         stream: &Stream,
@@ -95,8 +95,7 @@ impl Drop for Handle {
     }
 }
 
-// SAFETY: HIP's functions take a stream handle from any thread, several at a time; the handle is destroyed once, by the
-// last owner.
+// SAFETY: HIP's functions take a stream handle from any thread, several at a time. The handle is destroyed once, by the last owner.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -104,39 +103,37 @@ unsafe impl Sync for Inner {}
 /// Options of a stream, for [`Device::stream_with`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Priority among [`Device::stream_priorities`]. Work of a stream with a lower number goes first if both wait for compute
-    /// units.
+    /// Priority in the range of [`Device::stream_priorities`]. If streams compete for compute units, the lower number goes first.
     pub priority: Option<i32>,
-    /// The compute units that its kernels may use: bit `n % 32` of word `n / 32` is number `n`. Not together with a
-    /// priority.
+    /// Compute units that the stream's kernels may use: bit `n % 32` of word `n / 32` is number `n`. Cannot be combined with a priority.
     pub compute_units: Option<Vec<u32>>,
 }
 
 impl Device {
-    /// A new stream, of normal priority, on all compute units.
+    /// Creates a stream of normal priority on all compute units.
     ///
     /// # Errors
     ///
-    /// The driver refuses, or a parked error.
+    /// [`Error::Device`] if the driver fails, or a parked error.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self, &StreamOptions::default())
     }
 
-    /// A new stream with a priority, or on some of the compute units.
+    /// Creates a stream with a priority, or on some of the compute units.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both options are given.
-    /// [`Error::Device`] if the driver refuses, as providers for CUDA do with compute units.
+    /// [`Error::Argument`] if the priority is out of range, no compute unit is left, or both options are set. [`Error::Device`] if the
+    /// driver fails, as providers for CUDA do with compute units.
     pub fn stream_with(&self, options: &StreamOptions) -> Result<Stream> {
         Stream::new(self, options)
     }
 
-    /// The priorities that streams can have, from the one that goes first: `-1..=1` on AMD GPUs, where 0 is normal.
+    /// Returns the range of stream priorities, the highest first: `-1..=1` on AMD GPUs, where 0 is normal.
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
         let hip = self.enter()?;
         let (mut least, mut greatest) = (0, 0);
@@ -203,29 +200,29 @@ impl Stream {
         })
     }
 
-    /// Priority of the stream; see [`Device::stream_priorities`].
+    /// Returns the priority of the stream; see [`Device::stream_priorities`].
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn priority(&self) -> Result<i32> {
         let hip = self.device().enter()?;
         let mut priority = 0;
-        // SAFETY: the handle lives; the call writes one int.
+        // SAFETY: the handle is alive; the call writes one int.
         unsafe { call!(self.device(), hip.hipStreamGetPriority(self.raw(), &mut priority)) }?;
         Ok(priority)
     }
 
-    /// The compute units that its kernels may use, as in [`StreamOptions::compute_units`].
+    /// Returns the compute units that the stream's kernels may use, as in [`StreamOptions::compute_units`].
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn compute_units(&self) -> Result<Vec<u32>> {
         let hip = self.device().enter()?;
         let units = self.device().properties().compute_units;
         let mut mask = vec![0u32; units.div_ceil(32).max(1) as usize];
-        // SAFETY: the handle lives; the call writes as many words as the count says.
+        // SAFETY: the handle is alive; the call writes as many words as the count says.
         unsafe {
             call!(
                 self.device(),
@@ -235,48 +232,48 @@ impl Stream {
         Ok(mask)
     }
 
-    /// The device it runs on.
+    /// Returns the device of the stream.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Waits until all that was submitted is done.
+    /// Waits until all submitted work has finished.
     ///
     /// # Errors
     ///
-    /// What any of it failed with.
+    /// [`Error::Device`] if any of it failed.
     pub fn synchronize(&self) -> Result<()> {
         let hip = self.device().enter()?;
-        // SAFETY: the handle lives.
+        // SAFETY: the handle is alive.
         unsafe { call!(self.device(), hip.hipStreamSynchronize(self.raw())) }?;
         self.inner.failure.check()
     }
 
-    /// An event at the queue's present end, with its time.
+    /// Records an event with a timestamp at the end of the queue.
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn record(&self) -> Result<Event> {
         self.event(Purpose::Time)
     }
 
-    /// An event at the queue's present end that is for order alone: it spares the device the taking of a time.
+    /// Records an event without a timestamp at the end of the queue. It is for ordering only, which is cheaper for the device.
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn mark(&self) -> Result<Event> {
         self.event(Purpose::Order)
     }
 
-    /// Records an event whose waiting threads sleep. Drivers let threads that wait for other events spin, which is some
-    /// microseconds faster and takes a core. See [`Stream::mark`].
+    /// Records an event for which waiting threads block. For other events, drivers let threads spin, which is a few microseconds faster and
+    /// takes a core. See [`Stream::mark`].
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn mark_blocking(&self) -> Result<Event> {
         self.event(Purpose::BlockingWait)
     }
@@ -286,7 +283,7 @@ impl Stream {
         self.record_event(Purpose::Order)
     }
 
-    /// Makes every wait return this error: what the stream writes from now on is undefined.
+    /// Makes every later wait return this error: the stream's later results are undefined.
     pub(crate) fn fail(&self, failure: CommunicatorFailure) {
         let _ = self.inner.failure.set(failure);
     }
@@ -304,20 +301,20 @@ impl Stream {
             failure,
             ..
         } = &*self.inner;
-        // Read before the event is put into the queue: what is counted was submitted before.
+        // Read before the event is queued: counted submissions precede it.
         let after = self.submitted();
-        // SAFETY: the handle lives, and is of this device.
+        // SAFETY: the handle is alive and belongs to this device.
         unsafe { Event::record(device, *raw, *id, after, failure.clone(), purpose) }
     }
 
-    /// Makes later submissions run after `event`, which may be of another stream.
+    /// Makes later submissions run after `event`, which may belong to another stream.
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let hip = self.device().enter()?;
-        // SAFETY: both handles live; HIP keeps what it needs of the event.
+        // SAFETY: both handles are alive; HIP keeps what it needs of the event.
         unsafe { call!(self.device(), hip.hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
 
@@ -325,19 +322,19 @@ impl Stream {
         self.inner.raw
     }
 
-    /// The driver's handle, for libraries that order their own work with this stream's: a `hipStream_t`.
+    /// Returns the driver's handle, a `hipStream_t`, for libraries that order their work with this stream's.
     #[must_use]
     pub fn handle(&self) -> usize {
         self.inner.raw.addr()
     }
 
-    /// Number of the stream, unique in the process.
+    /// Returns the number of the stream, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// True if the stream has no other owner.
+    /// Returns true if the stream has no other owner.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
@@ -353,7 +350,7 @@ impl Stream {
         work: impl FnOnce(&Hip) -> Result<()>,
     ) -> Result<()> {
         self.refuse_capture("a graph")?;
-        // By address, as a group holds its communicators, so that no two threads wait for each other.
+        // In the order of addresses, as a group locks its communicators, so that threads do not deadlock.
         let mut by_address: Vec<&Arc<dyn Resource>> = used.iter().collect();
         by_address.sort_by_key(|resource| Arc::as_ptr(resource).addr());
         let held = by_address
@@ -366,7 +363,7 @@ impl Stream {
         result
     }
 
-    /// Counts a submission that used these, and keeps them for the graph under capture.
+    /// Counts a submission that used these resources, and keeps them for the graph under capture.
     pub(crate) fn note(&self, used: impl Iterator<Item = Arc<dyn Resource>>) {
         let number = self.inner.submitted.fetch_add(1, Ordering::AcqRel) + 1;
         let capturing = self.is_capturing();
@@ -393,7 +390,7 @@ impl Stream {
         self.inner.capturing.store(capturing, Ordering::Release);
     }
 
-    /// The memory that was used since capture began.
+    /// Returns the resources that were used since the capture started.
     pub(crate) fn take_captured(&self) -> Vec<Arc<dyn Resource>> {
         std::mem::take(&mut *self.captured())
     }
@@ -402,9 +399,11 @@ impl Stream {
         self.inner.captured.lock()
     }
 
+    /// Checks that the stream is not being captured.
+    ///
     /// # Errors
     ///
-    /// The stream is being captured.
+    /// [`Error::Argument`] during a capture.
     pub(crate) fn refuse_capture(&self, what: &str) -> Result<()> {
         if self.is_capturing() {
             return Err(Error::argument(
@@ -418,11 +417,10 @@ impl Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Its unused blocks become anyone's, once its work is done. Where that cannot be known they stay its own, and
-        // wait for a trim.
+        // Release its unused blocks for all streams, once its work is done. If that is unknown, they keep their owner until the next trim.
         let device = self.device.clone();
         let result = device.select().and_then(|hip| {
-            // SAFETY: the handle lives until the next call.
+            // SAFETY: the handle is alive until the next call.
             let done = unsafe { call!(device, hip.hipStreamSynchronize(self.raw)) };
             if done.is_ok() {
                 device.cache().retire(self.id);

@@ -1,14 +1,14 @@
-//! Reason for which the contents of what a stream wrote are undefined.
+//! Reason why the results of a stream are undefined.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 
-/// Failure of a stream: a communicator of it was aborted, so what it wrote is undefined. Set once; every wait returns it.
+/// Failure of a stream: a communicator on it was aborted, so its results are undefined. Set once; every wait returns it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
 
-/// The fields of [`Error::Communicator`].
+/// Fields of [`Error::Communicator`].
 #[derive(Clone, Debug)]
 pub(crate) struct CommunicatorFailure {
     pub(crate) device: String,
@@ -35,7 +35,7 @@ impl CommunicatorFailure {
 }
 
 impl StreamFailure {
-    /// Sets the failure. Returns false if there is one already.
+    /// Sets the failure. Returns false if it is already set.
     pub(crate) fn set(&self, failure: CommunicatorFailure) -> bool {
         self.0.set(failure).is_ok()
     }

@@ -1,4 +1,4 @@
-//! The versions of the driver and of the provider's libraries, as they report them themselves.
+//! Versions of the driver and of the provider's libraries, as they report them.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::status::{call, missing};
 
 impl Device {
-    /// The version of each library that can be opened and reports one, by the name that people call it.
+    /// Returns the version of each library that can be opened and reports one, by its common name.
     ///
-    /// Opens every library, which takes a while.
+    /// Opens all libraries, which is slow.
     #[must_use]
     pub fn library_versions(&self) -> Vec<(&'static str, String)> {
         let versions = [
@@ -45,13 +45,13 @@ impl Device {
         let table = self.runtime().provider().hipblaslt().map_err(|e| missing(&e))?;
         self.enter()?;
         let (mut handle, mut version) = (ptr::null_mut(), 0);
-        // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
+        // SAFETY: the call writes one handle. It ends the process if there is no GPU, but the device exists.
         unsafe { call!(self, table.hipblasLtCreate(&mut handle)) }?;
         // SAFETY: the handle is valid, and the call writes one number.
         let read = unsafe { call!(self, table.hipblasLtGetVersion(handle, &mut version)) };
-        // SAFETY: destroyed once, and nothing else has it.
+        // SAFETY: destroyed once; it has no other owner.
         unsafe { call!(self, table.hipblasLtDestroy(handle)) }?;
-        // AMD's 100202 is 1.2.2; cuBLASLt's 130002 is 13.0.2.
+        // AMD's 100202 is 1.2.2. cuBLASLt's 130002 is 13.0.2.
         let cuda = self.properties().target.starts_with("sm_");
         let major = if cuda { 10_000 } else { 100_000 };
         read.map(|()| dotted(version, [major, 100]))
@@ -74,7 +74,7 @@ impl Device {
     }
 }
 
-/// A version packed into decimal digits: what one major and one minor step add.
+/// Formats a version that is packed into decimal digits. The array has the steps of major and minor.
 fn dotted(version: i32, [major, minor]: [i32; 2]) -> String {
     format!(
         "{}.{}.{}",

@@ -17,7 +17,7 @@ impl CpuOp for Activation {
     }
 }
 
-/// `x ← activation(x)`, on this thread.
+/// Computes `x ← activation(x)` on this thread.
 pub(crate) fn apply(activation: Activation, x: &mut [f32]) {
     match activation {
         Activation::GeluErf => GeluErf.map_mut(x),
@@ -29,13 +29,14 @@ pub(crate) fn apply(activation: Activation, x: &mut [f32]) {
     }
 }
 
-/// `x·Φ(x) = max(x, 0) − |x|·q(|x|)` with the normal distribution's tail `q(t) = exp(−t²/2) · R(t)`. `R`, half the
-/// scaled complementary error function of t/√2, is smooth: a polynomial in `u = 1/(1 + 0.35·t)` fits it within a
-/// relative error of 3.2e-8 over 0 ≤ t ≤ 14, beyond which q vanishes. So the relative error stays within some units
-/// in the last place in the left tail too, where a form with `1 + erf` would cancel.
+/// GELU as `x·Φ(x) = max(x, 0) − |x|·q(|x|)`, with the tail of the normal distribution `q(t) = exp(−t²/2) · R(t)`.
+///
+/// `R` is half the scaled complementary error function of t/√2. It is smooth: a polynomial in `u = 1/(1 + 0.35·t)` fits it with a relative
+/// error of 3.2e-8 over 0 ≤ t ≤ 14, and q vanishes beyond. The relative error is therefore a few ulps in the left tail too, where a form
+/// with `1 + erf` would cancel.
 struct GeluErf;
 
-/// Coefficients of u, u², … u⁹: the minimax fit, by iteratively reweighted least squares.
+/// Coefficients of u, u², … u⁹, a minimax fit by iteratively reweighted least squares.
 const TAIL: [f32; 9] = [
     0.139_621_4,
     0.139_861_87,
@@ -61,13 +62,13 @@ impl SimdUnaryOp<f32> for GeluErf {
         let ratio = ops.mul(ratio, u);
         let density = Exp::apply(isa, ops.mul(ops.mul(x, x), ops.splat(-0.5)));
         let tail = ops.mul(ratio, density);
-        // q is 0 where x² overflows, and 0·∞ must not be formed for x = ±∞.
+        // q is 0 if x² overflows. Avoid 0·∞ for x = ±∞.
         let product = ops.mul(ops.min(t, ops.splat(f32::MAX)), tail);
         ops.sub(ops.max(x, ops.zero()), product)
     }
 }
 
-/// `x/2 · (1 + tanh(y)) = x · σ(2·y)`, which does not cancel for negative x.
+/// Tanh GELU as `x/2 · (1 + tanh(y)) = x · σ(2·y)`, which does not cancel for negative x.
 struct GeluTanh;
 
 impl SimdUnaryOp<f32> for GeluTanh {
@@ -81,7 +82,7 @@ impl SimdUnaryOp<f32> for GeluTanh {
     }
 }
 
-/// `x · σ(factor·x)`.
+/// Computes `x · σ(factor·x)`.
 struct Swish {
     factor: f32,
 }
@@ -93,7 +94,7 @@ impl SimdUnaryOp<f32> for Swish {
     }
 }
 
-/// `x · σ(z)`.
+/// Computes `x · σ(z)`.
 #[inline(always)]
 fn gated<I: Isa>(isa: I, x: I::F32, z: I::F32) -> I::F32 {
     let ops = isa.f32();
@@ -111,9 +112,9 @@ mod tests {
         let x: Vec<f32> = (-80_000..=80_000).map(|i| i as f32 * 1e-4).collect();
         let exact = Array::new([x.len()], x.iter().map(|&v| f64::from(v)).collect()).unwrap();
         for (activation, limit) in [
-            // exp(z) multiplies the error of z by |z|, and z = −x²/2 is −32 at the end of the range.
+            // exp(z) multiplies the error of z by |z|. z = −x²/2 is −32 at the end of the range.
             (Activation::GeluErf, 16.0),
-            // Here z is −49 there, after three roundings.
+            // z is −49 at the end of the range, after three roundings.
             (Activation::GeluTanh, 64.0),
             (Activation::QuickGelu, 12.0),
             (Activation::Silu, 8.0),

@@ -1,4 +1,4 @@
-//! The derivatives of activation functions.
+//! Derivatives of activation functions.
 
 use hipvit_graph::op::{ActivationBackward, OpError};
 

@@ -1,4 +1,4 @@
-//! Addition, where it is not fused into another op.
+//! Addition that is not fused into another op.
 
 use hipvit_graph::op::{Add, OpError};
 
@@ -12,9 +12,9 @@ impl CpuOp for Add {
     }
 }
 
-/// Adds y, which has one image or as many as x.
+/// Adds y, which has either one image or the images of x.
 fn add(x: Source<'_>, y: &[f32], out: &mut [f32]) {
-    // Blocks must not straddle the end of a shared y.
+    // Blocks must not cross the end of a shared y.
     out.chunks_mut(y.len().max(1))
         .enumerate()
         .for_each(|(image, out)| {

@@ -1,4 +1,4 @@
-//! The sum over the ranks of a tensor-parallel model, which run on GPUs.
+//! All-reduce. The CPU rejects it, since tensor parallelism is for GPUs.
 
 use hipvit_graph::op::{AllReduce, OpError};
 

@@ -1,9 +1,8 @@
-//! Dot products by AMX, for the GEMMs in int8 and bf16: TDPBUSD multiplies 16 rows of x by 16 columns over 64 channels, TDPBF16PS over
-//! 32. Written as assembly, since the intrinsics are not stable.
+//! AMX dot products for the GEMMs in int8 and bf16. TDPBUSD multiplies 16 rows of x by 16 columns over 64 channels, TDPBF16PS over 32
+//! channels. Written in assembly, since the intrinsics are unstable.
 //!
-//! The panels of the weight are such tiles as they are. A strip of x has 32 rows, each with the channels of a tile together: two tiles
-//! of x by two of the panel keep all but none of the eight tile registers busy. Rows that are missing in the last strip are
-//! multiplied, too; nobody reads their sums.
+//! A packed weight panel consists of such tiles. A strip of x has 32 rows, each with the channels of a tile together. Two tiles of x by two
+//! of the panel use all eight tile registers. Missing rows of the last strip are multiplied too, and their sums are discarded.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -13,35 +12,35 @@ use std::sync::OnceLock;
 
 use super::packed::{COLUMNS, GROUP_BYTES, STEP};
 
-/// Rows of a tile register, and the bytes of each.
+/// Rows of a tile register. Each row has [`TILE_BYTES`].
 const TILE_ROWS: usize = 16;
 pub(super) const TILE_BYTES: usize = 64;
 /// Rows of x that are multiplied at once.
 pub(super) const ROWS: usize = 2 * TILE_ROWS;
-/// Bytes of x, and of a panel, for each [`TILE_BYTES`] of a row of x.
+/// Bytes of x, and of a panel, per [`TILE_BYTES`] of a row of x.
 pub(super) const X_STEP: usize = ROWS * TILE_BYTES;
 const PANEL_STEP: usize = TILE_BYTES / GROUP_BYTES * STEP;
 const _: () = assert!(
     COLUMNS * size_of::<i32>() == STEP && STEP == 2 * TILE_BYTES && TILE_BYTES / GROUP_BYTES == TILE_ROWS
 );
 
-/// Whether the processor has AMX for int8, and the system lets this process use it.
+/// Returns true if the processor has AMX for int8 and the system permits its use.
 pub(super) fn has_int8() -> bool {
     has(AMX_INT8)
 }
 
-/// Whether the processor has AMX for bf16, and the system lets this process use it.
+/// Returns true if the processor has AMX for bf16 and the system permits its use.
 pub(super) fn has_bf16() -> bool {
     has(AMX_BF16)
 }
 
-// Of Intel's Software Developer's Manual, volume 2, CPUID, leaf 7, EDX.
+// Intel Software Developer's Manual, volume 2, CPUID, leaf 7, EDX.
 const AMX_BF16: u32 = 1 << 22;
 const AMX_TILE: u32 = 1 << 24;
 const AMX_INT8: u32 = 1 << 25;
 
 fn has(instructions: u32) -> bool {
-    // Asked once: virtual machines leave for the hypervisor at each CPUID.
+    // Cached, since each CPUID in a virtual machine traps to the hypervisor.
     static USABLE: OnceLock<u32> = OnceLock::new();
     #[cfg(all(test, target_os = "linux"))]
     if super::amx_emulation::is_installed() {
@@ -50,7 +49,7 @@ fn has(instructions: u32) -> bool {
     USABLE.get_or_init(usable) & instructions == instructions
 }
 
-/// The instructions of AMX that can be used, none without the tiles themselves.
+/// Returns the usable AMX instructions. None without the tiles.
 fn usable() -> u32 {
     let known = if __cpuid(0).eax >= 7 {
         __cpuid_count(7, 0).edx
@@ -64,7 +63,7 @@ fn usable() -> u32 {
     }
 }
 
-/// Whether the system saves the tiles' configuration and data (bits 17 and 18 of XCR0) with a thread's other registers.
+/// Returns true if the system saves the tile configuration and data (bits 17 and 18 of XCR0) with a thread's registers.
 fn saves_tiles() -> bool {
     #[target_feature(enable = "xsave")]
     fn enabled() -> u64 {
@@ -77,23 +76,23 @@ fn saves_tiles() -> bool {
     __cpuid(1).ecx & OSXSAVE != 0 && unsafe { enabled() } & BITS == BITS
 }
 
-/// Asks Linux, which makes the tiles' memory for threads of processes that asked only.
+/// Asks Linux for permission. Linux allocates the tile state only for processes that ask for it.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
-    // asm/prctl.h and asm/fpu/types.h of Linux.
+    // From asm/prctl.h and asm/fpu/types.h of Linux.
     const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_ulong = 18;
     // SAFETY: the call takes two numbers, and changes no memory of this process.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// Other systems have rules of their own, which this does not know.
+/// The rules of other systems are unknown.
 #[cfg(not(target_os = "linux"))]
 fn is_permitted() -> bool {
     false
 }
 
-/// What LDTILECFG reads: 16 rows of 64 bytes in each of the eight tile registers.
+/// Operand of LDTILECFG: 16 rows of 64 bytes in each of the eight tile registers.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -120,14 +119,14 @@ const CONFIGURATION: Configuration = {
     }
 };
 
-/// The sums of a strip of x with a panel, on a thread whose tile registers are configured.
+/// Computes the sums of a strip of x and a panel, on a thread with configured tile registers.
 macro_rules! multiply {
     ($instruction:literal, $x:ident, $panel:ident, $tile:ident) => {
         let steps = size_of_val($panel) / PANEL_STEP;
         assert!(steps > 0 && size_of_val($x) >= steps * X_STEP);
-        // SAFETY: `configure` has run on this thread, whose caller says that the instructions exist. Each step reads two tiles of x,
-        // 2 · 16 rows of 64 bytes, and two of the panel, the halves of 16 rows of 128 bytes; there are as many of both as was just
-        // checked. The sums are four tiles, halves of the 32 rows of 128 bytes which `tile` has.
+        // SAFETY: `configure` has run on this thread, and its caller guarantees the instructions. Each step reads two tiles of x, 2 · 16
+        // rows of 64 bytes, and two of the panel, the halves of 16 rows of 128 bytes. The lengths of both were just checked. The sums are
+        // four tiles, halves of the 32 rows of 128 bytes of `tile`.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -165,18 +164,18 @@ macro_rules! multiply {
     };
 }
 
-/// The tile registers of this thread, configured until this is dropped: not [`Send`], since each thread has its own.
+/// Configured tile registers of this thread, released on drop. Not [`Send`], since each thread has its own registers.
 pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
-    /// Configures them.
+    /// Configures the tile registers.
     ///
     /// # Safety
     ///
-    /// AMX is available ([`has_int8`], [`has_bf16`]), for what is multiplied.
+    /// AMX must be available for the dtype that is multiplied ([`has_int8`], [`has_bf16`]).
     pub(super) unsafe fn configure() -> Self {
         static TILES: Configuration = CONFIGURATION;
-        // SAFETY: the caller says that the instruction exists, and it reads the 64 bytes of a valid configuration.
+        // SAFETY: the caller guarantees the instruction, which reads the 64 bytes of a valid configuration.
         unsafe {
             asm!(
                 "ldtilecfg [{configuration}]",
@@ -189,12 +188,12 @@ impl Tiles {
         Self(PhantomData)
     }
 
-    /// The sums of a strip of x with a panel of int8, x being u8.
+    /// Computes the int8 sums of a strip of x, as u8, and a panel.
     pub(super) fn multiply_int8(&self, x: &[u8], panel: &[i8], tile: &mut [[i32; COLUMNS]; ROWS]) {
         multiply!("tdpbusd", x, panel, tile);
     }
 
-    /// The sums of a strip of x with a panel, both bf16. Subnormal numbers count as zeros.
+    /// Computes the bf16 sums of a strip of x and a panel. Subnormal numbers count as zeros.
     pub(super) fn multiply_bf16(&self, x: &[u16], panel: &[u16], tile: &mut [[f32; COLUMNS]; ROWS]) {
         multiply!("tdpbf16ps", x, panel, tile);
     }
@@ -202,7 +201,7 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: the instruction exists, since the registers were configured; it returns them to their initial state.
+        // SAFETY: the instruction exists, since the registers were configured. It resets them.
         unsafe {
             asm!(
                 "tilerelease",

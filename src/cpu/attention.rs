@@ -37,21 +37,21 @@ impl CpuOp for Attention {
     }
 }
 
-/// The location of queries, keys or values.
+/// Queries, keys or values in an operand.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a> {
-    /// The operand, from the first channel of the first token on.
+    /// The operand, starting at the first channel of the first token.
     pub(crate) data: &'a [f32],
     /// Tokens per image.
     pub(crate) count: usize,
-    /// Elements from one token to the next.
+    /// Stride of tokens in elements.
     pub(crate) stride: usize,
-    /// Whether one image's tokens serve the whole batch.
+    /// True if all images of the batch share the tokens.
     pub(crate) shared: bool,
 }
 
 impl<'a> Tokens<'a> {
-    /// The channels from `offset` on of each token of operand `index`.
+    /// Returns the tokens of operand `index`, from channel `offset` on.
     fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
         let (images, count, stride) = match *operands.shape(index)? {
             [b, n, channels] => (b, n, channels),
@@ -67,7 +67,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// The tokens of image `b`, from channel `channel` on.
+    /// Returns the tokens of image `b`, from channel `channel` on.
     fn of_image(self, b: usize, channel: usize) -> Result<Self, OpError> {
         let image = if self.shared { 0 } else { b };
         let start = image * self.count * self.stride + channel;
@@ -78,7 +78,7 @@ impl<'a> Tokens<'a> {
         Ok(Self { data, ..self })
     }
 
-    /// The tokens of one image after the first `count`.
+    /// Returns the tokens of an image without the first `count`.
     fn after(self, count: usize) -> Result<Self, OpError> {
         let data = self.data.get(count * self.stride..);
         Ok(Self {
@@ -88,7 +88,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// The elements from token `first` on to the end of `columns` channels of the last of `rows` tokens.
+    /// Returns the elements from token `first` to the last of `rows` tokens, of which only the first `columns` channels are included.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn rows(self, first: usize, rows: usize, columns: usize) -> Result<&'a [f32], OpError> {
         let start = first * self.stride;
@@ -98,7 +98,7 @@ impl<'a> Tokens<'a> {
             .ok_or_else(|| OpError::memory("an operand is too short"))
     }
 
-    /// `columns` channels of `rows` tokens from token `first` on.
+    /// Returns `columns` channels of `rows` tokens from token `first` on, as a matrix.
     fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, OpError> {
         let data = self
             .data
@@ -108,17 +108,17 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Scores that a thread computes at once, in elements: together with prepacked keys and values they fit the L2 cache at a
-/// few hundred tokens, and are bounded at many.
+/// Number of scores that a thread computes at once. For a few hundred tokens they fit the L2 cache with prepacked keys and values; for many
+/// tokens this bounds them.
 pub(super) const SCORES: usize = 48 * 1024;
 
-/// The fewest queries per pass over the prepacked keys and values.
+/// Minimum number of queries per pass over the prepacked keys and values.
 const QUERIES: usize = 24;
 
-/// Attends into `out [B,Nq,C]`.
+/// Computes attention into `out [B,Nq,C]`.
 ///
-/// Each head of each image is a task, which takes a block of queries at a time: Q·Kᵀ with prepacked keys, softmax of each
-/// row, P·V with prepacked values. Packed QKV operands are read in place.
+/// Each head of each image is a task, which takes one block of queries at a time: Q·Kᵀ with prepacked keys, softmax of each row, P·V with
+/// prepacked values. Packed QKV operands are read in place.
 pub(crate) fn run(
     (spec, products): (&Attention, Products),
     [q, k, v]: [Tokens<'_>; 3],
@@ -169,13 +169,13 @@ pub(crate) fn run(
     })
 }
 
-/// Few heads on many threads are divided, although each block of queries then prepacks keys and values itself.
+/// Splits heads if there are more threads than heads, although each block of queries then prepacks keys and values again.
 const BLOCKS: Blocks = Blocks {
     most: usize::MAX,
     overhead: 24,
 };
 
-/// The queries from `first` on of one head, into `out [Nq, head_dim]`. The operands begin at the head's first channel.
+/// Computes the queries of one head from `first` on into `out [Nq, head_dim]`. The operands start at the head's first channel.
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
@@ -206,7 +206,7 @@ fn one_head(
     Ok(())
 }
 
-/// What is added to a head's scores.
+/// Bias and key mask of a head's scores.
 #[derive(Clone, Copy)]
 pub(super) struct Extras<'a> {
     bias: Option<Bias<'a>>,
@@ -214,7 +214,7 @@ pub(super) struct Extras<'a> {
 }
 
 impl Extras<'_> {
-    /// To rows of `keys` scores, of the queries from `first` on; scores beyond the bias's and the mask's keys are left.
+    /// Adds to rows of `keys` scores, of the queries from `first` on. Leaves scores beyond the keys of bias and mask unchanged.
     pub(super) fn add(
         self,
         spec: &Attention,
@@ -241,7 +241,7 @@ impl Extras<'_> {
     }
 }
 
-/// The part of a key mask `[B,count]` that is of image `b` and of the keys from `first_key` on.
+/// Returns the part of a key mask `[B,count]` for image `b` and the keys from `first_key` on.
 fn mask_of_image(
     mask: Option<&[f32]>,
     b: usize,
@@ -257,8 +257,7 @@ fn mask_of_image(
     }
 }
 
-/// Writes the statistics of the softmax into `out [B,heads,Nq,3]`. Each head of each image is a task, as
-/// in [`run`].
+/// Writes the softmax statistics into `out [B,heads,Nq,3]`. Each head of each image is a task, as in [`run`].
 pub(crate) fn run_statistics(
     spec: &Attention,
     [q, k]: [Tokens<'_>; 2],
@@ -303,7 +302,7 @@ pub(crate) fn run_statistics(
     })
 }
 
-/// `ln Σ e^s`, the largest probability and the entropy of the softmax of a row of scores. A score of −∞ has no part in them.
+/// Returns `ln Σ e^s`, the largest probability and the entropy of the softmax of a row of scores. Scores of −∞ do not contribute.
 fn statistics(scores: &[f32]) -> [f32; 3] {
     let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let (mut sum, mut weighted) = (0f64, 0f64);
@@ -320,7 +319,7 @@ fn statistics(scores: &[f32]) -> [f32; 3] {
     [f64::from(row_max) + sum.ln(), 1.0 / sum, entropy].map(|statistic| statistic as f32)
 }
 
-/// What is added to a head's scores, `[queries, keys]`.
+/// Bias of a head's scores, `[queries, keys]`.
 #[derive(Clone, Copy)]
 struct Bias<'a> {
     values: &'a [f32],
@@ -337,7 +336,7 @@ impl<'a> Bias<'a> {
         })
     }
 
-    /// To rows of `keys` scores, of the queries from `query` on and the keys from `first_key` on.
+    /// Adds to rows of `keys` scores, of the queries from `query` on and the keys from `first_key` on.
     fn add(self, query: usize, first_key: usize, keys: usize, scores: &mut [f32]) -> Result<(), OpError> {
         let rows = self
             .values
@@ -354,7 +353,7 @@ impl<'a> Bias<'a> {
     }
 }
 
-/// Softmax of rows of `keys` scores, in place, with the instruction set chosen once.
+/// Softmax in place of rows of `keys` scores, with one dispatch of the instruction set.
 struct SoftmaxRows<'a> {
     scores: &'a mut [f32],
     keys: usize,

@@ -1,4 +1,4 @@
-//! The derivative of multi-head attention.
+//! Derivative of multi-head attention.
 
 use hipvit_graph::op::{AttentionBackward, OpError};
 

@@ -1,10 +1,10 @@
 //! Linear layers and attention in bf16 on the CPU, by AMX or AVX-512 BF16.
 //!
-//! - Both operands of each GEMM are rounded to bf16, to nearest, ties to even; products are exact in f32, where they are summed.
-//! - Weights are kept in bf16. Activations stay in f32 in memory, and are rounded when they are multiplied.
-//! - Each element is summed in one order, independent of the other rows and columns and of the thread; AMX has another order than
-//!   AVX-512. Subnormal operands and sums count as zeros, as these instructions have it.
-//! - Softmax, norms and residuals stay in f32.
+//! - Both operands of each GEMM are rounded to bf16 (to nearest, ties to even). Products are exact and summed in f32.
+//! - Weights are stored in bf16. Activations are f32 in memory, and rounded when they are multiplied.
+//! - Each element is summed in one order, independent of other rows and columns and of the thread. The orders of AMX and AVX-512 differ.
+//! - Subnormal operands and sums count as zeros, as these instructions treat them.
+//! - Softmax, norms and residuals are in f32.
 
 #[cfg(test)]
 mod tests;
@@ -21,17 +21,17 @@ use super::linear::Tail;
 use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROWS, STEP, in_tasks, with_lines};
 use super::rows::with_scratch;
 
-/// Input channels of a group.
+/// Input channels per group.
 const GROUP: usize = GROUP_BYTES / size_of::<u16>();
-/// Input channels are padded with zeros to a multiple of this: those of a row of AMX's tiles.
+/// Input channels are zero-padded to a multiple of this: the channels of a row of an AMX tile.
 const CHANNELS: usize = amx::TILE_BYTES / size_of::<u16>();
-/// Elements of a panel for each group.
+/// Elements of a panel per group.
 const PANEL_STEP: usize = STEP / size_of::<u16>();
 
-/// Sums of products: of a strip of x with a panel.
+/// Sums of a strip of x and a panel.
 type Tile<const R: usize = ROWS> = [[f32; COLUMNS]; R];
 
-/// How products are computed.
+/// Instruction set of the products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
     Amx,
@@ -39,15 +39,15 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// All, the fastest first.
+    /// All instruction sets, fastest first.
     const ALL: [Self; 2] = [Self::Amx, Self::Avx512Bf16];
 
-    /// The fastest that this processor has, if it has any.
+    /// Returns the fastest instruction set of this processor. `None` if it has none.
     pub(crate) fn best() -> Option<Self> {
         Self::ALL.into_iter().find(|isa| isa.is_available())
     }
 
-    /// The rows of a strip of x.
+    /// Returns the rows of a strip of x.
     fn strip_rows(self) -> usize {
         match self {
             Self::Amx => amx::ROWS,
@@ -56,7 +56,7 @@ impl Isa {
     }
 }
 
-/// Whether bf16 is multiplied by AMX: the processor has it, and the system lets this process use it.
+/// Returns true if AMX multiplies bf16: the processor has it and the system permits its use.
 pub fn has_amx() -> bool {
     Isa::Amx.is_available()
 }
@@ -84,7 +84,7 @@ impl Weight {
     }
 }
 
-/// [`Op::Linear`](crate::ops::Op::Linear) in bf16 on `x [M,K]`.
+/// Computes [`Op::Linear`](crate::ops::Op::Linear) in bf16 on `x [M,K]`.
 pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     let Weight { n, k, isa, .. } = *weight;
     let (rows, strip_rows, padded) = (out.len() / n, isa.strip_rows(), k.next_multiple_of(CHANNELS));
@@ -110,7 +110,7 @@ pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -
     })
 }
 
-/// The queries from `first` on of one head of one image, into `out [Nq, head_dim]`. The operands begin at the head's first channel.
+/// Computes the queries of one head of one image from `first` on into `out [Nq, head_dim]`. The operands start at the head's first channel.
 pub(super) fn attend(
     (spec, isa): (&Attention, Isa),
     [q, k, v]: [Tokens<'_>; 3],
@@ -139,7 +139,7 @@ pub(super) fn attend(
     })
 }
 
-/// The packed keys and values of a head.
+/// Packed keys and values of a head.
 struct Head<'a> {
     spec: &'a Attention,
     isa: Isa,
@@ -149,7 +149,7 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Some queries, from `first` on.
+    /// Computes the queries from `first` on.
     fn attend(
         &self,
         q: Tokens<'_>,
@@ -200,15 +200,15 @@ impl Head<'_> {
     }
 }
 
-/// Rows of x times some panels.
+/// Multiplication of rows of x by some panels.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    /// Strips.
+    /// Strips of x.
     x: &'a [u16],
     panels: &'a [u16],
     /// Channels of x, padded.
     channels: usize,
     scale: f32,
-    /// Of the first columns; none if there is no bias.
+    /// Bias of the first columns. Empty if there is no bias.
     bias: &'a [f32],
 }

@@ -1,4 +1,4 @@
-//! Ops of backward passes, which have no kernel of their own yet: by the reference implementation, in f32.
+//! Ops of backward passes that have no kernel yet. They use the reference implementation in f32.
 
 use hipvit_graph::op::{Definition, OpError};
 use hipvit_graph::reference::Array;
@@ -10,7 +10,7 @@ use super::rows::Source;
 ///
 /// # Errors
 ///
-/// [`OpError`] if the operands do not have the shapes that the op takes.
+/// [`OpError`] if the shapes of the operands do not fit the op.
 pub(super) fn by_reference(
     op: &impl Definition,
     operands: &Operands<'_>,

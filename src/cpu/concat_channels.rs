@@ -1,4 +1,4 @@
-//! The concatenation of channels.
+//! Concatenation of channels.
 
 use hipvit_graph::op::{ConcatChannels, OpError};
 

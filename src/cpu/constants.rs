@@ -1,4 +1,4 @@
-//! The graph's constants as the CPU kernels read them.
+//! The graph's constants in the form of the CPU kernels.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, ValueId};
 use crate::tensor::DType;
 
-/// Weights prepacked for the GEMMs, everything else as f32.
+/// Weights prepacked for the GEMMs, and all other constants as f32.
 pub(crate) struct Constants {
-    /// The weights of linear layers and patch convolutions.
+    /// Weights of linear layers and patch convolutions.
     pub(crate) weights: HashMap<ValueId, PrepackedWeight>,
-    /// Those of linear layers in int8.
+    /// Weights of linear layers in int8.
     pub(crate) int8: HashMap<ValueId, Int8Weight>,
     pub(crate) values: HashMap<ValueId, Vec<f32>>,
-    /// The precision of linear layers and attention.
+    /// Precision of linear layers and attention.
     pub(crate) dtype: DType,
 }
 
@@ -67,7 +67,7 @@ impl Constants {
     }
 }
 
-/// The elements of parameters and states, which survive runs.
+/// Elements of parameters and states, which persist across runs.
 pub(crate) type States = HashMap<ValueId, Vec<f32>>;
 
 /// Returns the elements of a graph's parameters and states before the first run.
@@ -76,16 +76,16 @@ pub(crate) fn initial_states(graph: &Graph) -> States {
     graph.ids().filter_map(initial).collect()
 }
 
-/// How a constant is kept.
+/// Form of a constant in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
-    /// As a [`PrepackedWeight`] of this precision.
+    /// A [`PrepackedWeight`] of this dtype.
     Weight(DType),
     Int8,
     Values,
 }
 
-/// The constants that nodes read, and how they are kept for each where the CPU computes in `dtype`.
+/// Returns the constants that nodes read, each with its form if the CPU computes in `dtype`.
 fn forms(graph: &Graph, dtype: DType) -> impl Iterator<Item = (ValueId, &Node, Form)> {
     graph.nodes().iter().flat_map(move |node| {
         let constants = node.inputs.iter().enumerate();
@@ -97,7 +97,7 @@ fn forms(graph: &Graph, dtype: DType) -> impl Iterator<Item = (ValueId, &Node, F
     })
 }
 
-/// The bytes of the constants of `graph` on the CPU, where it computes in `dtype`, without what pads and packs them.
+/// Returns the bytes of the constants of `graph` on the CPU in `dtype`, without padding.
 pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
     let constants: HashSet<(ValueId, Form)> = forms(graph, dtype).map(|(id, _, form)| (id, form)).collect();
     let bytes = constants.into_iter().map(|(id, form)| {
@@ -105,7 +105,7 @@ pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
         let elements: usize = shape.iter().product();
         match form {
             Form::Weight(dtype) => elements * dtype.size(),
-            // A scale and a sum for each output channel.
+            // A scale and a sum per output channel.
             Form::Int8 => {
                 elements
                     + shape

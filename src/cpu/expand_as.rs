@@ -1,4 +1,4 @@
-//! Repetition for images, rows or groups of channels.
+//! Repetition over images, rows or groups of channels.
 
 use hipvit_graph::op::{ExpandAs, OpError};
 

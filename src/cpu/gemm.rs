@@ -1,8 +1,8 @@
-//! The f32 GEMM of the CPU kernels of [`linear`](super::linear), [`patch_conv`](super::patch_conv) and
-//! [`attention`](super::attention): rten-gemm, which chooses its kernel (AVX-512, AVX2, NEON, portable) at run time.
+//! The f32 GEMM of [`linear`](super::linear), [`patch_conv`](super::patch_conv) and [`attention`](super::attention). It is rten-gemm, which
+//! chooses its kernel (AVX-512, AVX2, NEON, portable) at run time.
 //!
-//! Every element is summed over k in one fixed order, independent of the other rows and columns and of the thread; the
-//! executor's bitwise reproducibility relies on that.
+//! Every element is summed over k in one fixed order, independent of other rows and columns and of the thread. The executor's bitwise
+//! reproducibility relies on this.
 
 use hipvit_graph::op::OpError;
 pub(crate) use rten_gemm::PackedBMatrix;
@@ -13,18 +13,18 @@ use rten_tensor::{Matrix, NdTensorView};
 use super::bf16;
 use crate::tensor::DType;
 
-/// What the CPU multiplies in linear layers and attention.
+/// Operands of the products in linear layers and attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Products {
-    /// Numbers in f32.
+    /// f32.
     F32,
-    /// Numbers rounded to bf16.
+    /// Rounded to bf16.
     #[cfg(target_arch = "x86_64")]
     Bf16(bf16::Isa),
 }
 
 impl Products {
-    /// With this compute precision: in bf16 where the processor has instructions for that.
+    /// Returns the operands for a compute precision. Uses bf16 only if the processor has instructions for it.
     pub(crate) fn new(dtype: DType) -> Self {
         match dtype {
             #[cfg(target_arch = "x86_64")]
@@ -34,20 +34,20 @@ impl Products {
     }
 }
 
-/// Rows that the widest kernel computes at once; blocks of rows are multiples of it.
+/// Rows that the widest kernel computes at once. Blocks are multiples of it.
 pub(crate) const ROW_TILE: usize = 6;
 
-/// How rows are divided into blocks, which are tasks of threads.
+/// Division of rows into blocks, which are tasks of threads.
 pub(super) struct Blocks {
-    /// The most rows of one.
+    /// Maximum rows of a block.
     pub(super) most: usize,
-    /// What one takes besides its rows, in rows.
+    /// Cost of a block besides its rows, in rows.
     pub(super) overhead: usize,
 }
 
 impl Blocks {
-    /// The rows of each of the equal blocks into which `rows` rows are divided, each of them for each of `parts`, and what the thread
-    /// with the most work has to do, in rows: as little as can be, by larger blocks if smaller ones save nothing.
+    /// Divides `rows` rows into equal blocks, which are processed for each of `parts` parts. Returns the rows of a block and the cost of
+    /// the busiest thread, in rows. Minimises this cost, and prefers larger blocks if smaller ones save nothing.
     pub(super) fn divide(&self, rows: usize, parts: usize, threads: usize) -> (usize, usize) {
         let fewest = rows.div_ceil(self.most).max(1);
         let of = |blocks: usize| {
@@ -60,7 +60,7 @@ impl Blocks {
     }
 }
 
-/// `x [.., K]` as a matrix whose rows begin `stride` elements apart.
+/// Views `x [.., K]` as a matrix with rows `stride` elements apart.
 pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> Result<Matrix<'_>, OpError> {
     NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(OpError::memory)
 }
@@ -71,16 +71,16 @@ pub(crate) fn prepack(b: Matrix<'_>) -> PackedBMatrix<f32> {
     GemmExecutor::new().prepack_b(b)
 }
 
-/// What is applied to the result of a GEMM.
+/// Operation on the result of a GEMM.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
-    /// Multiplies the result.
+    /// Factor of the result.
     pub(crate) scale: f32,
     /// Added to every row.
     pub(crate) bias: Option<&'a [f32]>,
 }
 
-/// `out = scale · a·b + bias`; `out` is `[M,N]`, contiguous.
+/// Computes `out = scale · a·b + bias`. `out` is `[M,N]`, contiguous.
 pub(crate) fn multiply(
     a: Matrix<'_>,
     b: &PackedBMatrix<f32>,

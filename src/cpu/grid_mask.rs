@@ -1,4 +1,4 @@
-//! Which of an image's tokens are patches of its own.
+//! Mask of the tokens that are patches of an image, not padding.
 
 use hipvit_graph::op::{GridMask, OpError};
 
@@ -13,7 +13,7 @@ impl CpuOp for GridMask {
     }
 }
 
-/// The masks of images of this height and width, into `out [B,N]`.
+/// Writes the masks of images of this height and width into `out [B,N]`.
 fn mask(pixels: &[u8], size: [usize; 2], out: &mut [f32]) -> Result<(), OpError> {
     let patches = patch_grid::most_patches(size).max(1);
     let images = pixels.chunks_exact((size[0] * size[1] * 3).max(1));

@@ -1,4 +1,4 @@
-//! Position embeddings, resampled to the grid of patches that each image has.
+//! Position embeddings, resampled to each image's grid of patches.
 
 use hipvit_graph::op::{GridPositions, OpError};
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ impl CpuOp for GridPositions {
     }
 }
 
-/// Adds to `x [B,N,D]` positions of a table of `side × side`, for images of this height and width.
+/// Adds positions from a table of `side × side` to `x [B,N,D]`, for images of this height and width.
 fn add_positions(
     x: &[f32],
     table: &[f32],
@@ -56,8 +56,8 @@ fn add_positions(
     })
 }
 
-/// The inputs that output `index` of `to` is made of, and their weights, as of PyTorch's antialiased bilinear interpolation
-/// without `align_corners`: a triangle as wide as two cells of the coarser grid.
+/// Returns the inputs of output `index` of `to`, and their weights. They are those of PyTorch's antialiased bilinear interpolation without
+/// `align_corners`: a triangle as wide as two cells of the coarser grid.
 fn taps(from: usize, to: usize, index: usize) -> Vec<(usize, f64)> {
     let scale = from as f64 / to as f64;
     let (centre, widening) = (scale * (index as f64 + 0.5), scale.max(1.0));

@@ -1,16 +1,16 @@
 //! Linear layers in int8 on the CPU.
 //!
-//! - Weights are symmetric, `w ≈ scale[n] · q` with a scale for each output channel: no zero point has to be multiplied by x.
-//! - Activations are quantised when they are multiplied, by default each row (token) by its own range and zero point: nothing has to
-//!   be calibrated, an outlier costs only its own token resolution, results do not depend on the batch, and GELU's
-//!   one-sided outputs use all 256 levels. It costs a pass over M·K elements beside M·K·N products.
-//! - `Σ (q_x − zero) · q_w = Σ q_x·q_w − zero · Σ q_w`: the dot products take x as u8 and the weight as i8, as x86 has them, and
-//!   the weight's sums are known when it is packed.
-//! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
-//!   the same bits.
-//! - The dot products of x86 are in `int8/x86.rs` and `int8/amx.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time;
-//!   elsewhere plain loops, exact but slow.
-//! - Everything else (norms, attention, softmax, residuals) stays in f32.
+//! - Weights are symmetric, `w ≈ scale[n] · q`, with a scale per output channel. No zero point has to be multiplied by x.
+//! - Activations are quantised when they are multiplied, by default each row (token) by its own range and zero point. No calibration is
+//!   needed, and an outlier costs only its own token resolution. Results do not depend on the batch, and GELU's one-sided outputs use all
+//!   256 levels. The cost is a pass over M·K elements beside M·K·N products.
+//! - `Σ (q_x − zero) · q_w = Σ q_x·q_w − zero · Σ q_w`. The dot products take x as u8 and the weight as i8, as on x86. The sums of the
+//!   weight are computed when it is packed.
+//! - Integer sums are exact in any order, and each operation after them is rounded separately. All instruction sets therefore give the same
+//!   bits.
+//! - The instruction set is chosen at run time: `int8/x86.rs` and `amx.rs` for x86, `int8/neon.rs` for AArch64. Other processors use plain
+//!   loops, which are exact but slow.
+//! - Everything else (norms, attention, softmax, residuals) is in f32.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -28,13 +28,13 @@ use super::rows::with_scratch;
 
 /// Input channels whose products one instruction adds.
 const GROUP: usize = GROUP_BYTES;
-/// The most input channels: `255 · 128 · K` fits in an i32.
+/// Maximum number of input channels: `255 · 128 · K` fits in an i32.
 const MOST_CHANNELS: usize = 1 << 16;
 
-/// Sums of products: of a strip of x with a panel.
+/// Sums of a strip of x and a panel.
 type Tile<const R: usize = ROWS> = [[i32; COLUMNS]; R];
 
-/// How dot products are computed.
+/// Instruction set of the dot products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
     #[cfg(target_arch = "x86_64")]
@@ -55,7 +55,7 @@ enum Isa {
 }
 
 impl Isa {
-    /// All, the fastest first.
+    /// All instruction sets, fastest first.
     const ALL: &[Self] = &[
         #[cfg(target_arch = "x86_64")]
         Self::Amx,
@@ -74,14 +74,14 @@ impl Isa {
         Self::Portable,
     ];
 
-    /// The fastest that this processor has.
+    /// Returns the fastest instruction set of this processor.
     fn best() -> Self {
         let available = Self::ALL.iter().copied().find(|isa| isa.is_available());
         available.unwrap_or(Self::Portable)
     }
 
-    /// The rows of a strip of x, and how many adjacent channels of each are together in it. Input channels are padded with
-    /// zeros to a multiple of the latter.
+    /// Returns the rows of a strip of x, and the number of adjacent channels of a row that are stored together. Input channels are
+    /// zero-padded to a multiple of the latter.
     fn strip(self) -> (usize, usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -91,21 +91,21 @@ impl Isa {
     }
 }
 
-/// Whether int8 linear layers are computed by AMX: the processor has it, and the system lets this process use it.
+/// Returns true if AMX computes int8 linear layers: the processor has it and the system permits its use.
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     Isa::Amx.is_available()
 }
 
-/// Writes the extents.
+/// Formats the extents.
 impl std::fmt::Debug for Int8Weight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Int8Weight[{}, {}]", self.n, self.k)
     }
 }
 
-/// An int8 weight `[N,K]`, packed for many GEMMs: for each `COLUMNS` output channels and each `GROUP` input channels, the
-/// group of each output channel. What is missing at the ends is zero.
+/// An int8 weight `[N,K]`, packed for many GEMMs. A panel of `COLUMNS` output channels has, for each group of `GROUP` input channels, the
+/// group of each output channel. Missing channels at the ends are zero.
 #[derive(Clone)]
 pub struct Int8Weight {
     n: usize,
@@ -117,7 +117,7 @@ pub struct Int8Weight {
 }
 
 impl Int8Weight {
-    /// Packs `weight [N,K]`, whose rows count `scales` each, in parallel.
+    /// Packs `weight [N,K]` in parallel. Its rows have the scales `scales`.
     pub fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, OpError> {
         Self::with_isa(weight, scales, n, k, Isa::best())
     }
@@ -161,13 +161,13 @@ impl Int8Weight {
         Ok(packed)
     }
 
-    /// The bytes of a panel.
+    /// Returns the bytes of a panel.
     fn panel(&self) -> usize {
         self.k.next_multiple_of(self.isa.strip().1) * COLUMNS
     }
 }
 
-/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
+/// Computes [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
 pub fn run(
     x: &[f32],
     weight: &Int8Weight,
@@ -206,7 +206,7 @@ pub fn run(
     })
 }
 
-/// Rows of x, quantised: for each strip of them and each group of adjacent channels ([`Isa::strip`]), the group of each row.
+/// Quantised rows of x. A strip has, for each group of adjacent channels ([`Isa::strip`]), the group of each of its rows.
 #[derive(Clone, Copy)]
 struct Quantized<'a> {
     bytes: &'a [u8],
@@ -238,26 +238,27 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
     })
 }
 
-/// Rows of x times some panels.
+/// Multiplication of rows of x by some panels.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     x: &'a [u8],
     /// Bytes of a strip of x.
     strip: usize,
-    /// Of each row.
+    /// Scale of each row.
     scales: &'a [f32],
     zeros: &'a [i32],
     panels: &'a [i8],
     /// Bytes of a panel.
     panel: usize,
-    /// Of each column of the panels.
+    /// Scale of each column of the panels.
     weight_scales: &'a [f32],
     weight_sums: &'a [i32],
-    /// Of the first columns, which are not padding; none if there is no bias.
+    /// Bias of the first columns, which are not padding. Empty if there is no bias.
     bias: &'a [f32],
 }
 
-/// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes, of x less `centre`.
+/// Computes `out [rows, columns] = x · weightᵀ + bias` of a job. `tile(x, panel, rows, result)` computes one tile, with `centre` subtracted
+/// from x.
 #[inline(always)]
 fn gemm<const R: usize>(
     job: &Job<'_>,
@@ -295,7 +296,7 @@ fn gemm<const R: usize>(
     }
 }
 
-/// The sums of the first `rows` rows by plain loops.
+/// Computes the sums of the first `rows` rows with plain loops.
 fn portable(x: &[u8], panel: &[i8], rows: usize, tile: &mut Tile) {
     for (r, row) in tile.iter_mut().enumerate().take(rows) {
         *row = [0; COLUMNS];
@@ -317,7 +318,7 @@ fn portable(x: &[u8], panel: &[i8], rows: usize, tile: &mut Tile) {
     }
 }
 
-/// Quantises the rows of a strip of x; those that are missing at the end have no effect, and are not written.
+/// Quantises the rows of a strip of x. Missing rows at the end are not written and have no effect.
 fn quantize_strip(
     (isa, levels): (Isa, Levels),
     x: &[f32],
@@ -340,14 +341,15 @@ fn quantize_strip(
     });
 }
 
-/// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`; returns the scale and the zero point. With [`Levels::Range`]
-/// `scale · (0 − zero) … scale · (255 − zero)` is the range of the row's values and of 0, which thus is exact; with
-/// [`Levels::Magnitude`] the largest magnitude is 127.5 steps from the zero point 128. A row with NaN or infinity has the scale NaN,
-/// so that its results are NaN; one of zeros, or of numbers below 255 times the smallest normal one, has the scale 0 where the
-/// scale is the row's.
+/// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`. Returns the scale and the zero point.
+///
+/// - [`Levels::Range`]: `scale · (0 − zero) … scale · (255 − zero)` is the range of the row's values and 0, so that 0 is exact.
+/// - [`Levels::Magnitude`]: the largest magnitude is 127.5 steps from the zero point 128.
+/// - A row with NaN or infinity has the scale NaN, so that its results are NaN.
+/// - With a scale per row, a row of zeros has the scale 0. So has a row of numbers below 255 times the smallest normal number.
 #[inline(always)]
 pub fn quantize_row(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
-    // As integers in the order of the numbers, with NaN at the ends; their minimum does not depend on an order, so that the
+    // Map the floats to integers of the same order, with NaN at the ends. The minimum of integers does not depend on an order, so the
     // compiler can vectorise it.
     let ordered = |bits: i32| bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed();
     let (mut low, mut high) = (0, 0);
@@ -370,11 +372,11 @@ pub fn quantize_row(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
         q.fill(0);
         return (0.0, 0);
     }
-    // In the sum the units of |steps| < 2^22 are the last bit: it rounds to nearest, ties to even.
+    // In the sum, the last bit of |steps| < 2^22 is a unit: it rounds to nearest, ties to even.
     const UNITS: f32 = 1.5 * (1 << 23) as f32;
     let round = |steps: f32| (steps + UNITS).to_bits().cast_signed() - UNITS.to_bits().cast_signed();
     let level = |rounded: i32, zero: i32| (rounded + zero).clamp(0, 255) as u8;
-    // The levels of files are divided as they are elsewhere, so that ties, as the largest magnitude is one, are the same.
+    // Divide by the scale of a file as everywhere else, so that ties round the same way. The largest magnitude is a tie.
     let zero = match levels {
         Levels::Range => {
             let inverse = 1.0 / scale;
@@ -393,7 +395,7 @@ pub fn quantize_row(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
         Levels::Fixed { zero, .. } => {
             let zero = i32::from(zero);
             for (q, x) in q.iter_mut().zip(x) {
-                // Numbers of any magnitude, which `round` does not take.
+                // `round` does not support numbers of any magnitude.
                 *q = level(round((x / scale).clamp(-256.0, 256.0)), zero);
             }
             zero
@@ -431,7 +433,7 @@ mod tests {
         },
     ];
 
-    /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
+    /// Returns the instruction sets of this processor. Includes emulated AMX if the processor has everything but the tiles.
     fn available() -> impl Iterator<Item = Isa> {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         crate::cpu::amx_emulation::install();
@@ -502,7 +504,7 @@ mod tests {
 
     #[test]
     fn the_largest_sums_are_exact() {
-        // All of x is 1, which is 255 with the zero point 0; the weight is at either end of its range.
+        // All of x is 1, quantised to 255 with the zero point 0. The weight is at either end of its range.
         for (k, q) in [(4096, -128i8), (MOST_CHANNELS, -128), (MOST_CHANNELS, 127)] {
             for isa in available() {
                 let weight = Int8Weight::with_isa(&vec![q; k], &[1.0], 1, k, isa).unwrap();
@@ -536,7 +538,7 @@ mod tests {
                 assert!((0..=255).contains(&zero));
                 for (x, &q) in x.iter().zip(&q) {
                     let value = f64::from(scale) * f64::from(i32::from(q) - zero);
-                    // Half a step for x, half for the zero point at the ends of the range, and f32's own rounding.
+                    // Half a step for x, half a step for the zero point at the ends of the range, and f32 rounding.
                     let limit = f64::from(scale) * (1.0 + 1e-4);
                     let error = (value - f64::from(*x)).abs();
                     let inner = (1..255).contains(&q);
@@ -574,7 +576,7 @@ mod tests {
         let mut q = [0; 5];
         let x = [-127.5, 127.5, 0.0, 0.5, 1.5];
         let (scale, zero) = quantize_row(&x, Levels::Magnitude, &mut q);
-        // 127.5 is between 127 and 128, of which the latter is no level.
+        // 127.5 rounds to 128, which is not a level.
         assert_eq!((scale, zero, q), (1.0, 128, [0, 255, 128, 128, 130]));
         let levels = Levels::Fixed {
             scale: 0.5,
@@ -601,7 +603,7 @@ mod tests {
                 "{x}"
             );
         }
-        // The range overflows, the step does not.
+        // The range overflows, but the step does not.
         assert!(
             quantize_row(&[f32::MIN, f32::MAX, 0.0], Levels::Range, &mut q)
                 .0

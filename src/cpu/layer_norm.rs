@@ -1,4 +1,4 @@
-//! Layer normalisation over the channels, or over each head's.
+//! Layer normalisation over the channels, or over the channels of each head.
 
 use hipvit_graph::op::{LayerNorm, OpError};
 use rten_simd::{Isa, SimdOp};
@@ -18,7 +18,7 @@ impl CpuOp for LayerNorm {
     }
 }
 
-/// Normalises whole rows.
+/// Normalises whole rows in place.
 pub(super) fn in_place(epsilon: f32, rows: &mut [f32], weight: &[f32], bias: &[f32]) {
     Rows {
         rows,
@@ -29,7 +29,7 @@ pub(super) fn in_place(epsilon: f32, rows: &mut [f32], weight: &[f32], bias: &[f
     .dispatch();
 }
 
-/// Rows that are normalised in place, with the instruction set chosen once.
+/// Normalisation of rows in place, with one dispatch of the instruction set.
 struct Rows<'a> {
     rows: &'a mut [f32],
     weight: &'a [f32],
@@ -44,7 +44,7 @@ impl SimdOp for Rows<'_> {
     fn eval<I: Isa>(self, isa: I) {
         let d = self.weight.len();
         for row in self.rows.chunks_exact_mut(d) {
-            // Two passes: the mean of squares minus the square of the mean would cancel.
+            // Two passes, since the mean of squares minus the square of the mean would cancel.
             let mean = Sum::new(row).eval(isa) / d as f32;
             let variance = SumSquareSub::new(row, mean).eval(isa) / d as f32;
             let options = NormalizeOptions {

@@ -1,4 +1,4 @@
-//! The derivative of layer normalisation.
+//! Derivative of layer normalisation.
 
 use hipvit_graph::op::{LayerNormBackward, OpError};
 

@@ -1,4 +1,4 @@
-//! Linear layers: a GEMM with its epilogue of bias, activation and residual.
+//! Linear layers: a GEMM with an epilogue of bias, activation and residual.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl CpuOp for Linear {
     }
 }
 
-/// Writes the extents.
+/// Formats the extents.
 impl std::fmt::Debug for PrepackedWeight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PrepackedWeight[{}, {}]", self.n, self.k)
@@ -70,21 +70,21 @@ pub struct PrepackedWeight {
 
 #[derive(Clone)]
 enum Panels {
-    /// Of `width` output channels each, but for the last, which may have fewer.
+    /// Panels of `width` output channels each. The last one may have fewer.
     F32 {
         width: usize,
         panels: Vec<PackedBMatrix<f32>>,
     },
-    /// Rows at rest in 16 bits: panels of them are widened and prepacked when they are multiplied.
+    /// Rows stored in 16 bits. Panels are widened and prepacked when they are multiplied.
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
-    /// In bf16, which is what is multiplied.
+    /// Panels in bf16, which are multiplied as they are.
     #[cfg(target_arch = "x86_64")]
     Products(super::bf16::Weight),
 }
 
 impl PrepackedWeight {
-    /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly. In f16 or bf16 it is kept in 16 bits.
+    /// Prepacks `weight` in parallel, into panels that the threads of the pool can share evenly. f16 and bf16 weights stay in 16 bits.
     pub fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, OpError> {
         if n == 0 || k == 0 || weight.len() != n * k {
             return Err(format!("the weight has {} elements, expected {n} × {k}", weight.len()).into());
@@ -101,7 +101,7 @@ impl PrepackedWeight {
                 let width = panel_width(n, rayon::current_num_threads());
                 let panels = weight
                     .par_chunks(width * k)
-                    // As long as the cache has them.
+                    // Check while the rows are in the cache.
                     .map(|rows| Ok((prepack(rows, k)?, is_finite(rows))))
                     .collect::<Result<Vec<_>, OpError>>()?;
                 let finite = panels.iter().all(|(_, finite)| *finite);
@@ -112,23 +112,23 @@ impl PrepackedWeight {
         Ok(Self { n, k, finite, panels })
     }
 
-    /// Whether no value is NaN or infinite.
+    /// Returns true if all values are finite.
     pub(crate) fn is_finite(&self) -> bool {
         self.finite
     }
 
-    /// Input channels.
+    /// Returns the number of input channels.
     pub(crate) fn k(&self) -> usize {
         self.k
     }
 
-    /// Output channels.
+    /// Returns the number of output channels.
     pub(crate) fn n(&self) -> usize {
         self.n
     }
 }
 
-/// What follows the GEMM.
+/// Operations after the GEMM.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail<'a> {
     /// Bias `[N]`.
@@ -139,7 +139,7 @@ pub struct Tail<'a> {
     pub residual: Option<Source<'a>>,
 }
 
-/// Rows of `k` input channels, as a panel of the GEMM in f32.
+/// Prepacks rows of `k` input channels as a panel of the f32 GEMM.
 fn prepack(rows: &[f32], k: usize) -> Result<PackedBMatrix<f32>, OpError> {
     Ok(gemm::prepack(
         gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
@@ -152,7 +152,7 @@ fn is_finite(values: &[f32]) -> bool {
         .all(|part| non_finite::count(part.iter().copied()) == 0)
 }
 
-/// The values in 16 bits, rounded to nearest, ties to even.
+/// Rounds the values to 16 bits (to nearest, ties to even).
 fn narrow<T: Copy + Default + Send>(values: &[f32]) -> Vec<T>
 where
     [T]: HalfFloatSliceExt,
@@ -165,8 +165,7 @@ where
 
 /// Multiplies `x [M,K]` by the weight.
 ///
-/// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
-/// it is in the L2 cache.
+/// A task is a block of rows times a panel of the weight. Bias, activation and residual are applied while the result is in the L2 cache.
 pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     let PrepackedWeight { n, k, .. } = *weight;
     match &weight.panels {
@@ -178,8 +177,8 @@ pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32])
     }
 }
 
-/// The same with x rounded to bf16 ([`Rounding::Bf16`]) and a weight in bf16. Where the processor does not
-/// multiply bf16, the same products are summed in another order.
+/// Multiplies `x [M,K]`, rounded to bf16 ([`Rounding::Bf16`]), by a weight in bf16. Processors without bf16 dot products sum the same
+/// products in another order.
 pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     match &weight.panels {
         // The GEMM rounds x itself.
@@ -224,7 +223,7 @@ fn run_f32(
     })
 }
 
-/// With the rows of a weight in 16 bits. A task is a panel, so that each is widened once.
+/// Multiplies by the rows of a 16-bit weight. A task is a panel, so that each panel is widened once.
 fn run_widened<T: Sync>(
     x: &[f32],
     weight: &[T],
@@ -261,7 +260,7 @@ where
     })
 }
 
-/// A residual that is not in place.
+/// Returns the residual if it is not in place.
 pub(super) fn residual_of(
     tail: Tail<'_>,
     [rows, n]: [usize; 2],
@@ -272,7 +271,7 @@ pub(super) fn residual_of(
     }
 }
 
-/// One block of rows times one panel, into these rows and columns of the result; the residual is one that is not in place.
+/// Computes one block of rows times one panel, into these rows and columns of the result. `residual` is one that is not in place.
 fn task(
     x: Matrix<'_>,
     panel: &PackedBMatrix<f32>,
@@ -292,7 +291,7 @@ fn task(
     })
 }
 
-/// Puts the rows of `result`, which are `stride` apart and have their bias, through the rest of the tail into `out`.
+/// Applies the rest of the tail to the rows of `result`, `stride` apart and with their bias. Writes them to `out`.
 pub(super) fn finish(
     tail: Tail<'_>,
     residual: Option<ArrayView2<'_, f32>>,
@@ -320,7 +319,7 @@ fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f3
     ArrayView2::from_shape((rows, columns), values).map_err(OpError::memory)
 }
 
-/// Output channels of a panel: 256, or down to half of that if threads then share an image's work more evenly.
+/// Returns the output channels of a panel: 256, or down to half of it if threads then share an image's work more evenly.
 fn panel_width(n: usize, threads: usize) -> usize {
     // The widest kernel computes 32 channels at once.
     let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
@@ -331,18 +330,18 @@ fn panel_width(n: usize, threads: usize) -> usize {
         .unwrap_or(PANEL_WIDTH)
 }
 
-/// Channels of a panel: a multiple of every kernel's width.
+/// Maximum channels of a panel, a multiple of every kernel's width.
 const PANEL_WIDTH: usize = 256;
 
 /// Rows of ViT-B/16's GEMMs at batch 1.
 const IMAGE_ROWS: usize = 197;
 
-/// The most rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
-/// for each read of the weight to be worth it.
+/// Maximum rows of a block. Few enough for the result, with a panel's channels, to stay in the L2 cache; enough to amortise each read of
+/// the weight.
 pub(super) const BLOCK_ROWS: usize = 204;
 
-/// Each block reads a panel of the weight. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache each): 81 ms at batch 1, where
-/// blocks of 102 rows take 87 ms; 650 ms at batch 8 with either.
+/// Each block reads a panel of the weight. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache each) takes 81 ms at batch 1, and 87 ms
+/// with blocks of 102 rows. At batch 8 it takes 650 ms with either.
 const BLOCKS: Blocks = Blocks {
     most: BLOCK_ROWS,
     overhead: 16,
@@ -355,11 +354,11 @@ mod tests {
 
     #[test]
     fn work_is_shared_out_evenly() {
-        // Panels of ViT-B's GEMMs on 2 threads, and of the widest on 3.
+        // Panels of ViT-B's GEMMs on 2 threads, and of its widest GEMM on 3.
         for (n, threads, panels) in [(768usize, 2, 4), (2304, 2, 12), (3072, 2, 12), (3072, 3, 12)] {
             assert_eq!(n.div_ceil(panel_width(n, threads)), panels, "{n} on {threads}");
         }
-        // Eight threads: two blocks of four panels, not one of three.
+        // Eight threads: two blocks of four panels each, not one block of three.
         assert_eq!(panel_width(768, 8), 192);
         assert_eq!(BLOCKS.divide(197, 4, 8).0, 102);
         assert_eq!(panel_width(1, 8), 32);
@@ -368,7 +367,7 @@ mod tests {
         }
     }
 
-    /// By the processor's instructions for bf16, if it has any, and with rows at rest: the same products, summed in f32.
+    /// Covers the processor's bf16 instructions, if any, and stored rows. The products are the same, summed in f32.
     #[test]
     fn layers_in_bf16_are_exact_but_for_their_sums() {
         const SIZES: [usize; 6] = [1, 63, 64, 65, 197, 257];
@@ -389,7 +388,7 @@ mod tests {
                     residual: None,
                 };
                 for weight in [packed, at_rest] {
-                    // Behind the result lies what is not to be written.
+                    // The elements behind the result must not be written.
                     let mut out = vec![f32::NAN; m * n + 40];
                     run_bf16(&x, &weight, tail, &mut out[..m * n]).unwrap();
                     assert!(out[m * n..].iter().all(|value| value.is_nan()));

@@ -1,4 +1,4 @@
-//! Products of matrices, as the backward passes of linear layers need them.
+//! Matrix products for the backward passes of linear layers.
 
 use hipvit_graph::op::{MatMul, OpError};
 

@@ -1,4 +1,4 @@
-//! The memory of a step on the CPU: where its operands are, and where its results go.
+//! Memory of a step on the CPU: its operands and its results.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::rows::Source;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::tensor::{DType, Input};
 
-/// Returns the arena's elements of `buffer`, or `None` if it is not aligned to elements.
+/// Returns the arena's elements of `buffer`. `None` if it is not aligned to elements.
 pub(crate) fn range(buffer: &Buffer) -> Option<Range<usize>> {
     let len: usize = buffer.shape.iter().product();
     let start = buffer.offset / size_of::<f32>();
@@ -20,15 +20,15 @@ pub(crate) fn range(buffer: &Buffer) -> Option<Range<usize>> {
     fits.then(|| start..start + len)
 }
 
-/// The memory that one step reads and writes.
+/// The memory that a step reads and writes.
 pub(crate) struct Memory<'a> {
     pub(crate) operands: Operands<'a>,
-    /// The results, in the op's order.
+    /// The results, in the order of the op.
     pub(crate) results: Vec<&'a mut [f32]>,
 }
 
 impl<'a> Memory<'a> {
-    /// Divides the arena into the step's results and what it may read.
+    /// Splits the arena into the step's results and the parts that it may read.
     ///
     /// # Errors
     ///
@@ -74,34 +74,34 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The operands of a step.
+/// Operands of a step.
 pub(crate) struct Operands<'a> {
     plan: &'a Plan,
     step: &'a Step,
     input: Input<'a>,
     constants: &'a Constants,
     states: &'a States,
-    /// The parts of the arena that are no results of this step, each with its first element's index.
+    /// The parts of the arena that are not results of this step, each with the index of its first element.
     between: Vec<(usize, &'a [f32])>,
 }
 
 impl<'a> Operands<'a> {
-    /// Number of operands.
+    /// Returns the number of operands.
     pub(crate) fn count(&self) -> usize {
         self.step.inputs.len()
     }
 
-    /// The precision of linear layers and attention.
+    /// Returns the precision of linear layers and attention.
     pub(crate) fn dtype(&self) -> DType {
         self.constants.dtype
     }
 
-    /// The extents of result `index`.
+    /// Returns the extents of result `index`.
     pub(crate) fn result_shape(&self, index: usize) -> &'a [usize] {
         &self.plan.buffer(self.step.outputs[index]).shape
     }
 
-    /// The operand's extents; those of the input and of constants are at batch 1.
+    /// Returns the operand's extents, at batch 1 for the input and for constants.
     pub(crate) fn shape(&self, index: usize) -> Result<&'a [usize], OpError> {
         let value = |id| self.plan.graph().value(id).shape.as_slice();
         match self.step.inputs.get(index) {
@@ -112,13 +112,13 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The operand's channels, its last extent.
+    /// Returns the number of channels, which is the last extent.
     pub(crate) fn channels(&self, index: usize) -> Result<usize, OpError> {
         let channels = self.shape(index)?.last().copied();
         channels.ok_or_else(|| "an operand is a scalar".into())
     }
 
-    /// The operand's elements.
+    /// Returns the operand's elements.
     pub(crate) fn values(&self, index: usize) -> Result<&'a [f32], OpError> {
         match self.step.inputs.get(index) {
             Some(Operand::Input) => match self.input {
@@ -147,7 +147,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The elements of an operand that is there if `present`.
+    /// Returns the elements of an optional operand. `None` unless `present`.
     pub(crate) fn optional(&self, present: bool, index: usize) -> Result<Option<&'a [f32]>, OpError> {
         if present {
             self.values(index).map(Some)
@@ -156,7 +156,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The operand of an op that can run in place.
+    /// Returns the operand of an op that can run in place.
     pub(crate) fn source(&self, index: usize) -> Result<Source<'a>, OpError> {
         if self.step.in_place == Some(index) {
             Ok(Source::InPlace)
@@ -165,7 +165,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The operand as a prepacked weight; one that is not constant is prepacked now, in `dtype`.
+    /// Returns the operand as a prepacked weight. A weight that is not constant is prepacked now, in `dtype`.
     pub(crate) fn weight(&self, index: usize, dtype: DType) -> Result<Cow<'a, PrepackedWeight>, OpError> {
         if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
             let packed = self.constants.weights.get(id);
@@ -179,7 +179,7 @@ impl<'a> Operands<'a> {
         Ok(Cow::Owned(packed))
     }
 
-    /// The operand as a packed int8 weight.
+    /// Returns the operand as a packed int8 weight.
     pub(crate) fn int8_weight(&self, index: usize) -> Result<&'a Int8Weight, OpError> {
         let weight = match self.step.inputs.get(index) {
             Some(Operand::Constant(id)) => self.constants.int8.get(id),
@@ -188,7 +188,7 @@ impl<'a> Operands<'a> {
         weight.ok_or_else(|| "its weight is no int8 constant of the executor's graph".into())
     }
 
-    /// The operand's elements, u8 or f32.
+    /// Returns the operand's elements, u8 or f32.
     pub(crate) fn pixels(&self, index: usize) -> Result<Input<'a>, OpError> {
         match self.step.inputs.get(index) {
             Some(Operand::Input) => Ok(self.input),
@@ -196,7 +196,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Images of bytes, with their height and width.
+    /// Returns u8 images with their height and width.
     pub(crate) fn images(&self, index: usize) -> Result<(&'a [u8], [usize; 2]), OpError> {
         match (self.pixels(index)?, self.shape(index)?) {
             (Input::Pixels(pixels), &[_, height, width, _]) => Ok((pixels, [height, width])),

@@ -1,8 +1,10 @@
-//! How the GEMMs of 8 and 16 bits on the CPU lay out their operands, and share their work among threads.
+//! Layout of the operands of the 8-bit and 16-bit GEMMs on the CPU, and the division of their work among threads.
 //!
-//! A group is the 32 bits of a row of x, or of an output channel, whose products one lane of an instruction adds: four input channels
-//! in int8, two in bf16. A panel has, for each group of input channels, that group of each of [`COLUMNS`] output channels; a strip has
-//! groups of some rows of x in the same way. What is missing at the ends is zero.
+//! - A group is 32 bits of a row of x or of an output channel: four input channels in int8, two in bf16. One lane of an instruction adds
+//!   its products.
+//! - A panel has, for each group of input channels, that group of each of [`COLUMNS`] output channels.
+//! - A strip has the groups of some rows of x in the same layout.
+//! - Missing channels and rows at the ends are zero.
 
 use std::ops::Range;
 
@@ -16,20 +18,20 @@ use super::rows::with_scratch;
 
 /// Bytes of a group.
 pub(super) const GROUP_BYTES: usize = 4;
-/// Output channels of a panel of the packed weight.
+/// Output channels per panel of the packed weight.
 pub(super) const COLUMNS: usize = 32;
-/// Bytes of a panel for each group of input channels.
+/// Bytes of a panel per group of input channels.
 pub(super) const STEP: usize = COLUMNS * GROUP_BYTES;
-/// Rows of x that are multiplied at once, a strip; with AMX they are more.
+/// Rows of a strip: rows of x that are multiplied at once. AMX has more.
 pub(super) const ROWS: usize = 12;
-/// Bytes of x for each group of input channels of these rows.
+/// Bytes of a strip per group of input channels.
 pub(super) const ROW_STEP: usize = ROWS * GROUP_BYTES;
-/// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
+/// Maximum panels of a task. With [`BLOCK_ROWS`] rows, the result stays in the L2 cache.
 const PANELS: usize = 8;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Puts a row into its strip as row `r`: `WIDTH` adjacent bytes at a time, `STEP` bytes from one to the next.
+/// Stores a row in its strip as row `r`: `WIDTH` adjacent bytes at a time, `STEP` bytes apart.
 #[inline(always)]
 pub(super) fn scatter<const WIDTH: usize, const STEP: usize>(row: &[u8], r: usize, strip: &mut [u8]) {
     let groups = row.as_chunks::<WIDTH>().0;
@@ -38,7 +40,7 @@ pub(super) fn scatter<const WIDTH: usize, const STEP: usize>(row: &[u8], r: usiz
     }
 }
 
-/// Zeros from the start of a cache line on, since vectors and tiles are loaded by lines.
+/// Zero-initialised elements, aligned to a cache line since vectors and tiles are loaded by lines.
 #[derive(Clone)]
 pub(super) struct Lines<T> {
     values: Vec<T>,
@@ -62,7 +64,7 @@ impl<T: Copy + Default> Lines<T> {
     }
 }
 
-/// Lends `len` elements of this thread's scratch memory from the start of a cache line on; their values are arbitrary.
+/// Lends `len` elements of this thread's scratch memory, aligned to a cache line. Their values are arbitrary.
 pub(super) fn with_lines<T: AnyBitPattern + NoUninit, R>(len: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
     let extra = LINE / size_of::<f32>() - 1;
     let elements = (len * size_of::<T>()).div_ceil(size_of::<f32>());
@@ -73,9 +75,9 @@ pub(super) fn with_lines<T: AnyBitPattern + NoUninit, R>(len: usize, f: impl FnO
     })
 }
 
-/// Divides `out [rows, n]` among threads. A task is a block of strips of `strip_rows` rows times some panels:
-/// `gemm(rows, columns, result)` puts its sums with their bias into `result`, columns being whole panels; the rest of the tail follows
-/// while the result is in the L2 cache.
+/// Divides `out [rows, n]` among threads. A task is a block of strips of `strip_rows` rows times some panels. `gemm(rows, columns, result)`
+/// puts the sums with their bias into `result`; `columns` are whole panels. The rest of the tail is applied while the result is in the L2
+/// cache.
 pub(super) fn in_tasks(
     n: usize,
     strip_rows: usize,
@@ -112,8 +114,8 @@ pub(super) fn in_tasks(
     })
 }
 
-/// The strips and panels of a task, of as many in all: those with which the thread that has the most work has the least. Few rows
-/// on many threads thus are in tasks of few panels.
+/// Returns the strips and panels of a task, given their total numbers. Minimises the work of the busiest thread, so that few rows on many
+/// threads become tasks of few panels.
 fn task([strips, panels]: [usize; 2], strip_rows: usize, threads: usize) -> (usize, usize) {
     let cost = |(block, width): (usize, usize)| {
         let tasks = strips.div_ceil(block) * panels.div_ceil(width);

@@ -1,4 +1,4 @@
-//! The patch convolution, before fusion makes it patch extraction and a GEMM.
+//! Patch convolution, before fusion turns it into patch extraction and a GEMM.
 
 use hipvit_graph::op::{OpError, PatchConv, PatchExtract, PixelLayout};
 use rayon::prelude::*;
@@ -39,8 +39,7 @@ impl CpuOp for PatchConv {
 /// Patches that [`convolve`] extracts at once.
 const CONV_BLOCK: usize = 96;
 
-/// Convolves: blocks of patches become rows of a matrix, for a GEMM
-/// with the weight as `[D, 3·h·w]`.
+/// Computes the convolution. Blocks of patches become rows of a matrix, which a GEMM multiplies by the weight as `[D, 3·h·w]`.
 fn convolve(
     spec: &PatchConv,
     x: &[f32],

@@ -1,4 +1,4 @@
-//! Patches as rows of the patch GEMM's left-hand matrix.
+//! Patch extraction: patches become rows of the patch GEMM's left-hand matrix.
 
 use hipvit_graph::op::{OpError, PatchExtract, PixelLayout};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ impl CpuOp for PatchExtract {
     }
 }
 
-/// Patch `index`, counted through the batch, as one row.
+/// Extracts patch `index`, counted over the batch, into a row.
 pub(super) fn extract(
     spec: &PatchExtract,
     x: Input<'_>,

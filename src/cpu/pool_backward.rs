@@ -1,4 +1,4 @@
-//! The derivative of pooling.
+//! Derivative of pooling.
 
 use hipvit_graph::op::{OpError, PoolBackward};
 

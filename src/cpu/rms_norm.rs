@@ -1,4 +1,4 @@
-//! RMS normalisation over the channels, or over each head's.
+//! RMS normalisation over the channels, or over the channels of each head.
 
 use hipvit_graph::op::{OpError, RmsNorm};
 use rten_simd::{Isa, SimdOp};
@@ -23,7 +23,7 @@ impl CpuOp for RmsNorm {
     }
 }
 
-/// Rows that are normalised in place, with the instruction set chosen once.
+/// Normalisation of rows in place, with one dispatch of the instruction set.
 struct Rows<'a> {
     rows: &'a mut [f32],
     weight: &'a [f32],

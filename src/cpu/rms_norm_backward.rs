@@ -1,4 +1,4 @@
-//! The derivative of RMS normalisation.
+//! Derivative of RMS normalisation.
 
 use hipvit_graph::op::{OpError, RmsNormBackward};
 

@@ -1,4 +1,4 @@
-//! Rotary position embedding: pairs of channels of queries and keys, rotated by angles that depend on the token's place.
+//! Rotary position embedding: rotates pairs of channels of queries and keys by angles that depend on the token's position.
 
 use hipvit_graph::op::{OpError, Rope, RopePairs};
 
@@ -22,7 +22,7 @@ impl CpuOp for Rope {
     }
 }
 
-/// Rotates `[B, tokens, channels]`, with the table of the last `places` tokens.
+/// Rotates `[B, tokens, channels]`. The table has the angles of the last `places` tokens.
 fn rope(spec: &Rope, x: Source<'_>, table: &[f32], [tokens, channels, places]: [usize; 3], out: &mut [f32]) {
     let Rope {
         heads,

@@ -1,4 +1,4 @@
-//! What the CPU kernels share: parallel blocks of whole rows, and per-thread scratch memory.
+//! Shared parts of the CPU kernels: parallel blocks of whole rows, and scratch memory per thread.
 
 use std::cell::RefCell;
 
@@ -7,14 +7,14 @@ use rayon::prelude::*;
 /// The operand of an op that can run in place.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// In the output's own memory.
+    /// The operand is in the output's memory.
     InPlace,
-    /// Elsewhere.
+    /// The operand is in other memory.
     At(&'a [f32]),
 }
 
-/// Calls `f(start, block)` for blocks of `len` elements of `out`, the first of which is element `start`, in parallel.
-/// The block then holds the source's elements.
+/// Calls `f(start, block)` in parallel for blocks of `len` elements of `out`. `start` is the index of the block's first element. The block
+/// holds the source's elements on entry.
 pub(crate) fn in_blocks<F>(source: Source<'_>, out: &mut [f32], len: usize, f: F)
 where
     F: Fn(usize, &mut [f32]) + Sync,
@@ -28,18 +28,18 @@ where
     });
 }
 
-/// Elements per block for kernels that access each element a few times: a part of the L1 cache.
+/// Elements per block for kernels that access each element a few times. A fraction of the L1 cache.
 const BLOCK: usize = 4096;
 
-/// A block's length for cheap kernels: the largest multiple of `width` up to [`BLOCK`], at least one.
+/// Returns the length of a block for cheap kernels: the largest multiple of `width` up to [`BLOCK`], or `width` if it is larger.
 pub(crate) fn block_len(width: usize) -> usize {
     (BLOCK / width.max(1)).max(1) * width
 }
 
-/// Lends `len` elements of this thread's scratch memory, whose values are arbitrary.
+/// Lends `len` elements of this thread's scratch memory. Their values are arbitrary.
 ///
-/// A thread that waits for others may run a second kernel meanwhile (work stealing), so buffers are taken off a free list,
-/// not borrowed. They live as long as the thread.
+/// While a thread waits for others, it may run a second kernel (work stealing). Buffers are therefore taken off a free list instead of
+/// borrowed. They live as long as the thread.
 pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local!(static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) });
     let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A part of a tensor along one axis.
+//! Slice of a tensor along one axis.
 
 use hipvit_graph::op::{OpError, Slice};
 

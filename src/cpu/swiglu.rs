@@ -15,7 +15,7 @@ impl CpuOp for SwiGlu {
     }
 }
 
-/// The gated of the first rows of `x`, as many as `rows` has.
+/// Writes the gated values of the first rows of `x` to `rows`, for as many rows as it has.
 pub(super) fn gate(x: &[f32], d: usize, rows: &mut [f32]) {
     for (y, x) in rows.chunks_mut(d).zip(x.chunks(2 * d)) {
         let (gate, value) = x.split_at(d);

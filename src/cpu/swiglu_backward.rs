@@ -1,4 +1,4 @@
-//! The derivative of the SwiGLU gate.
+//! Derivative of the SwiGLU gate.
 
 use hipvit_graph::op::{OpError, SwiGluBackward};
 

@@ -1,4 +1,4 @@
-//! The SwiGLU gate with the norm of its result.
+//! The SwiGLU gate followed by a norm.
 
 use hipvit_graph::op::{OpError, SwiGluNorm};
 

@@ -21,8 +21,7 @@ impl CpuOp for Tokens {
     }
 }
 
-/// Joins `prefixes`, each the same for every image, and the `[N,D]` elements of each image of `x`, with `position`
-/// added to them.
+/// Concatenates for each image the `prefixes`, which all images share, and the `[N,D]` elements of `x`. Adds `position` to the result.
 pub(super) fn join(x: &[f32], image: usize, prefixes: &[&[f32]], position: Option<&[f32]>, out: &mut [f32]) {
     let before: usize = prefixes.iter().map(|prefix| prefix.len()).sum();
     out.par_chunks_mut((before + image).max(1))

@@ -1,4 +1,4 @@
-//! Transposition of each image's tokens and channels, with what may follow it in one pass over memory.
+//! Transposition of each image's tokens and channels, fused with the ops after it in one pass over memory.
 
 use hipvit_graph::op::{Combine, OpError, Transpose};
 use rayon::prelude::*;
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::rows::Source;
 use super::{CpuOp, Operands};
 
-/// Rows and columns of a tile, whose lines stay in the L1 cache.
+/// Rows and columns of a tile. Its cache lines stay in the L1 cache.
 const TILE: usize = 16;
 
 impl CpuOp for Transpose {
@@ -24,7 +24,7 @@ impl CpuOp for Transpose {
     }
 }
 
-/// Transposes images `[rows, columns]`; the operands are there as `spec` says.
+/// Transposes images `[rows, columns]`. `spec` says which operands exist.
 fn transpose(
     spec: Transpose,
     x: &[f32],

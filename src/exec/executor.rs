@@ -1,4 +1,4 @@
-//! What all executors have in common: [`Executor`], the memory of a run ([`Reservation`]), and a run ([`PendingRun`]).
+//! The interface of all executors: [`Executor`], the memory of a run ([`Reservation`]), and a run ([`PendingRun`]).
 
 use std::any::Any;
 use std::fmt;
@@ -24,10 +24,10 @@ use crate::timing::Timing;
 /// A run has three parts: [`reserve`](Executor::reserve) finds memory for it, [`Reservation::submit`] starts it, and
 /// [`PendingRun::finish`] waits for it. Any number of threads may run an executor at once.
 pub trait Executor: Any + fmt::Debug + Send + Sync {
-    /// Returns the devices, and what the executor accepts.
+    /// Returns the devices and what the executor accepts.
     fn info(&self) -> &ExecutorInfo;
 
-    /// Returns the plan for `batch` images, which is made on first use.
+    /// Returns the plan for `batch` images. Plans are made on first use.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ pub trait Executor: Any + fmt::Debug + Send + Sync {
     /// The host is out of memory that can be page-locked.
     fn stage(&self, bytes: usize, capacity: usize) -> Result<Staging>;
 
-    /// Returns pinned memory for decoded images. `None` if no GPU resizes images.
+    /// Returns pinned memory for decoded images. `None` if the GPUs do not resize images.
     fn slabs(&self) -> Option<Arc<Slabs>> {
         None
     }
@@ -52,16 +52,16 @@ pub trait Executor: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`hip::Error::OutOfMemory`](crate::hip::Error::OutOfMemory) if the device has no memory for one more run. It may have
-    /// memory once another run has finished.
+    /// [`hip::Error::OutOfMemory`](crate::hip::Error::OutOfMemory) if the device has no memory for one more run. Retry once another run has
+    /// finished.
     fn reserve(self: Arc<Self>, plan: &Arc<Plan>, near: Option<&Staging>) -> Result<Box<dyn Reservation>>;
 
-    /// Returns how the runs so far were carried out.
+    /// Returns how runs were executed so far.
     fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 
-    /// Returns the executors that take batches in turn. Empty if the executor is not a set of replicas.
+    /// Returns the replicas. Empty if the executor is not a set of replicas.
     fn replicas(&self) -> &[Arc<dyn Executor>] {
         &[]
     }
@@ -77,28 +77,28 @@ pub trait Executor: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// Devices of an executor, and what it accepts.
+/// Devices of an executor, and the inputs that it accepts.
 #[derive(Clone, Debug)]
 pub struct ExecutorInfo {
     /// GPUs, in the order of ranks or stages. Empty for the CPU.
     pub devices: Vec<Device>,
-    /// The graph, without the constants, of which the executor has copies.
+    /// The graph without its constants, of which the executor has copies.
     pub graph: Arc<Graph>,
-    /// Dtype of the activations in memory. On the CPU this is f32, whatever it multiplies in.
+    /// Dtype of the activations in memory. Always f32 on the CPU, for any dtype of products.
     pub activations: DType,
     /// Number of batches in flight that keeps the devices busy while one more is copied in.
     pub in_flight: usize,
     /// True if a GPU resizes images.
     pub resizes: bool,
-    /// Bytes of the weights, by device.
+    /// Bytes of weights on each device.
     pub weight_bytes: Vec<usize>,
     /// Threads for work on the host.
     pub host: HostThreads,
-    /// Whether runs replay captured graphs.
+    /// Controls whether runs replay captured graphs.
     pub graphs: GraphSwitch,
 }
 
-/// How the runs of an executor were carried out.
+/// Statistics of the runs of an executor.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// Use of captured graphs. `None` on the CPU.
@@ -107,18 +107,18 @@ pub struct Statistics {
     pub images: Vec<u64>,
 }
 
-/// Memory for a run, of the executor that the run is for.
+/// Memory for a run, reserved on its executor.
 pub trait Reservation: Send {
     /// Starts the run. Returns when all work is submitted to a GPU; on the CPU, when the run has finished.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an input is missing, unknown, or not what the plan takes; [`Error::Op`] or [`Error::Step`],
-    /// naming the node, if a step cannot be submitted.
+    /// [`Error::Argument`] if an input is missing, unknown, or does not fit the plan. [`Error::Op`] or [`Error::Step`], naming the node,
+    /// if a step cannot be submitted.
     fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>>;
 }
 
-/// A run that was submitted.
+/// A submitted run.
 pub trait PendingRun: Send {
     /// Returns true once the device has finished the run. Does not wait.
     ///
@@ -140,23 +140,23 @@ pub trait PendingRun: Send {
     fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished>;
 }
 
-/// How a run is carried out.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submission {
     /// Measure each phase on the device.
     pub timed: bool,
     /// Block instead of spinning, to leave the core to decode threads.
     pub sleeps: bool,
-    /// Leave the results on the device. Logits and embeddings are copied to the host too, to check that a replay wrote them.
+    /// Leave the results on the device. Logits and embeddings are also copied to the host, to check that a replay wrote them.
     pub on_device: bool,
 }
 
-/// Where the results of a run go, beside its [`Finished`].
+/// Destinations of a run's results, beside its [`Finished`].
 #[derive(Default)]
 pub struct FinishOptions<'a> {
-    /// Gets the time of each phase. Requires [`Submission::timed`].
+    /// Receives the time of each phase. Requires [`Submission::timed`].
     pub timing: Option<&'a mut Timing>,
-    /// Gets each result on the device. Requires [`Submission::on_device`].
+    /// Receives each result on the device. Requires [`Submission::on_device`].
     pub keep: Option<&'a mut KeepResult<'a>>,
 }
 
@@ -169,10 +169,10 @@ impl fmt::Debug for FinishOptions<'_> {
     }
 }
 
-/// Called with the index of an output in the plan, and its memory, before another run uses that memory.
+/// Called with the index of an output in the plan and its memory, before another run reuses that memory.
 pub type KeepResult<'a> = dyn FnMut(usize, Operand<'_>) -> Result<()> + 'a;
 
-/// What a run leaves.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Finished {
     /// The results on the host.

@@ -1,6 +1,6 @@
-//! The executor of one GPU: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
+//! The executor of one GPU: f32, f16 or bf16 on any HIP provider, through [`crate::hip`].
 //!
-//! | part | has |
+//! | part | purpose |
 //! | --- | --- |
 //! | `Kernels` | the code of the builtin kernels |
 //! | `Constants` | the weights, in one allocation |
@@ -9,16 +9,16 @@
 //! | `Contexts` | a stream, the activations' arena and captured graphs for each run in flight |
 //! | `GraphReplays` | whether and how often captured graphs are replayed |
 //!
-//! A step becomes calls ([`lower`]). A linear layer, the patch embedding and attention are computed by the candidate that is
-//! [selected](super::select); all else is computed by builtin kernels.
+//! A step is lowered to calls ([`lower`]). Linear layers, the patch embedding and attention run on the [selected](super::select) candidate,
+//! everything else on builtin kernels.
 //!
-//! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an `ExecutionContext`, whose
-//! stream computes and then copies the results to pinned memory. Another stream copies the inputs of all contexts. Events order
-//! such a copy after the context's previous run and before its next. Pageable input is [staged](staging) in pieces. Images that the
-//! device resizes are copied as decoded, by the context's own stream.
+//! A run is submitted as a whole and waited for later, so that several runs can be in flight. Each run has an `ExecutionContext`: its
+//! stream computes, and then copies the results to pinned memory. Another stream copies the inputs of all contexts. Events order an input
+//! copy after the context's previous run and before its next run. Pageable input is [staged](staging) in pieces. Images that the device
+//! resizes are copied as decoded, on the context's own stream.
 //!
-//! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
-//! the steps did (`Replay`), and some of them are checked (`GraphMode`).
+//! The second run of a plan on a context is captured as a graph. Later runs replay the graph if its first replay gave the same bytes as the
+//! steps (`Replay`). Some of these replays are checked too (`GraphMode`).
 
 mod call_clock;
 mod calls;

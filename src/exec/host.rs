@@ -1,4 +1,4 @@
-//! The executor of the CPU.
+//! The CPU executor.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::tensor::{DType, Input};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
-/// Runs plans of one graph on the CPU. A run has finished when it is submitted.
+/// Runs plans of one graph on the CPU. Submission blocks until the run has finished.
 #[derive(Debug)]
 pub struct HostExecutor {
     info: ExecutorInfo,
@@ -37,7 +37,7 @@ impl HostExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a dtype that the CPU does not compute in; [`Error::Resource`] if the threads cannot be started;
+    /// [`Error::Argument`] if the CPU does not compute in the dtype. [`Error::Resource`] if the threads cannot be started.
     /// [`Error::Graph`] or [`Error::Op`], naming the node, if a weight was released or is a scalar.
     pub fn new(graph: &Graph, options: &ExecutorOptions) -> Result<Self> {
         let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
@@ -60,7 +60,7 @@ impl HostExecutor {
         })
     }
 
-    /// Returns the executor with the kernels and the packed weights.
+    /// Returns the inner executor, which has the kernels and the packed weights.
     pub(crate) fn cpu(&self) -> &CpuExecutor {
         &self.executor
     }
@@ -147,7 +147,7 @@ impl Executor for HostExecutor {
     }
 }
 
-/// A run on the CPU takes its memory when it is submitted.
+/// A reservation without memory: a run on the CPU takes its arena on submission.
 struct HostReservation {
     executor: Arc<HostExecutor>,
     plan: Arc<Plan>,
@@ -160,7 +160,7 @@ impl Reservation for HostReservation {
     }
 }
 
-/// A run that has ended.
+/// A finished run.
 struct HostRun {
     outputs: RunOutputs,
     timing: Timing,

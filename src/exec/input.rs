@@ -8,18 +8,18 @@ use crate::graph::plan::Plan;
 use crate::hip::{ForeignMemory, Operand};
 use crate::tensor::{DType, Input};
 
-/// An input of a run, in whatever memory it is.
+/// An input of a run, on the host or on a GPU.
 #[derive(Debug)]
 pub enum InputData<'a> {
-    /// Elements in any memory of the host.
+    /// Elements in host memory.
     Host(Input<'a>),
     /// Bytes in memory from [`Executor::stage`](super::Executor::stage).
     Staged(Staging),
-    /// Bytes of the elements in any memory of the host.
+    /// Bytes of the elements, in host memory.
     Bytes(&'a [u8]),
-    /// Decoded images, which a GPU resizes.
+    /// Decoded images, which the GPU resizes.
     Images(Images<'a>),
-    /// Memory of the caller's on the executor's GPU.
+    /// The caller's memory on the executor's GPU.
     Device(ForeignMemory),
     /// Activations on the GPU of the previous pipeline stage.
     Peer(Operand<'a>),
@@ -46,12 +46,12 @@ impl InputData<'_> {
 pub struct Inputs<'a>(Vec<(&'a str, InputData<'a>)>);
 
 impl<'a> Inputs<'a> {
-    /// Inputs by name.
+    /// Creates inputs from pairs of name and data.
     pub fn new(named: impl IntoIterator<Item = (&'a str, InputData<'a>)>) -> Self {
         Self(named.into_iter().collect())
     }
 
-    /// The input of a plan that has only one.
+    /// Creates the input of a plan that has only one.
     pub fn of_plan(plan: &Plan, input: InputData<'a>) -> Self {
         Self(vec![(input_name(plan.graph()), input)])
     }
@@ -60,7 +60,7 @@ impl<'a> Inputs<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the input is missing, or if the plan has no input of another name that was given.
+    /// [`Error::Argument`] if the input is missing, or if an input of another name was given.
     pub(super) fn only(self, plan: &Plan) -> Result<InputData<'a>> {
         let expected = input_name(plan.graph());
         let mut found = None;

@@ -1,4 +1,4 @@
-//! Runs of any executor that wait for their results, and measurements.
+//! Synchronous runs of any executor, and measurements.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl dyn Executor {
     ///
     /// # Errors
     ///
-    /// There is no memory for a run, the input is not what the plan takes, or the device fails.
+    /// The device has no memory for a run, the input does not fit the plan, or the device fails.
     pub fn run(
         self: &Arc<Self>,
         plan: &Arc<Plan>,
@@ -67,7 +67,7 @@ impl dyn Executor {
         self.hip().ok_or_else(|| divided("calls"))?.time_calls(plan)
     }
 
-    /// Returns the device's time of a run of `plan`; see [`HipExecutor::time_runs`].
+    /// Returns the device time of a run of `plan`; see [`HipExecutor::time_runs`].
     ///
     /// # Errors
     ///

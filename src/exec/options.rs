@@ -1,4 +1,4 @@
-//! What an executor is made with: its options, and the devices that it runs on.
+//! Options and placement of an executor.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ pub struct ExecutorOptions {
     pub dtype: DType,
     /// Number of threads for work on the host. By default one per physical core near the device.
     pub threads: Option<usize>,
-    /// Whether a GPU replays captured graphs.
+    /// Replay of captured graphs on a GPU.
     pub graphs: GraphMode,
-    /// How kernels are selected on a GPU.
+    /// Options of kernel selection on a GPU.
     pub select: SelectOptions,
-    /// Measurements of this machine. By default those in the user's cache.
+    /// Measured choices of this machine. By default those in the user's cache.
     pub tuned: Option<Store>,
     /// Rule by which a GPU resizes images. By default the host resizes them.
     pub resize: Option<Preprocess>,
 }
 
 impl ExecutorOptions {
-    /// Returns the default options, with this precision.
+    /// Returns the default options with this dtype.
     pub fn new(dtype: DType) -> Self {
         Self {
             dtype,
@@ -56,12 +56,12 @@ pub enum Placement {
         gpus: Vec<Device>,
         /// Number of replicas, which take batches in turn.
         replicas: usize,
-        /// Number of stages of each replica, which have some of the layers each.
+        /// Number of stages of each replica. A stage has some of the layers.
         stages: usize,
-        /// Number of ranks of each stage, which have a part of each layer.
+        /// Number of ranks of each stage. A rank has a part of each layer.
         ranks: usize,
     },
-    /// The GPU of one of several processes, each of which is a rank.
+    /// The GPU of this process, if each process is a rank.
     Rank {
         /// The GPU.
         gpu: Device,
@@ -90,8 +90,8 @@ impl Placement {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) for an option that the devices do not support, or if the model cannot be
-    /// divided. The kernels cannot be compiled or loaded, a library is missing, or the weights do not fit.
+    /// [`Error::Argument`](crate::Error::Argument) for an option that the devices do not support, or if the model cannot be divided. Fails
+    /// if the kernels cannot be compiled or loaded, a library is missing, or the weights do not fit into the memory.
     pub fn executor(self, graph: &Graph, options: &ExecutorOptions) -> Result<Arc<dyn Executor>> {
         let (gpus, replicas, stages, ranks) = match self {
             Self::Host => return Ok(Arc::new(HostExecutor::new(graph, options)?)),

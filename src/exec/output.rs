@@ -9,7 +9,7 @@ use crate::graph::OutputKind;
 /// An output of a run: `[images, channels]`, or `[images · tokens, channels]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOutput {
-    /// What the model computes there.
+    /// Kind of the output.
     pub kind: OutputKind,
     /// The values.
     pub values: Array2<f32>,

@@ -11,7 +11,7 @@ use crate::graph::plan::Plan;
 use crate::tensor::DType;
 use crate::timeline::{self, Activity};
 
-/// The plans of one graph, by batch size. Each is made on first use.
+/// Plans of one graph by batch size, made on first use.
 #[derive(Debug)]
 pub(super) struct Plans {
     graph: Arc<Graph>,
@@ -20,7 +20,7 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Plans of `graph` with activations in `dtype`. The graph's constants are released, as executors have copies.
+    /// Creates an empty set of plans with activations in `dtype`. Releases the graph's constants, since executors have copies.
     pub(super) fn new(graph: &Graph, dtype: DType) -> Self {
         let mut graph = graph.clone();
         graph.release_constants();

@@ -1,48 +1,33 @@
-//! Whether runs replay captured graphs, and how many did.
+//! Replays of captured graphs: when they are used, and how often they were.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::error::{Error, Result, named};
-
-/// Whether runs on a GPU replay captured graphs.
+/// Controls whether runs on a GPU replay captured graphs.
 ///
-/// There are ROCm releases whose replays compute something else at times, so replays are checked:
+/// Some ROCm releases occasionally compute wrong results in replays, so replays are checked:
 ///
-/// - a captured graph is used only if its first replay gave the same bytes as the steps, one by one;
-/// - before every replay the logits and embeddings are overwritten, so that a replay which does not write all of them cannot
-///   hand out those of an earlier run;
-/// - of the replays of each captured graph, the 4th, 16th, 64th, 256th and from then on every 256th are followed by the steps on
-///   the same input, and compared byte for byte.
+/// - A captured graph is used only if its first replay gives the same bytes as the individual steps.
+/// - Logits and embeddings are overwritten before every replay. An incomplete replay then cannot return the results of an earlier run.
+/// - For each captured graph, the 4th, 16th, 64th, 256th and then every 256th replay is followed by the individual steps on the same input.
+///   The results are compared byte for byte.
 ///
-/// After the first difference every run submits its steps one by one, [`Replays::fallback`] says why, and what was in flight is
-/// computed again: no result that is returned from then on comes from a replay. The comparisons cost four runs, and then 0.4 % of
-/// the time. What they cannot find is a replay between two of them that goes wrong once and still writes every result;
-/// [`GraphMode::Off`] is for whoever cannot accept that.
+/// After the first difference every run submits its steps one by one, and [`Replays::fallback`] says why. Runs in flight are computed
+/// again, so that no later result comes from a replay. The comparisons cost four runs, and then 0.4 % of the time.
+///
+/// The comparisons miss a replay that goes wrong once between two checks and still writes every result. Use [`GraphMode::Off`] if that risk
+/// is not acceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphMode {
-    /// Where the provider can, but not while steps are timed: inside a replay they cannot be told apart.
+    /// Replay if the provider can, but not while steps are timed: a replay hides the times of its steps.
     #[default]
     Auto,
-    /// Where the provider can. All steps are one phase of the timing then.
+    /// Replay if the provider can. All steps are then one phase of the timing.
     On,
-    /// Never.
+    /// Never replay.
     Off,
-}
-
-impl FromStr for GraphMode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "graph",
-            text,
-            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
-        )
-    }
 }
 
 /// A [`GraphMode`] that can be changed between runs. Clones share the mode.
@@ -67,21 +52,21 @@ impl GraphSwitch {
     }
 }
 
-/// How runs were carried out.
+/// Statistics of the runs on GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Replays {
-    /// Runs that replayed a captured graph, with those that captured one.
+    /// Runs that captured or replayed a graph.
     pub replayed_runs: u64,
     /// Runs whose steps were submitted one by one.
     pub eager_runs: u64,
-    /// Replays whose results were compared with those of the steps.
+    /// Replays whose results were compared with those of the individual steps.
     pub checked_runs: u64,
-    /// Replays that were wrong, and whose results were replaced by those of the steps.
+    /// Wrong replays, whose results were replaced by those of the individual steps.
     pub recomputed_runs: u64,
-    /// Why no graph is replayed any more, if capturing one failed or a replay differed from the steps.
+    /// Reason why graphs are no longer replayed. Set if a capture failed or a replay differed from the steps.
     pub fallback: Option<String>,
-    /// With tensor parallelism, what sums over the GPUs.
+    /// Implementation of the all-reduce. Set for tensor parallelism.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_reduce: Option<String>,
     /// Reason why RCCL sums although the GPUs can access each other's memory. Set if that access could not be set up.
@@ -89,7 +74,7 @@ pub struct Replays {
     pub no_direct: Option<String>,
 }
 
-/// One line: how many runs of either kind, and why no more are replayed.
+/// Formats one line: the numbers of runs, and the reason if graphs are no longer replayed.
 impl fmt::Display for Replays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

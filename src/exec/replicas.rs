@@ -1,5 +1,4 @@
-//! Replicas of a model: executors of one graph, which take batches in turn. A run goes to the replica with the fewest images in
-//! flight.
+//! Replicas of a model: executors of one graph that take batches in turn. A run goes to the replica with the fewest images in flight.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -24,13 +23,13 @@ use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{Device, Event, NumaNode};
 
-/// Executors of one graph, which take batches in turn.
+/// Executors of one graph that take batches in turn.
 #[derive(Debug)]
 pub struct Replicas {
     info: ExecutorInfo,
     executors: Vec<Arc<dyn Executor>>,
     loads: Arc<Mutex<Vec<Load>>>,
-    /// Number of inputs staged so far, so that their memory is near each GPU in turn.
+    /// Number of inputs staged so far. Distributes staging memory over the GPUs in turn.
     staged: AtomicUsize,
 }
 
@@ -38,18 +37,18 @@ pub struct Replicas {
 #[derive(Debug, Default)]
 struct Load {
     runs: Vec<Run>,
-    /// Number of the last run that the replica was given.
+    /// Number of the last run assigned to the replica.
     last_run: u64,
     /// Images submitted to the replica so far.
     submitted: u64,
 }
 
-/// A run that was given to a replica.
+/// A run assigned to a replica.
 #[derive(Debug)]
 struct Run {
     id: u64,
     images: usize,
-    /// Event at which the device finishes the run. Unknown until the run is submitted.
+    /// Event at which the device finishes the run. `None` until the run is submitted.
     end: Option<Event>,
 }
 
@@ -73,7 +72,7 @@ impl Load {
     }
 }
 
-/// The place of a run among those of a replica, until the run is finished or given up.
+/// Registration of a run at its replica. Removed when the run finishes or is dropped.
 struct Slot {
     replica: usize,
     id: u64,
@@ -81,7 +80,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Notes where the run ends: from then on the replica is free, even if the results are not taken yet.
+    /// Records the end of the run. The replica is free from then on, even before its results are taken.
     fn submitted(&self, end: Option<Event>) {
         let mut loads = self.loads.lock();
         let Load { runs, submitted, .. } = &mut loads[self.replica];
@@ -117,13 +116,13 @@ impl Replicas {
         }
     }
 
-    /// Returns the replica whose memory the next input is staged in.
+    /// Returns the replica to stage the next input near.
     fn next_to_stage(&self) -> &dyn Executor {
         let staged = self.staged.fetch_add(1, Ordering::Relaxed);
         &*self.executors[staged % self.executors.len()]
     }
 
-    /// Returns the replica that pinned memory is near.
+    /// Returns the replica near the pinned memory.
     fn home(&self, staging: &Staging) -> Option<usize> {
         let device = staging.device()?;
         self.executors
@@ -250,7 +249,7 @@ impl PendingRun for ReplicaRun {
 ///
 /// # Errors
 ///
-/// Those of [`HipExecutor::new`] on any of the GPUs.
+/// The errors of [`HipExecutor::new`] on any of the GPUs.
 pub(super) fn on_each(
     graph: &Graph,
     devices: &[Device],
@@ -274,11 +273,11 @@ pub(super) fn on_each(
         pools[node.unwrap_or(0)].clone()
     };
 
-    // GPUs that encode FP8 differently are not mixed in one machine.
+    // All GPUs of a model must have the same FP8 encoding.
     let float8 = devices
         .first()
         .and_then(|device| device.properties().float8().map(from_hip));
-    // Nor are GPUs whose indices of 2:4 sparse weights differ.
+    // All GPUs must have the same index format of 2:4 sparse weights.
     let sparse = match devices.first() {
         Some(device) => SparseWeights::of(
             graph,

@@ -1,15 +1,22 @@
-//! Kernel selection: which library computes a linear layer, by which algorithm, and whether its epilogue does what follows
-//! the GEMM; whether MIOpen computes the patch embedding, as a convolution, and attention, or this crate's kernels do.
+//! Kernel selection. For a linear layer it chooses the library, the algorithm, and whether the library's epilogue computes what follows the
+//! GEMM. For the patch embedding and for attention it chooses MIOpen or builtin kernels.
 //!
-//! The choice for a [`Problem`] is, in this order: what `hipvit tune` measured on this machine ([`Store`]); what was
-//! measured on the same GPU with the same libraries and is shipped with the crate (`defaults/`); a rule. Nothing is measured
-//! unless asked for, so that no first run waits.
+//! The choice for a [`Problem`] comes from the first of these that has one:
 //!
-//! The rule for linear layers: hipBLASLt's first algorithm with its epilogue, wherever hipBLASLt is there and has kernels for
-//! the GPU; rocBLAS and a kernel of this crate otherwise. On gfx942 rocBLAS's own selection is published to be 1.36× off the
-//! best algorithm, and hipBLASLt's first 1.01×. Unmeasured here, since no AMD GPU was at hand. In int8: rocBLAS's sums of bytes and a
-//! kernel, as on an H200 these are faster than the crate's `int8_gemm`, which does both. For all else the rule is the
-//! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
+//! 1. The measurements of `hipvit tune` on this machine ([`Store`]).
+//! 2. The measurements shipped with the crate (`defaults/`), of the same GPU with the same libraries.
+//! 3. A rule.
+//!
+//! Nothing is measured unless requested, so that the first run does not wait.
+//!
+//! | problem | rule |
+//! | --- | --- |
+//! | linear layer | hipBLASLt's first algorithm with its epilogue, if hipBLASLt has kernels for the GPU; otherwise rocBLAS and a builtin kernel |
+//! | linear layer in int8 | rocBLAS and a builtin kernel: on an H200 faster than the builtin `int8_gemm`, which does both |
+//! | all others | builtin kernels; MIOpen is not even opened |
+//!
+//! On gfx942, rocBLAS's default choice is published to take 1.36× the time of the best algorithm, hipBLASLt's first algorithm 1.01×. This
+//! was not verified on an AMD GPU.
 
 mod choice;
 mod confirm;
@@ -28,26 +35,26 @@ pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbedding
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
 
-/// Rows of the GEMM whose algorithm all numbers of rows use where results must not depend on the batch size: between those
-/// of one image and of a large batch.
+/// Number of rows whose GEMM algorithm is used for all numbers of rows if results must not depend on the batch size. It is between the rows
+/// of one image and those of a large batch.
 pub const REFERENCE_ROWS: usize = 2048;
 
-/// What an executor selects by. Can be shared between threads.
+/// Kernel selection of an executor. Can be shared between threads.
 #[derive(Debug, Default)]
 pub struct Selection {
     options: SelectOptions,
     key: Key,
-    /// Why hipBLASLt is no candidate.
+    /// Reason why hipBLASLt is not a candidate.
     hipblaslt_unavailable: Option<String>,
     tuned: Store,
     shipped: Store,
-    /// The first problem that a library turned out not to compute, and why.
+    /// First problem that a library failed to compute, and the reason.
     rejected: OnceLock<String>,
 }
 
 impl Selection {
-    /// For the device of `key`, which names hipBLASLt's version; `hipblaslt_unavailable` says why it is no candidate, if so. The versions of
-    /// MIOpen and hipSPARSELt are asked for only if a choice depends on them: the libraries take a while to open.
+    /// Creates the selection for the device of `key`, which has hipBLASLt's version. `hipblaslt_unavailable` is the reason if hipBLASLt is
+    /// not a candidate. Queries the versions of MIOpen and hipSPARSELt only if a choice depends on them, since these libraries open slowly.
     pub fn new(
         options: SelectOptions,
         mut key: Key,
@@ -72,7 +79,7 @@ impl Selection {
         }
     }
 
-    /// To measure by: what is [chosen](Selection::choose), else what is in `tuned`, else the rule.
+    /// Returns a selection for measurements: what is [chosen](Selection::choose), else what is in `tuned`, else the rule.
     pub(super) fn measuring(&self, tuned: Store) -> Self {
         let options = SelectOptions {
             measured: true,
@@ -88,17 +95,17 @@ impl Selection {
         }
     }
 
-    /// Sets what is selected for `problem`.
+    /// Sets the candidate for `problem`.
     pub(super) fn choose(&mut self, problem: Problem, candidate: Choice) {
         self.tuned.insert(problem, candidate, 0.0);
     }
 
-    /// The device and the libraries; MIOpen is among them if something depends on it.
+    /// Returns the key: the device and the libraries, with MIOpen if a choice depends on it.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> SelectOptions {
         self.options
     }
@@ -108,22 +115,22 @@ impl Selection {
         self.options = options;
     }
 
-    /// Sets what counts as measured on this machine.
+    /// Replaces the measurements of this machine.
     pub(super) fn set_tuned(&mut self, tuned: Store) {
         self.tuned = tuned;
     }
 
-    /// Whether hipBLASLt is a candidate.
+    /// Returns true if hipBLASLt is a candidate.
     pub fn has_hipblaslt(&self) -> bool {
         self.hipblaslt_unavailable.is_none()
     }
 
-    /// Whether some linear layer may be computed by rocBLAS.
+    /// Returns true if rocBLAS may compute some linear layer.
     pub(super) fn uses_rocblas(&self) -> bool {
         !self.has_hipblaslt() || self.tuned.has(Choice::Rocblas) || self.shipped.has(Choice::Rocblas)
     }
 
-    /// Why hipBLASLt is no candidate, or what a library did not compute.
+    /// Returns why hipBLASLt is not a candidate, or what a library failed to compute.
     pub fn note(&self) -> Option<&str> {
         let rejected = self.rejected.get();
         self.hipblaslt_unavailable
@@ -132,16 +139,16 @@ impl Selection {
             .map(String::as_str)
     }
 
-    /// What was measured on this machine.
+    /// Returns the measurements of this machine.
     pub fn tuned(&self) -> &Store {
         &self.tuned
     }
 
-    /// What computes `problem` by the rule.
+    /// Returns the candidate for `problem` by the rule.
     pub fn rule(&self, problem: &Problem) -> Choice {
         match problem {
             Problem::Linear(shape) if shape.int8.is_some() => self.rule_of_int8(shape),
-            // rocBLAS has no FP8, so there hipBLASLt's error is the one to see.
+            // rocBLAS has no FP8, so hipBLASLt's error is the one to report.
             Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => Choice::Hipblaslt {
                 algorithm: 0,
                 epilogue: self.can_fuse(shape),
@@ -151,7 +158,7 @@ impl Selection {
         }
     }
 
-    /// The library, but for what cuBLAS behind HIP on CUDA does not compute: bytes of other than a multiple of 4 channels.
+    /// Returns rocBLAS, or the builtin kernel for channels that are not a multiple of 4: cuBLAS behind HIP on CUDA does not compute those.
     fn rule_of_int8(&self, shape: &LinearShape) -> Choice {
         let arch = &self.key.arch;
         let is_multiple = [shape.n, shape.k].iter().all(|extent| extent.is_multiple_of(4));
@@ -166,7 +173,7 @@ impl Selection {
         self.options.epilogues && shape.epilogue().is_some()
     }
 
-    /// Whether `candidate` is one for `problem` here: a file may say anything.
+    /// Returns true if `candidate` can compute `problem` here. The check is needed since a selection file may contain anything.
     fn is_usable(&self, problem: &Problem, candidate: Choice) -> bool {
         match (problem, candidate) {
             (Problem::Linear(shape), Choice::Rocblas) => shape.float8.is_none(),
@@ -179,7 +186,7 @@ impl Selection {
         }
     }
 
-    /// What computes `problem`, and where the choice comes from.
+    /// Returns the candidate for `problem`, and the origin of the choice.
     pub fn select(&self, problem: impl Into<Problem>) -> (Choice, Origin) {
         let problem = problem.into();
         let found = |store: &Store| store.get(&problem).filter(|&c| self.is_usable(&problem, c));
@@ -192,7 +199,7 @@ impl Selection {
             .unwrap_or_else(|| (self.rule(&problem), Origin::Rule))
     }
 
-    /// What computes a linear layer whose weight is packed, and where the choice comes from.
+    /// Returns the candidate for a linear layer with a packed weight, and the origin of the choice.
     pub(super) fn packed(&self) -> (Choice, Origin) {
         let origin = match self.options.sparse {
             Sparse::On | Sparse::Builtin => Origin::Requested,
@@ -201,7 +208,7 @@ impl Selection {
         (Choice::Sparse, origin)
     }
 
-    /// What computes a linear layer whose weight hipSPARSELt has compressed, and where the choice comes from.
+    /// Returns the candidate for a linear layer with a weight compressed by hipSPARSELt, and the origin of the choice.
     pub(super) fn compressed(&self, problem: &Problem) -> (Choice, Origin) {
         let measured = self.options.measured && !self.options.reproducible;
         let tuned = self.tuned.get(problem).filter(|_| measured);
@@ -220,7 +227,7 @@ impl Selection {
         (candidate, origin)
     }
 
-    /// Records that `library` does not compute `problem`.
+    /// Records that `library` cannot compute `problem`.
     pub fn reject(&self, library: &str, problem: impl Into<Problem>, reason: &str) {
         let problem = problem.into();
         self.rejected
@@ -355,7 +362,7 @@ mod tests {
             epilogue: false,
         };
         assert_eq!(select("gfx942", bytes, library), rule);
-        // cuBLAS computes multiples of 4 channels.
+        // cuBLAS only computes multiples of 4 channels.
         let odd = LinearShape { k: 13, ..bytes };
         assert_eq!(select("sm_90", odd, library), (Choice::Int8, Origin::Rule));
         assert_eq!(select("sm_90", bytes, library), rule);

@@ -1,8 +1,8 @@
-//! Pinned memory for decoded images. A decode thread copies an image there while the image is in its caches, and a GPU copies from
-//! there. Separate threads for these copies would take time from the decode threads, and would have to be woken for each image.
+//! Pinned memory for decoded images. A decode thread copies an image there while the image is in its caches, and a GPU copies from there.
+//! Separate copy threads would take time from the decode threads, and each image would have to wake one.
 //!
-//! A slab holds several images, so that a batch needs few copies. Pinning is slow, so slabs are made one at a time and are reused.
-//! An image for which there is no slab stays in pageable memory.
+//! A slab holds several images, so that a batch needs few copies. Pinning is slow, so slabs are made one at a time and reused. An image
+//! stays in pageable memory if no slab has room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,25 +22,25 @@ const MAX_SLABS: usize = 128;
 /// Alignment of images in a slab, that of the kernels' vector loads.
 pub(super) const ALIGNMENT: usize = 16;
 
-/// Slabs of pinned memory of a GPU.
+/// Pinned slabs of a GPU.
 #[derive(Debug)]
 pub struct Slabs {
     device: Device,
     state: Mutex<State>,
-    /// Held while a slab is made.
+    /// Locked while a slab is allocated.
     growing: Mutex<()>,
-    /// Each slab has a clone, so that the count is the number of slabs.
+    /// Each slab holds a clone, so that the reference count is the number of slabs.
     alive: Arc<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     unused: Vec<Slab>,
-    /// In copies to a device, in the order of submission.
+    /// Slabs that a device still copies from, in the order of submission.
     copied: VecDeque<Copied>,
 }
 
-/// A slab in a copy.
+/// A slab that a device copies from.
 #[derive(Debug)]
 struct Copied {
     copy: Pending<Vec<PinnedBuffer<u8>>>,
@@ -64,11 +64,11 @@ impl Slabs {
         }
     }
 
-    /// Returns an unused or a new slab. `None` if there may be no more, or another thread is making one.
+    /// Returns an unused or a new slab. `None` at the maximum number of slabs, or while another thread allocates one.
     fn take(&self) -> Option<Slab> {
         {
             let mut state = self.state.lock();
-            // A failed query means that the run failed; `finish` reports it.
+            // A failed query means that the run failed, which `finish` reports.
             while let Some(oldest) = state.copied.front()
                 && oldest.copy.is_done().unwrap_or(true)
             {
@@ -91,7 +91,7 @@ impl Slabs {
         if Arc::strong_count(&self.alive) > MAX_SLABS {
             return None;
         }
-        // Without more pinned memory, images stay in pageable memory.
+        // Images stay in pageable memory if pinning fails.
         let memory = self.device.pinned(SLAB).ok()?;
         Some(Slab {
             memory,
@@ -103,7 +103,7 @@ impl Slabs {
         self.state.lock().unused.push(slab);
     }
 
-    /// Takes back a slab that is in a copy.
+    /// Takes back a slab that a device still copies from.
     pub(super) fn keep_copied(&self, copy: Pending<Vec<PinnedBuffer<u8>>>, alive: Arc<()>) {
         self.state.lock().copied.push_back(Copied { copy, alive });
     }
@@ -139,7 +139,7 @@ pub struct SlabPart {
 }
 
 impl BatchSlabs {
-    /// Returns a batch without slabs yet.
+    /// Creates a batch without slabs.
     pub fn new(slabs: Arc<Slabs>) -> Self {
         Self {
             slabs,
@@ -162,10 +162,10 @@ impl BatchSlabs {
         if let Some(part) = self.state.lock().cut(bytes, aligned) {
             return Some(part);
         }
-        // The lock is released before the driver is asked.
+        // Release the lock before calling the driver.
         let slab = self.slabs.take()?;
         let mut state = self.state.lock();
-        // Another thread may have been faster.
+        // Another thread may have added a slab in the meantime.
         if let Some(part) = state.cut(bytes, aligned) {
             self.slabs.keep(slab);
             return Some(part);
@@ -178,7 +178,7 @@ impl BatchSlabs {
         state.cut(bytes, aligned)
     }
 
-    /// Returns the images of the batch, to be submitted.
+    /// Returns the images of the batch, ready for submission.
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ pub enum StagedPixels {
 pub struct Images<'a> {
     pub(super) images: Vec<PlacedImage<'a>>,
     pub(super) slabs: Vec<Slab>,
-    /// The GPU's slabs, to which these go back.
+    /// Slabs of the GPU, to which the batch's slabs return.
     pub(super) home: Option<Arc<Slabs>>,
 }
 

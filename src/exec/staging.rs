@@ -9,7 +9,7 @@ use super::threads::HostThreads;
 use crate::error::Result;
 use crate::hip::{Device, PinnedBuffer, PinnedPart};
 
-/// Host memory for an input, pinned where a GPU copies from it. Dropping it gives pinned memory back to its pool.
+/// Host memory for an input, pinned if a GPU copies from it. Dropping it returns pinned memory to its pool.
 #[derive(Debug)]
 pub struct Staging {
     memory: Memory,
@@ -22,7 +22,7 @@ pub struct Staging {
 enum Memory {
     Host(Vec<u8>),
     Pinned(PinnedBuffer<u8>),
-    /// Given to a run.
+    /// Moved into a run.
     Taken,
 }
 
@@ -40,15 +40,15 @@ enum PartMemory {
     Pinned(PinnedPart<u8>),
 }
 
-/// What a [`Staging`] gives to a run.
+/// Memory that a [`Staging`] passes to a run.
 pub(super) enum Given {
-    /// Pinned memory, and the pool that it goes back to.
+    /// Pinned memory, and the pool to return it to.
     Pinned(PinnedBuffer<u8>, Option<Arc<InputPool>>),
     Host(Vec<u8>),
 }
 
 impl Staging {
-    /// Host memory for an executor that does not copy from pinned memory.
+    /// Wraps memory for an executor that needs no pinned memory.
     pub(super) fn on_host(bytes: Vec<u8>, threads: &HostThreads) -> Self {
         Self {
             memory: Memory::Host(bytes),
@@ -57,7 +57,7 @@ impl Staging {
         }
     }
 
-    /// Pinned memory, which goes back to `pool`.
+    /// Wraps pinned memory that returns to `pool`.
     pub(super) fn pinned(
         memory: PinnedBuffer<u8>,
         pool: Option<Arc<InputPool>>,
@@ -88,7 +88,7 @@ impl Staging {
         }
     }
 
-    /// Gives the memory to a run.
+    /// Passes the memory to a run.
     pub(super) fn give(mut self) -> Given {
         match std::mem::replace(&mut self.memory, Memory::Taken) {
             Memory::Pinned(memory) => Given::Pinned(memory, self.pool.take()),
@@ -101,7 +101,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if the memory is not a whole number of images.
+    /// [`Error::Argument`](crate::Error::Argument) if the size is not a multiple of `each`.
     pub fn split(mut self, each: usize) -> Result<Vec<StagingPart>> {
         let pool = self.pool.take();
         let threads = self.threads.clone();
@@ -123,7 +123,7 @@ impl Staging {
         })
     }
 
-    /// Puts the parts of all images together again. `None` if there is no part.
+    /// Reassembles the memory from the parts of all images. `None` if there are no parts.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl DerefMut for StagingPart {
     }
 }
 
-/// Pinned memory for whole inputs that no run uses.
+/// Unused pinned memory for whole inputs.
 #[derive(Debug)]
 pub struct InputPool {
     device: Device,
@@ -235,7 +235,7 @@ impl InputPool {
 
     /// Returns `bytes` bytes of arbitrary contents.
     pub(super) fn take(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        // The lock is released before the driver is asked for memory.
+        // Release the lock before calling the driver.
         let unused = self.unused.lock().reuse(bytes)?;
         match unused {
             Some(buffer) => Ok(buffer),
@@ -248,7 +248,7 @@ impl InputPool {
     }
 }
 
-/// Pinned buffers that are not in use.
+/// Unused pinned buffers.
 #[derive(Debug, Default)]
 pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
 

@@ -1,10 +1,10 @@
-//! What a recording tells of a step.
+//! Arguments of a step in a recorded timeline.
 
 use serde_json::{Map, Value, json};
 
 use crate::graph::plan::{Plan, Step};
 
-/// The op, the result's shape and dtype, and what the step computes and accesses at least.
+/// Returns the op, the shape and dtype of the result, and the minimum of operations and bytes.
 pub(super) fn step_args(plan: &Plan, step: &Step) -> Map<String, Value> {
     let node = plan.node(step);
     let fields = [

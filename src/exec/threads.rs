@@ -26,7 +26,7 @@ impl HostThreads {
 
     /// Starts `threads` threads on the NUMA node of `device`, by default one per physical core of the node.
     ///
-    /// Decoding waits for memory and branches rather than for vector units. Two threads share a core well, so that by default one
+    /// Decoding is bound by memory latency and branches rather than by vector units, so that two threads share a core well. By default, one
     /// thread per logical core of the host decodes.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl HostThreads {
     /// Starts `threads` threads on the NUMA node of `device`, where `requested` threads decode.
     pub(super) fn on_node(device: &Device, threads: Option<usize>, requested: Option<usize>) -> Result<Self> {
         let node = device.numa_node().cloned();
-        // A failure to bind costs speed at most.
+        // A failed binding only costs speed.
         let bind = move || {
             if let Some(node) = &node {
                 let _ = node.bind_thread();
@@ -52,7 +52,7 @@ impl HostThreads {
                     bind();
                     cores()
                 };
-                // Binds a thread of its own, not the caller's.
+                // Binds a temporary thread instead of the caller's.
                 let counted = thread::scope(|scope| {
                     let thread = thread::Builder::new().spawn_scoped(scope, count)?;
                     Ok(thread.join().ok())
@@ -61,7 +61,7 @@ impl HostThreads {
             }
         };
         Ok(Self {
-            // The threads do not hold the device, as they end some time after the pool.
+            // The threads do not hold the device, since they may outlive the pool.
             pool: Arc::new(thread_pool(threads, bind)?),
             decode: requested.unwrap_or_else(num_cpus::get),
         })

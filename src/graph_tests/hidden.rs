@@ -15,7 +15,7 @@ fn passes(whole_vectors: bool) -> Passes {
     }
 }
 
-/// The graph without and with padding, and how many networks were padded. Both compute the same.
+/// Returns the graph with padding, and the number of padded networks. Checks that it computes the same as without.
 fn padded(graph: Graph) -> (Graph, usize) {
     let (plain, _) = optimize(graph.clone(), &passes(false)).unwrap();
     let (padded, reports) = optimize(graph, &passes(true)).unwrap();
@@ -24,7 +24,7 @@ fn padded(graph: Graph) -> (Graph, usize) {
     (padded, report.changes)
 }
 
-/// Of two blocks each. Gates' rows have two halves.
+/// Models have two blocks each. The rows of gated layers have two halves.
 #[test]
 fn hidden_channels_become_whole_vectors() {
     for (name, width) in [("hf_vit", 64), ("hf_aimv2", 2 * 64), ("hf_dinov3_gated", 2 * 64)] {
@@ -53,7 +53,7 @@ fn padded_networks_are_divided_among_gpus() {
     }
 }
 
-/// What is between the two layers of a network.
+/// Operation between the two layers of a network.
 #[derive(Clone, Copy, PartialEq)]
 enum Between {
     Nothing,
@@ -62,7 +62,7 @@ enum Between {
     NormedGate,
 }
 
-/// A network of `hidden` channels.
+/// Returns a network with `hidden` channels.
 fn network(hidden: usize, between: Between, rounding: Option<Rounding>, read_twice: bool) -> Graph {
     let mut graph = Graph::new("small", [1, 3, 2, 3], DType::F32);
     let mut random = Random(5);
@@ -128,7 +128,7 @@ fn gates_norms_count_their_own_channels_alone() {
     }
 }
 
-/// Whole vectors, fewer channels than one, what is quantised, and what something else reads too.
+/// Covers whole vectors, fewer channels than a vector, quantised layers, and hidden values with another reader.
 #[test]
 fn other_hidden_channels_stay() {
     let changes = |hidden, between, rounding, read_twice| {

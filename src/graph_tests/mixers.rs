@@ -13,7 +13,7 @@ use crate::tensor::{DType, Input, Tensor};
 
 const MODELS: [&str; 4] = ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"];
 
-/// How often each transposition and each elementwise op occurs.
+/// Counts each kind of transposition and of elementwise op.
 fn ops(graph: &Graph) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for node in graph.nodes() {
@@ -30,7 +30,7 @@ fn ops(graph: &Graph) -> BTreeMap<String, usize> {
 
 #[test]
 fn what_follows_a_transposition_is_fused_into_it() {
-    // Of two blocks; ResMLP's second affine map of each is in the weights, its last comes before the pooling.
+    // Two blocks each. ResMLP's second affine map of each block is folded into weights, its last one comes before the pooling.
     let expected: [&[(&str, usize)]; 4] = [
         &[("transpose", 2), ("transpose+residual", 2)],
         &[("transpose", 2), ("transpose+residual", 2)],
@@ -46,7 +46,7 @@ fn what_follows_a_transposition_is_fused_into_it() {
     }
 }
 
-/// Of 15 tokens, which become 16.
+/// Models have 15 tokens, which become 16.
 #[test]
 fn rows_of_tokens_are_padded_between_transpositions() {
     let passes = Passes {
@@ -83,7 +83,7 @@ fn rows_of_tokens_are_padded_between_transpositions() {
     }
 }
 
-/// Where something else reads what the layers compute, SwiGLU does, or the tokens are whole vectors already.
+/// Covers layers with another reader, SwiGLU, and tokens that are already whole vectors.
 #[test]
 fn other_rows_of_tokens_stay() {
     let passes = Passes {

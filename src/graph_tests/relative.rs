@@ -5,7 +5,7 @@ use crate::graph::{Graph, Passes, interpret, interpret_shards, optimize, shard};
 use crate::ops::{AttentionOperands, Op};
 use crate::reference::assert_close;
 
-/// The shapes of each attention's bias.
+/// Returns the shape of each attention layer's bias.
 fn biases(graph: &Graph) -> Vec<Vec<usize>> {
     let of = |node: &crate::graph::Node| match &node.op {
         Op::Attention(spec) if spec.bias => {

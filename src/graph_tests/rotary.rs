@@ -7,9 +7,9 @@ use crate::ops::{AttentionOperands, Op, Rope, SwiGlu};
 use crate::reference::assert_close;
 use crate::tensor::Input;
 
-/// Constants are rounded to f32 once more where LayerScale is folded into weights.
+/// Tolerance if LayerScale is folded into weights, which rounds constants to f32 once more.
 const FOLDED: f64 = 1e-5;
-/// Only the order of the reference's own f64 sums changes.
+/// Tolerance if only the order of the reference's f64 sums changes.
 pub(super) const EXACT: f64 = 1e-12;
 
 pub(crate) fn golden(name: &str) -> Graph {
@@ -18,10 +18,10 @@ pub(crate) fn golden(name: &str) -> Graph {
     model::load(&directory, &LoadOptions::default()).unwrap().graph
 }
 
-/// The class token is not rotated, so the last block needs its query alone, while all keys are rotated.
+/// The class token is not rotated. The last block therefore computes only its query, while all keys are rotated.
 #[test]
 fn one_query_is_computed_beside_rotated_keys() {
-    // One table for all heads, one for each, and queries and keys that are rotated apart.
+    // One table for all heads, a table per head, and separately rotated queries and keys.
     for (name, apart) in [
         ("timm_vit_rope", false),
         ("timm_vit_rope_mixed_ape", false),
@@ -42,7 +42,7 @@ fn one_query_is_computed_beside_rotated_keys() {
             _ => None,
         });
         if apart {
-            // The queries' own rotation is left out.
+            // The separate rotation of queries is omitted.
             assert_eq!(rotated, [1, 1, 1], "{name}");
         } else {
             assert_eq!(rotated, [2, 1], "{name}");
@@ -97,7 +97,7 @@ fn shards_rotate_their_own_heads() {
     }
 }
 
-/// EVA-02's norm of the gated channels is computed with the gate, in fused graphs alone.
+/// EVA-02's norm of the gated channels is fused with the gate only if fusion is enabled.
 #[test]
 fn norms_of_gates_are_part_of_the_gates() {
     for name in ["timm_eva02_clip", "timm_eva02_override_size"] {

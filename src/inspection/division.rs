@@ -1,4 +1,4 @@
-//! How GPUs would divide a model among them.
+//! Division of a model among GPUs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use crate::graph::{Graph, OutputKind, ValueId, shard_stages, stages};
 use crate::ops::Op;
 use crate::tensor::DType;
 
-/// What one of several GPUs has of a model.
+/// Part of a model on one of several GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Which of the GPUs.
+    /// Index of the GPU.
     pub gpu: usize,
-    /// The first node that it computes.
+    /// Name of the first node on the GPU.
     pub first: String,
-    /// The last.
+    /// Name of the last node on the GPU.
     pub last: String,
-    /// Elements of its constants.
+    /// Number of elements of the constants.
     pub parameters: usize,
-    /// What they take in the plan's dtype.
+    /// Bytes of the constants in the plan's dtype.
     pub weight_bytes: usize,
-    /// The memory for activations.
+    /// Bytes of the activations.
     pub arena_bytes: usize,
     /// Floating-point operations of a run.
     pub flops: u64,
-    /// All-reduces in a run, and 1 more if it passes something on to a GPU of the next stage.
+    /// Number of all-reduces per run, plus 1 if the GPU sends activations to the next stage.
     pub exchanges: usize,
-    /// The bytes of all of these together.
+    /// Total bytes of these exchanges.
     pub exchanged_bytes: usize,
 }
 
-/// The parts of `graph` on `pipeline` groups of `tensor` GPUs: of each stage of the layers, the parts of those that share each layer.
+/// Returns the parts of `graph` on `pipeline` groups of `tensor` GPUs: the shards of each stage.
 ///
 /// # Errors
 ///
-/// As `shard` and `stages`.
+/// The errors of `shard` and `stages`.
 pub fn parts(graph: &Graph, tensor: usize, pipeline: usize, batch: usize, dtype: DType) -> Result<Vec<Part>> {
     let stages = stages(graph, pipeline.max(1))?;
     let ranks = (0..tensor.max(1)).map(|rank| shard_stages(&stages, rank, tensor.max(1)));
@@ -81,7 +81,7 @@ impl Part {
     }
 }
 
-/// The elements of the constants that nodes read.
+/// Counts the elements of the constants that nodes read.
 fn parameters(graph: &Graph) -> usize {
     let used: HashSet<ValueId> = graph
         .nodes()
@@ -107,13 +107,13 @@ mod tests {
         let graph = optimize(Vit::BASE.zeros(), &Passes::default()).unwrap().0;
         let whole = parts(&graph, 1, 1, 2, DType::BF16).unwrap();
         assert_eq!((whole.len(), whole[0].exchanges), (1, 0));
-        // Of each block all but norms and the biases behind the sums is divided.
+        // All of a block is divided, except for norms and the biases added after the sums.
         let divided = 12 * (3 * 768 * 768 + 3 * 768 + 768 * 768 + 2 * 3072 * 768 + 3072);
         for part in parts(&graph, 3, 1, 2, DType::BF16).unwrap() {
             assert_eq!(part.parameters, whole[0].parameters - divided + divided / 3);
             assert_eq!(part.weight_bytes, 2 * part.parameters);
             assert!(part.arena_bytes < whole[0].arena_bytes);
-            // Two per block; of the last block only the class token is computed.
+            // Two per block. The last block only computes the class token.
             let row = 2 * 768 * 2;
             assert_eq!((part.exchanges, part.exchanged_bytes), (24, (22 * 197 + 2) * row));
         }
@@ -150,7 +150,7 @@ mod tests {
             let stage = &stages[gpu / 3];
             assert_eq!(part.gpu, gpu);
             assert!(part.parameters < stage.parameters / 2, "{part:?}");
-            // What a stage passes on is whole.
+            // Stages pass on whole activations.
             let passed = [197 * 768 * 4, 0][gpu / 3];
             assert_eq!(stage.exchanged_bytes, passed);
             assert!(part.exchanges > stage.exchanges && part.exchanged_bytes > passed);

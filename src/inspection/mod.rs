@@ -1,6 +1,5 @@
-//! What `hipvit inspect` shows of a model: the graph before and after the passes, the cost of every step, the use of memory,
-//! and the address of each parameter, on the host and, if requested, on a GPU. As JSON through serde, as tables through
-//! `Display` (`text.rs`), and the arena as a drawing (`plot`).
+//! The data of `hipvit inspect`: the graph before and after the passes, the cost of every step, the use of memory, and the address of each
+//! parameter. Addresses are those on the host and, if requested, on a GPU. The data serialises to JSON through serde.
 
 mod division;
 
@@ -18,70 +17,70 @@ pub use division::{Part, parts};
 /// A planned model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
     /// Images per run.
     pub batch: usize,
-    /// The element type of the activations.
+    /// Dtype of the activations.
     pub dtype: DType,
-    /// The graph as the model builder wrote it, at batch 1.
+    /// Graph of the model builder, at batch 1.
     pub before: Vec<NodeSummary>,
-    /// The passes, in order.
+    /// Passes, in order.
     pub passes: Vec<PassReport>,
-    /// The graph that is planned, at batch 1.
+    /// Planned graph, at batch 1.
     pub after: Vec<NodeSummary>,
-    /// The plan's steps at its batch.
+    /// Steps of the plan, at its batch size.
     pub steps: Vec<StepSummary>,
     /// Sums over all steps.
     pub total: Cost,
-    /// The arena.
+    /// Memory of the activations.
     pub memory: Memory,
-    /// The constants of the planned graph.
+    /// Constants of the planned graph.
     pub parameters: Vec<Parameter>,
-    /// The kernels on a GPU, if the model was loaded onto one.
+    /// Kernels on a GPU, if the model is loaded on one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<SelectedKernels>,
-    /// Why a GPU's kernels are not those that would be preferred.
+    /// Reason why a GPU does not use the preferred kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels_note: Option<String>,
-    /// The memory on a GPU, if the model was loaded onto one.
+    /// Memory on a GPU, if the model is loaded on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
-    /// What each of several GPUs would have, if that was asked for.
+    /// Parts of the model on several GPUs, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }
 
-/// The kernels that compute steps on a GPU.
+/// Kernels that compute steps on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SelectedKernels {
-    /// The op and what is fused into it.
+    /// Op, with the fused operations.
     pub op: String,
-    /// The result's extents.
+    /// Shape of the result.
     pub shape: Vec<usize>,
-    /// How many steps are alike.
+    /// Number of equal steps.
     pub steps: usize,
-    /// The kernels and library calls of each, in order.
+    /// Kernels and library calls of each step, in order.
     pub kernels: Vec<String>,
-    /// The geometry of those of them that are the crate's own; libraries do not tell theirs.
+    /// Launch geometry of the builtin kernels. Libraries do not report theirs.
     pub launches: Vec<KernelLaunch>,
-    /// Where the selection comes from: tuned, shipped or rule; `None` where there is nothing to select.
+    /// Origin of the selection: tuned, shipped or rule. `None` if there is no choice.
     pub origin: Option<String>,
 }
 
-/// The geometry of a kernel's launch.
+/// Launch geometry of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelLaunch {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
     /// Blocks along x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block along x, y, z.
+    /// Threads per block along x, y, z.
     pub block: [u32; 3],
 }
 
 impl SelectedKernels {
-    /// Whether these are the same but for the number of steps.
+    /// Returns true if both are equal except for the number of steps.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let Self {
             op,
@@ -94,57 +93,57 @@ impl SelectedKernels {
     }
 }
 
-/// A range of a GPU's memory.
+/// Range of GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Region {
-    /// The first byte's address, in JSON as hexadecimal text.
+    /// Address of the first byte. In JSON, hexadecimal text.
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
-/// A model's memory on a GPU.
+/// Memory of a model on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceMemory {
-    /// Which GPU.
+    /// Name of the GPU.
     pub device: String,
-    /// The element type of the parameters and the activations there.
+    /// Dtype of parameters and activations on the GPU.
     pub dtype: DType,
-    /// All parameters: one allocation.
+    /// All parameters, in one allocation.
     pub weights: Region,
-    /// The activations of a run.
+    /// Activations of a run.
     pub arena: Region,
     /// Temporary memory of steps, outside of the arena.
     pub scratch: Region,
-    /// A run's input.
+    /// Input of a run.
     pub input: Region,
-    /// The range of each parameter in the weights.
+    /// Range of each parameter in the weights.
     #[serde(skip)]
     pub parameters: HashMap<ValueId, Region>,
 }
 
-/// One node of a graph.
+/// A node of a graph.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeSummary {
-    /// The node's name, which is its result's.
+    /// Name of the node, which is also that of its result.
     pub name: String,
-    /// The op and what is fused into it.
+    /// Op, with the fused operations.
     pub op: String,
-    /// The part of the model.
+    /// Part of the model.
     pub role: Role,
-    /// The operands, in order.
+    /// Operands, in order.
     pub inputs: Vec<ValueSummary>,
-    /// The result's extents.
+    /// Shape of the result.
     pub shape: Vec<usize>,
 }
 
-/// One operand of a node.
+/// An operand of a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct ValueSummary {
-    /// The value's name.
+    /// Name of the value.
     pub name: String,
-    /// Its extents.
+    /// Shape of the value.
     pub shape: Vec<usize>,
 }
 
@@ -153,63 +152,63 @@ pub struct ValueSummary {
 pub struct Cost {
     /// Floating-point operations.
     pub flops: u64,
-    /// Bytes that have to be read, weights included.
+    /// Bytes that the step has to read, including weights.
     pub bytes_read: u64,
-    /// Bytes that have to be written.
+    /// Bytes that the step has to write.
     pub bytes_written: u64,
-    /// Floating-point operations per byte: decides whether a step is compute-bound or memory-bound.
+    /// Floating-point operations per byte. Determines whether a step is bound by compute or memory.
     pub intensity: f64,
 }
 
-/// One step of the plan.
+/// A step of the plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepSummary {
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// The op and what is fused into it.
+    /// Op, with the fused operations.
     pub op: String,
-    /// The part of the model.
+    /// Part of the model.
     pub role: Role,
-    /// The result's extents at the plan's batch.
+    /// Shape of the result at the plan's batch size.
     pub shape: Vec<usize>,
-    /// The step's cost.
+    /// Cost of the step.
     #[serde(flatten)]
     pub cost: Cost,
-    /// Where the result begins in the arena, in bytes.
+    /// Offset of the result in the arena, in bytes.
     pub offset: usize,
-    /// The result's size.
+    /// Size of the result in bytes.
     pub bytes: usize,
-    /// The operand that the result overwrites, if any.
+    /// Name of the operand that the result overwrites, if any.
     pub overwrites: Option<String>,
 }
 
-/// The memory of the activations.
+/// Memory of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// The arena's size in bytes.
+    /// Size of the arena in bytes.
     pub arena_bytes: usize,
-    /// The same without reuse.
+    /// Size of the arena in bytes if no buffer were reused.
     pub without_reuse_bytes: usize,
-    /// The peak of live buffers: no arena can be smaller.
+    /// Peak of live buffers in bytes, a lower bound for any arena.
     pub lower_bound_bytes: usize,
 }
 
-/// One constant.
+/// A constant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameter {
-    /// The tensor's name in the weight file, or an expression of those it was computed from.
+    /// Name of the tensor in the weight file, or an expression of the tensors that it was computed from.
     pub name: String,
-    /// The extents.
+    /// Shape.
     pub shape: Vec<usize>,
-    /// The element type as stored.
+    /// Dtype as stored.
     pub dtype: DType,
-    /// The stored size.
+    /// Stored size in bytes.
     pub bytes: usize,
-    /// Where it is stored.
+    /// Location on the host.
     pub place: Place,
-    /// The host address of its first element, in hexadecimal.
+    /// Host address of the first element, in hexadecimal.
     pub address: String,
-    /// Its copy on the GPU, if the model was loaded onto one and a step reads it.
+    /// Copy on the GPU, if the model is loaded on one and a step reads the constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceParameter>,
     #[serde(skip)]
@@ -219,20 +218,20 @@ pub struct Parameter {
 /// A parameter on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceParameter {
-    /// The element type there.
+    /// Dtype on the GPU.
     pub dtype: DType,
-    /// Its range.
+    /// Range in the weights.
     #[serde(flatten)]
     pub region: Region,
 }
 
-/// Where a parameter's bytes are.
+/// Location of a parameter's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Place {
     /// In the mapped weight file, as stored.
     #[serde(rename = "mapped file")]
     MappedFile,
-    /// In memory of its own, because a pass computed or packed it.
+    /// In separate memory, because a pass computed or packed it.
     #[serde(rename = "folded, host memory")]
     HostMemory,
 }
@@ -247,7 +246,7 @@ impl fmt::Display for Place {
 }
 
 impl Inspection {
-    /// Inspects `before`, the model builder's graph, and the plan that was made of it.
+    /// Inspects the model builder's graph `before`, and the plan created from it.
     pub fn new(before: &Graph, passes: &[PassReport], plan: &Plan) -> Self {
         let steps = steps(plan);
         let sum = |of: fn(&Cost) -> u64| steps.iter().map(|step| of(&step.cost)).sum();
@@ -288,7 +287,7 @@ impl Inspection {
         self
     }
 
-    /// Adds the kernels on a device, with a note of why they are not those that would be preferred.
+    /// Adds the kernels on a device, and the reason if they are not the preferred ones.
     pub fn with_kernels(mut self, kernels: Vec<SelectedKernels>, note: Option<&str>) -> Self {
         self.kernels = kernels;
         self.kernels_note = note.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! `add`: `factor · gamma · x + y`, where `gamma` and `y` may be left out.
+//! `add`: `factor · gamma · x + y`, with optional `gamma` and `y`.
 
 use hipvit_graph::op::{Add, Affine, MulScalar, Scale};
 
@@ -8,7 +8,8 @@ use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl AddArgs {
-    /// For `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0; `y` is an address and its rows, which repeat.
+    /// Creates the arguments for `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0. `y` is an address and its number of rows,
+    /// which repeat.
     ///
     /// # Errors
     ///
@@ -34,7 +35,7 @@ impl AddArgs {
     }
 }
 
-// SAFETY: hip/add.hip; threads beyond the last row return.
+// SAFETY: see hip/add.hip. Threads beyond the last row return.
 unsafe impl KernelArguments for AddArgs {
     const FILE: &'static str = "add";
 

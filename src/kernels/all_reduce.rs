@@ -1,5 +1,5 @@
-//! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual; `all_reduce_norm` normalises its
-//! rows, too.
+//! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual. `all_reduce_norm` also normalises
+//! the rows.
 
 use hipvit_graph::op::AllReduce;
 
@@ -14,28 +14,28 @@ use super::bindings::{
 use super::launch::check_channels;
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional, visit_biased};
 
-/// The most lanes of a wave.
+/// Maximum lanes of a wave.
 const LARGEST_WAVE: u32 = 64;
 
-/// Bytes of a vec128 of each thread of a block.
+/// Bytes of a vec128 per thread of a block.
 const ROUND: usize = (VEC128_BYTES * ALL_REDUCE_THREADS) as usize;
 
-/// What all ranks of an `all_reduce` have in common.
+/// Parameters of an `all_reduce` that all ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllReduceGroup {
     ranks: u32,
     blocks: u32,
     rounds: u32,
-    /// Milliseconds.
+    /// Time-out in milliseconds.
     timeout: u32,
 }
 
 impl AllReduceGroup {
-    /// For messages of `capacity` bytes, on GPUs that have at least `compute_units` each.
+    /// Creates a group for messages of `capacity` bytes, on GPUs with at least `compute_units` compute units.
     ///
     /// # Errors
     ///
-    /// The kernel does not sum over so many ranks.
+    /// The kernel does not support this number of ranks.
     pub(crate) fn new(
         ranks: usize,
         compute_units: u32,
@@ -56,40 +56,40 @@ impl AllReduceGroup {
         }
     }
 
-    /// Bytes of memory that each rank shares with the others.
+    /// Returns the bytes of memory that each rank shares with the others.
     pub(crate) fn shared_bytes(&self) -> usize {
         let parts = 2 * self.blocks as usize * self.ranks as usize;
         ALL_REDUCE_HEADER as usize + parts * self.rounds as usize * ROUND
     }
 
-    /// Words of host memory that each rank has: [`AllReduceControl`].
+    /// Number of words of host memory per rank: [`AllReduceControl`].
     pub(crate) const WORDS: usize = size_of::<AllReduceControl>() / 4;
-    /// The word that is 1 + the rank which did not come.
+    /// Index of the word with 1 + the missing rank.
     pub(crate) const MISSING: usize = std::mem::offset_of!(AllReduceControl, missing) / 4;
-    /// The word that ends all waiting if it is not 0.
+    /// Index of the word that aborts all waits if it is not 0.
     pub(crate) const ABORT: usize = std::mem::offset_of!(AllReduceControl, abort) / 4;
 
-    /// Rows of a matrix of `channels` elements of `element` bytes that one launch sums.
+    /// Returns the rows of a matrix that one launch sums. The matrix has `channels` elements of `element` bytes per row.
     pub(crate) fn rows(&self, channels: usize, element: usize) -> usize {
         let of_row = (channels * element).div_ceil(VEC128_BYTES as usize).max(1);
         (self.blocks * self.rounds * ALL_REDUCE_THREADS) as usize / of_row
     }
 
-    /// Rows of such a matrix that one launch sums and normalises; 0 if a row is too long for a block.
+    /// Returns the rows of such a matrix that one launch sums and normalises. 0 if a row is too long for a block.
     pub(crate) fn normalized_rows(&self, channels: usize, element: usize) -> usize {
         let vecs = (channels * element).div_ceil(VEC128_BYTES as usize).max(1);
         let rounds = self.rounds * ALL_REDUCE_THREADS / ALL_REDUCE_NORM_THREADS;
-        // With smaller waves as many or more.
+        // Smaller waves give as many rows or more.
         let rows = extent(vecs).map_or(0, |vecs| rows_of_block(vecs, LARGEST_WAVE));
         (self.blocks * rounds * rows) as usize
     }
 
-    /// For rank `rank`'s `[x, bias, residual, out]`: `x`, `residual` and `out` are `[rows, channels]`, `bias` `[channels]`; bias and
-    /// residual may be 0. `shared` has every rank's shared memory, `control` is this rank's host memory.
+    /// Creates the arguments of rank `rank` for `[x, bias, residual, out]`: `x`, `residual` and `out` are `[rows, channels]`, `bias` is
+    /// `[channels]`. Bias and residual may be 0. `shared` has every rank's shared memory, `control` is this rank's host memory.
     ///
     /// # Errors
     ///
-    /// An extent exceeds 32 bits, or the ranks are not the group's.
+    /// An extent exceeds 32 bits, or the number of ranks differs from the group's.
     pub(crate) fn arguments(
         &self,
         rank: usize,
@@ -134,7 +134,7 @@ impl AllReduceGroup {
 }
 
 impl AllReduceArgs {
-    /// The same with a norm of its result, as `norm` has it.
+    /// Adds a norm of the result, with the parameters of `norm`.
     pub(crate) fn then(self, norm: &LayerNormArgs) -> Self {
         Self {
             norm_weight: norm.weight,
@@ -150,14 +150,14 @@ impl AllReduceArgs {
     }
 }
 
-/// Rows of so many vec128s that a block of `all_reduce_norm` takes at once: each takes whole waves.
+/// Returns the rows of this many vec128s that a block of `all_reduce_norm` takes at once. Each row takes whole waves.
 fn rows_of_block(vecs: u32, wave_size: u32) -> u32 {
     ALL_REDUCE_NORM_THREADS / wave_size / vecs.div_ceil(wave_size)
 }
 
-// SAFETY: hip/all_reduce.hip; a thread takes a vec128 in each round, and each of `blocks` blocks as many vec128s or whole rows as `plan`
-// computes. It sees that the rounds are at most those for which the shared memory has space. Each thread reads an element of x and of the
-// residual before it writes what may alias them.
+// SAFETY: see hip/all_reduce.hip. A thread takes a vec128 in each round, and each of `blocks` blocks as many vec128s or whole rows as
+// `plan` computes. It ensures that the shared memory has space for all rounds. Each thread reads an element of x and of the residual before
+// it writes what may alias them.
 unsafe impl KernelArguments for AllReduceArgs {
     const FILE: &'static str = "all_reduce";
 
@@ -230,7 +230,7 @@ impl Lower for AllReduce {
         (self.bias || self.residual).then(|| Unit::of("bias_activation"))
     }
 
-    /// The sum, in place where the plan has it so, with bias and residual.
+    /// Sums with bias and residual, in place if the plan says so.
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let [rows, channels] = step.matrix()?;
         let residual = if self.residual {

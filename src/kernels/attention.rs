@@ -1,6 +1,9 @@
-//! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_bias` adds to the scores;
-//! `attention_<D>_rope` rotates queries and keys; `attention_<D>_stats` also writes statistics of the softmax;
-//! `attention_<D>_split` for few queries.
+//! `attention_<D>`: fused attention for heads of up to D channels. Variants:
+//!
+//! - `attention_<D>_bias` adds a bias to the scores.
+//! - `attention_<D>_rope` rotates queries and keys.
+//! - `attention_<D>_stats` also writes statistics of the softmax.
+//! - `attention_<D>_split` is for few queries.
 
 pub(crate) mod lower;
 
@@ -13,32 +16,32 @@ use super::bindings::{
 use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, float8, optional};
 use crate::ops::Attention;
 
-/// Queries, keys, values or the result: heads side by side in each token.
+/// Queries, keys, values or the result. Each token has its heads side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
-    /// Where the first token's first head begins.
+    /// Address of the first token's first head.
     pub address: u64,
-    /// Tokens of an image.
+    /// Tokens per image.
     pub tokens: usize,
-    /// Elements from one image to the next; 0 if all share one.
+    /// Stride of images in elements. 0 if all share one image.
     pub image: usize,
-    /// Elements from one token to the next.
+    /// Stride of tokens in elements.
     pub token: usize,
 }
 
-/// What is added to the scores.
+/// Bias of the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreBias {
-    /// That of the first key that is attended to, for the first head's first query.
+    /// Address of the bias of the first attended key, for the first query of the first head.
     pub address: u64,
-    /// Elements from one head to the next.
+    /// Stride of heads in elements.
     pub head: usize,
-    /// Elements from one query to the next.
+    /// Stride of queries in elements.
     pub query: usize,
 }
 
 impl AttentionArgs {
-    /// For `images` images; `k` and `v` have as many tokens, `q` and `out` too.
+    /// Creates the arguments for `images` images. `k` and `v` have the same number of tokens, as have `q` and `out`.
     ///
     /// # Errors
     ///
@@ -74,7 +77,8 @@ impl AttentionArgs {
         })
     }
 
-    /// Writes E4M3 of the result, rounded to the kernels' dtype, / `scale`, a byte an element; `out` aliases no operand then.
+    /// Writes the result as E4M3: rounded to the kernels' dtype, divided by `scale`, one byte per element. `out` must then alias no
+    /// operand.
     pub(crate) fn to_float8(self, scale: f32) -> Self {
         Self {
             float8_factor: float8::factor(scale),
@@ -82,7 +86,7 @@ impl AttentionArgs {
         }
     }
 
-    /// The kernel that adds `bias` to the scores.
+    /// Returns the arguments of the kernel that adds `bias` to the scores.
     ///
     /// # Errors
     ///
@@ -97,8 +101,8 @@ impl AttentionArgs {
         })
     }
 
-    /// The kernel that also writes statistics of the softmax, f32 `[images, heads, queries, 3]` at `statistics`. Without `out`
-    /// it writes them alone.
+    /// Returns the arguments of the kernel that also writes statistics of the softmax, f32 `[images, heads, queries, 3]`, to `statistics`.
+    /// Without `out` it only writes these.
     ///
     /// # Errors
     ///
@@ -119,7 +123,7 @@ impl AttentionArgs {
         })
     }
 
-    /// The kernel that rotates queries and keys as `rope` would in place.
+    /// Returns the arguments of the kernel that rotates queries and keys as `rope` would in place.
     pub fn with_rope(self, rope: RopeArgs) -> AttentionRopeArgs {
         AttentionRopeArgs {
             attention: self,
@@ -127,15 +131,16 @@ impl AttentionArgs {
         }
     }
 
-    /// The kernel for few queries, where it takes these arguments and is the faster one on a device of `compute_units`: the
-    /// blocks of the other kernel would leave most of them idle. Rounding depends on the choice, and so on the batch size.
+    /// Returns the arguments of the kernel for few queries. `None` if it does not support them, or is not the faster one on a device of
+    /// `compute_units` compute units. It is faster if the blocks of the other kernel would leave most units idle. Rounding depends on the
+    /// choice, and so on the batch size.
     pub fn split(self, element: usize, compute_units: u32) -> Option<AttentionSplitArgs> {
         let tiles = u64::from(self.images) * u64::from(self.heads) * u64::from(self.queries.div_ceil(16));
         let few = tiles <= u64::from(ATTENTION_SPLIT_BLOCKS) * u64::from(compute_units);
         (few && self.is_splittable(element)).then_some(AttentionSplitArgs(self))
     }
 
-    /// Whether the kernel for few queries takes these arguments: whole heads at aligned addresses, every key visible.
+    /// Returns true if the kernel for few queries supports these arguments: whole heads at aligned addresses, and no mask.
     fn is_splittable(&self, element: usize) -> bool {
         let rows = [
             (self.q, self.q_image, self.q_token),
@@ -170,7 +175,7 @@ impl AttentionArgs {
         plan_blocks(target, [self.images, self.heads, self.queries], accepts)
     }
 
-    /// The head size of the entry that takes these heads.
+    /// Returns the head size of the entry for these heads.
     fn padded(&self) -> Result<u32, KernelError> {
         padded(self.head_dim as usize).ok_or_else(|| no_fused_kernel(self.head_dim))
     }
@@ -189,19 +194,19 @@ fn no_fused_kernel(head_dim: u32) -> KernelError {
     }
 }
 
-/// The smallest head size with an entry that takes heads of `head_dim` channels.
+/// Returns the smallest head size with an entry for heads of `head_dim` channels.
 fn padded(head_dim: usize) -> Option<u32> {
     HEAD_DIMS
         .into_iter()
         .find(|&d| (1..=d as usize).contains(&head_dim))
 }
 
-/// Whether there is a fused kernel for heads of this size. Where there is none, attention is two GEMMs and a softmax.
+/// Returns true if there is a fused kernel for heads of this size. Otherwise attention is two GEMMs and a softmax.
 pub fn is_fused(spec: &Attention) -> bool {
     padded(spec.head_dim).is_some()
 }
 
-/// What a fused kernel does beside attention.
+/// Additional work of a fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     Plain,
@@ -210,7 +215,7 @@ pub(crate) enum Variant {
     Statistics,
 }
 
-/// What has to be compiled for heads of this size.
+/// Returns the unit to compile for heads of this size.
 pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
     let define = match variant {
         Variant::Plain => "HIPVIT_HEAD_DIM",
@@ -221,8 +226,8 @@ pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
     padded(head_dim).map(|padded| Unit::of("attention").with(define, padded))
 }
 
-/// Keys from `left` before a query's position to `right` after it, without bound where `None`; `diagonal` is the position
-/// of query 0 among the keys. `key_mask` u8 `[images, keys]` may be 0.
+/// Describes visible keys: from `left` before a query's position to `right` after it, unbounded for `None`. `diagonal` is the position of
+/// query 0 among the keys. `key_mask` u8 `[images, keys]` may be 0.
 pub fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option<i32>) -> Visibility {
     Visibility {
         key_mask,
@@ -233,7 +238,7 @@ pub fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option
     }
 }
 
-/// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
+/// Plans a block per group of queries of a head, with as many queries and waves as the code states in `tile`.
 fn plan_blocks(
     target: &Target,
     [images, heads, queries]: [u32; 3],
@@ -241,7 +246,7 @@ fn plan_blocks(
 ) -> Result<Launch, KernelError> {
     let waves = target.tile >> ATTENTION_WAVES_SHIFT;
     let of_block = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
-    // Anything else is not this kernel's code.
+    // Other values are not from this kernel's code.
     if of_block == 0 || !(1..=16).contains(&waves) || !accepts(of_block, waves) {
         return Err(KernelError::Internal(format!(
             "its code states blocks of {of_block} queries and {waves} waves"
@@ -252,8 +257,8 @@ fn plan_blocks(
     target.blocks(blocks, waves * target.wave_size)
 }
 
-/// Queries, keys, values and the result, each by its address, the elements between images and between tokens, its tokens, and an
-/// element's bytes.
+/// Visits queries, keys, values and the result. Each has its address, the strides of images and tokens, its number of tokens, and its bytes
+/// per element.
 fn visit_operands(
     operands: [(u64, u64, u32, u32, usize); 4],
     [images, heads, head_dim]: [u32; 3],
@@ -295,7 +300,7 @@ pub(super) fn visit_key_mask(visible: &Visibility, images: u32, keys: u32, visit
     )));
 }
 
-// SAFETY: hip/attention.hip; blocks beyond the last query return.
+// SAFETY: see hip/attention.hip. Blocks beyond the last query return.
 unsafe impl KernelArguments for AttentionArgs {
     const FILE: &'static str = "attention";
 
@@ -311,7 +316,7 @@ unsafe impl KernelArguments for AttentionArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        // 16 queries per wave, or a multiple of it.
+        // 16 queries per wave, or a multiple of 16.
         self.plan_blocks(target, |queries, waves| queries.is_multiple_of(16 * waves))
     }
 
@@ -329,7 +334,7 @@ unsafe impl KernelArguments for AttentionArgs {
     }
 }
 
-// SAFETY: hip/attention.hip; blocks beyond the last query return.
+// SAFETY: see hip/attention.hip. Blocks beyond the last query return.
 unsafe impl KernelArguments for AttentionBiasArgs {
     const FILE: &'static str = "attention";
 
@@ -365,7 +370,7 @@ unsafe impl KernelArguments for AttentionBiasArgs {
     }
 }
 
-// SAFETY: hip/attention.hip; blocks beyond the last query return, and a null `out` or `bias` is not accessed.
+// SAFETY: see hip/attention.hip. Blocks beyond the last query return, and a null `out` or `bias` is not accessed.
 unsafe impl KernelArguments for AttentionStatisticsArgs {
     const FILE: &'static str = "attention";
 
@@ -392,7 +397,7 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
             queries,
             ..
         } = self.scores.attention;
-        // `out` may be null, which is all else that is written.
+        // `out` may be null. The kernel writes nothing else here.
         let visit_scores =
             &mut |access: Access| visit(if access.written { optional(access) } else { access });
         match self.scores.bias {
@@ -405,7 +410,7 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
 }
 
 impl AttentionRopeArgs {
-    /// Whether the rotation is one of these queries and keys.
+    /// Returns true if the rotation belongs to these queries and keys.
     fn is_consistent(&self) -> bool {
         let Self { attention: a, rope } = self;
         let rotates_queries = rope.heads == 2 * a.heads && a.queries == a.keys;
@@ -417,7 +422,7 @@ impl AttentionRopeArgs {
     }
 }
 
-// SAFETY: hip/attention.hip, for consistent extents, which `plan` checks; blocks beyond the last query return.
+// SAFETY: see hip/attention.hip, for consistent extents, which `plan` checks. Blocks beyond the last query return.
 unsafe impl KernelArguments for AttentionRopeArgs {
     const FILE: &'static str = "attention";
 
@@ -449,7 +454,7 @@ unsafe impl KernelArguments for AttentionRopeArgs {
     }
 }
 
-// SAFETY: hip/attention.hip, for what `split` allows; blocks beyond the last query return.
+// SAFETY: see hip/attention.hip, for arguments that `split` allows. Blocks beyond the last query return.
 unsafe impl KernelArguments for AttentionSplitArgs {
     const FILE: &'static str = "attention";
 

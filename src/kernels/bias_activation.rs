@@ -1,4 +1,4 @@
-//! `bias_activation`: `activation(x + bias) + residual`, what follows a linear layer's GEMM.
+//! `bias_activation`: `activation(x + bias) + residual`, the operations after the GEMM of a linear layer.
 
 use super::Unit;
 use super::bindings::{ActivationCode, BiasActivationArgs};
@@ -7,7 +7,7 @@ use super::{Access, KernelArguments, KernelError, Launch, Target, extent, float8
 use crate::ops::Activation;
 
 impl BiasActivationArgs {
-    /// For `x` and `out` `[rows, channels]`; `bias` `[channels]` and `residual` `[rows, channels]` may be 0.
+    /// Creates the arguments for `x` and `out` `[rows, channels]`. `bias` `[channels]` and `residual` `[rows, channels]` may be 0.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl BiasActivationArgs {
         })
     }
 
-    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    /// Writes the result as E4M3, divided by `scale`, one byte per element. `out` must then alias no operand.
     pub(crate) fn to_float8(self, scale: f32) -> Self {
         Self {
             float8_factor: float8::factor(scale),
@@ -38,7 +38,7 @@ impl BiasActivationArgs {
     }
 }
 
-/// How the kernel knows an activation.
+/// Returns the kernel's code of an activation.
 pub(super) fn activation_code(activation: Option<Activation>) -> ActivationCode {
     match activation {
         None => ActivationCode::None,
@@ -51,7 +51,7 @@ pub(super) fn activation_code(activation: Option<Activation>) -> ActivationCode 
     }
 }
 
-// SAFETY: hip/bias_activation.hip; threads beyond the last row return.
+// SAFETY: see hip/bias_activation.hip. Threads beyond the last row return.
 unsafe impl KernelArguments for BiasActivationArgs {
     const FILE: &'static str = "bias_activation";
 

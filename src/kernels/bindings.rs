@@ -787,7 +787,7 @@ pub const FEW_ROWS_THREADS: u32 = 64;
 
 /** Maximum number of rows of `layer_norm_few` and `rms_norm_few`. Their small blocks load weight and bias early, which has the lower latency
  for few rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
- 2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
+ 2.8, 3.3 and 3.7. 1576 rows take 2.9, 3.3 and 3.8 µs instead of 3.2, 3.8 and 4.4. 12608 rows of 768 channels take 13.2 instead of 13.0.*/
 pub const FEW_ROWS: u32 = 4096;
 
 /// Threads per block of `layer_norm_wide` and `rms_norm_wide`.

@@ -1,4 +1,4 @@
-//! Where compiled kernels are kept on the user's machine.
+//! Location of compiled kernels on the user's machine.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use crate::hip::KernelCache;
 
-/// The user's cache of compiled kernels: `kernels` in the folder that `HIPVIT_CACHE_DIR` names, else in `hipvit` below
+/// Returns the user's cache of compiled kernels: `kernels` in the directory of `HIPVIT_CACHE_DIR`, otherwise in `hipvit` below
 /// `XDG_CACHE_HOME` or `~/.cache`. `None` if `HIPVIT_CACHE_DIR` is empty, or there is no home directory.
 pub fn kernel_cache() -> Option<KernelCache> {
     Some(KernelCache::at(cache_folder()?.join("kernels")))
 }
 
-/// `HIPVIT_CACHE_DIR`; else `hipvit` in `XDG_CACHE_HOME`, or in `.cache` of the home directory. `None` if
-/// `HIPVIT_CACHE_DIR` is empty, or there is no home: then nothing is kept.
+/// Returns `HIPVIT_CACHE_DIR`, otherwise `hipvit` in `XDG_CACHE_HOME`, or in `.cache` of the home directory. `None` if `HIPVIT_CACHE_DIR`
+/// is empty, or there is no home directory: nothing is cached then.
 pub fn cache_folder() -> Option<PathBuf> {
     find(|name| env::var_os(name), env::home_dir())
 }
@@ -22,7 +22,7 @@ fn find(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> O
     if let Some(folder) = variable("HIPVIT_CACHE_DIR") {
         return (!folder.is_empty()).then(|| folder.into());
     }
-    // The XDG base directory specification says to ignore relative paths.
+    // The XDG base directory specification requires ignoring relative paths.
     let base = variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())

@@ -1,4 +1,4 @@
-//! The concatenation of channels, which copies.
+//! Concatenation of channels, by copies.
 
 use hipvit_graph::op::ConcatChannels;
 

@@ -1,14 +1,14 @@
-//! The kernels' device code as `build.rs` embedded it: always the sources of `hip/`, for compilation at run time, and code
-//! objects for the architectures that were asked for.
+//! The kernels' device code as `build.rs` embedded it: the sources of `hip/`, for compilation at run time, and code objects for the
+//! requested architectures.
 
 include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
 
 /// A kernel file compiled for one architecture.
 #[derive(Clone, Copy)]
 pub(super) struct CodeObject {
-    /// The kernel file, without its extension: `attention`.
+    /// Name of the kernel file without its extension: `attention`.
     pub(super) kernel: &'static str,
-    /// As the compiler was told: `gfx942`, `gfx90a:xnack-`, `sm_90`.
+    /// Architecture as passed to the compiler: `gfx942`, `gfx90a:xnack-`, `sm_90`.
     pub(super) arch: &'static str,
     /// An ELF file: an AMD code object, or a cubin.
     pub(super) bytes: &'static [u8],
@@ -20,10 +20,10 @@ impl std::fmt::Debug for CodeObject {
     }
 }
 
-/// Options of a run-time compiler, beside the architecture and macros.
+/// Options of a run-time compiler, besides the architecture and macros.
 pub(super) const OPTIONS: &[&str] = &["-std=c++17"];
 
-/// The source of a kernel file.
+/// Returns the source of a kernel file.
 pub(super) fn source(kernel: &str) -> Option<&'static str> {
     SOURCES
         .iter()
@@ -31,19 +31,19 @@ pub(super) fn source(kernel: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
-/// The headers that the sources include, by the names that they use.
+/// Returns the headers that the sources include, with the names that they use.
 pub(super) fn headers() -> &'static [(&'static str, &'static str)] {
     HEADERS
 }
 
-/// The architectures that the crate was built with code for.
+/// Returns the architectures that the crate was built for.
 pub(super) fn archs() -> std::collections::BTreeSet<&'static str> {
     OBJECTS.iter().map(|object| object.arch).collect()
 }
 
-/// The code object of a kernel file for a device of architecture `arch`, which may have features after a colon
-/// (`gfx90a:sramecc+:xnack-`): code for all features, or for some that the device has. A cubin also runs on later
-/// devices of the same major capability.
+/// Returns the code object of a kernel file for a device of architecture `arch`, which may have features after a colon
+/// (`gfx90a:sramecc+:xnack-`). The code is for all features, or for some that the device has. A cubin also runs on later devices of the
+/// same major capability.
 pub(super) fn object(kernel: &str, arch: &str) -> Option<CodeObject> {
     let mut fitting: Vec<_> = OBJECTS
         .iter()

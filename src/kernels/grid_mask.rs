@@ -1,4 +1,4 @@
-//! `grid_mask`: which tokens are an image's own.
+//! `grid_mask`: mask of the tokens that are patches of an image, not padding.
 
 use hipvit_graph::op::GridMask;
 
@@ -10,7 +10,7 @@ use crate::graph::plan::Operand;
 use crate::patch_grid;
 
 impl PatchGrids {
-    /// Those of images of this height and width that lie at `pixels`.
+    /// Returns the grids of images of this height and width at `pixels`.
     pub(crate) fn of_images(pixels: u64, [height, width]: [usize; 2]) -> Self {
         Self {
             pixels,
@@ -19,7 +19,7 @@ impl PatchGrids {
         }
     }
 
-    /// The bytes up to the end of the last image's grid.
+    /// Visits the bytes up to the end of the last image's grid.
     pub(super) fn visit(&self, images: u32, visit: &mut dyn FnMut(Access)) {
         let last = self.image.saturating_mul(u64::from(images.saturating_sub(1)));
         let end = last
@@ -34,7 +34,7 @@ impl PatchGrids {
 }
 
 impl GridMaskArgs {
-    /// Into `out` u8 `[images, tokens]`.
+    /// Creates the arguments for `out` u8 `[images, tokens]`.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl GridMaskArgs {
     }
 }
 
-// SAFETY: hip/grid_mask.hip; threads beyond the last token return.
+// SAFETY: see hip/grid_mask.hip. Threads beyond the last token return.
 unsafe impl KernelArguments for GridMaskArgs {
     const FILE: &'static str = "grid_mask";
 
@@ -89,7 +89,7 @@ impl Lower for GridMask {
 }
 
 impl Lowering<'_> {
-    /// The grids of the images that are operand `index`.
+    /// Returns the grids of the images in operand `index`.
     pub(super) fn grids(&self, index: usize) -> Result<PatchGrids, KernelError> {
         match (self.operand(index)?, self.shape_of(index)?) {
             (Operand::Input, &[_, height, width, _]) => {

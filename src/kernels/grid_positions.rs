@@ -1,4 +1,4 @@
-//! `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
+//! `grid_positions`: adds the position table, resampled to each image's grid of patches, to the tokens.
 
 use hipvit_graph::op::GridPositions;
 
@@ -8,7 +8,7 @@ use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl GridPositionsArgs {
-    /// For `x` and `out` `[images, tokens, channels]`, and `table` `[side, side, channels]`.
+    /// Creates the arguments for `x` and `out` `[images, tokens, channels]`, and `table` `[side, side, channels]`.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl GridPositionsArgs {
     }
 }
 
-// SAFETY: hip/grid_positions.hip; threads beyond the last token return, and grids are cut to fit the tokens.
+// SAFETY: see hip/grid_positions.hip. Threads beyond the last token return, and grids are limited to the tokens.
 unsafe impl KernelArguments for GridPositionsArgs {
     const FILE: &'static str = "grid_positions";
 

@@ -1,11 +1,11 @@
-//! `int8_gemm`: a linear layer of bytes, with what a GEMM of a library leaves to `dequantize`.
+//! `int8_gemm`: an int8 linear layer, with a fused `dequantize`.
 
 use super::bias_activation::activation_code;
 use super::bindings::{INT8_GEMM_THREADS, INT8_GEMM_TILE, Int8GemmArgs};
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::Activation;
 
-/// Whether an architecture has matrix cores for signed bytes that the kernel uses.
+/// Returns true if the architecture has int8 matrix instructions that the kernel uses.
 pub fn has_int8_gemm(arch: &str) -> bool {
     if let Some(digits) = arch.strip_prefix("sm_") {
         let digits = digits.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -18,8 +18,9 @@ pub fn has_int8_gemm(arch: &str) -> bool {
 }
 
 impl Int8GemmArgs {
-    /// For `x` `[m, k]` and its `ranges` `[m, 2]` of [`QuantizeArgs::int8`](super::QuantizeArgs::int8), a weight `[n, k]` with `scales`
-    /// f32 and `column_sums` i32 `[n]`, and `out` `[m, n]`; `bias` `[n]` and `residual` `[m, n]` may be 0. `out` may be `residual`.
+    /// Creates the arguments for `x` `[m, k]`, a weight `[n, k]` and `out` `[m, n]`. `x` and its `ranges` `[m, 2]` come from
+    /// [`QuantizeArgs::int8`](super::QuantizeArgs::int8). The weight has `scales` f32 and `column_sums` i32 `[n]`. `bias` `[n]` and
+    /// `residual` `[m, n]` may be 0. `out` may alias `residual`.
     ///
     /// # Errors
     ///
@@ -48,7 +49,7 @@ impl Int8GemmArgs {
     }
 }
 
-// SAFETY: hip/int8_gemm.hip; what is beyond the last row, channel or inner element is neither read nor written.
+// SAFETY: see hip/int8_gemm.hip. Elements beyond the last row, channel or inner element are neither read nor written.
 unsafe impl KernelArguments for Int8GemmArgs {
     const FILE: &'static str = "int8_gemm";
 

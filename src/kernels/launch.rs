@@ -1,37 +1,36 @@
-//! What the launch plans share. Plans are pure functions of the arguments and a [`Target`].
+//! Shared parts of the launch plans. Plans are pure functions of the arguments and a [`Target`].
 
 use super::KernelError;
 use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, VEC128_BYTES};
 use crate::hip::Launch;
 use crate::tensor::DType;
 
-/// What a launch plan may know of the device and the code.
+/// Facts about the device and the code that a launch plan may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The elements' type.
+    /// Dtype of the elements.
     pub(crate) dtype: DType,
     /// Lanes of a wave, 32 or 64.
     pub(crate) wave_size: u32,
-    /// The most blocks of a one-dimensional grid.
+    /// Maximum blocks of a one-dimensional grid.
     pub(crate) max_blocks: u32,
-    /// The value of the module global that the kernel names ([`KernelArguments::TILE`](super::KernelArguments::TILE)); 0
-    /// for other kernels.
+    /// Value of the module global that the kernel names ([`KernelArguments::TILE`](super::KernelArguments::TILE)). 0 for other kernels.
     pub(crate) tile: u32,
 }
 
 impl Target {
-    /// Elements of a 128-bit vector.
+    /// Returns the elements of a 128-bit vector.
     pub(super) fn vec128(&self) -> u64 {
         u64::from(VEC128_BYTES) / self.dtype.size() as u64
     }
 
-    /// `blocks` blocks of `threads` threads; an empty launch still has a block.
+    /// Plans `blocks` blocks of `threads` threads, at least one block.
     ///
     /// # Errors
     ///
-    /// The device takes fewer blocks.
+    /// The device does not support this number of blocks.
     pub(super) fn blocks(&self, blocks: u64, threads: u32) -> Result<Launch, KernelError> {
-        // Some drivers count threads, in 32 bits.
+        // Some drivers count threads in 32 bits.
         let most = u64::from(self.max_blocks).min(u64::from(u32::MAX) / u64::from(threads));
         match u32::try_from(blocks.max(1)) {
             Ok(grid) if u64::from(grid) <= most => Ok(Launch::new(grid, threads)),
@@ -39,20 +38,20 @@ impl Target {
         }
     }
 
-    /// Blocks of `per_block` threads for `threads` threads in all.
+    /// Plans blocks of `per_block` threads, for `threads` threads in total.
     ///
     /// # Errors
     ///
-    /// The device takes fewer blocks.
+    /// The device does not support this number of blocks.
     pub(super) fn threads(&self, threads: u64, per_block: u32) -> Result<Launch, KernelError> {
         self.blocks(threads.div_ceil(per_block.into()), per_block)
     }
 
-    /// A thread for each vector of a matrix `[rows, channels]`, each row's last one perhaps partly filled.
+    /// Plans a thread per vector of a matrix `[rows, channels]`. The last vector of a row may be partial.
     ///
     /// # Errors
     ///
-    /// The device takes fewer blocks.
+    /// The device does not support this number of blocks.
     pub(super) fn elementwise(&self, rows: u64, channels: u32) -> Result<Launch, KernelError> {
         check_channels(channels)?;
         self.threads(
@@ -61,17 +60,17 @@ impl Target {
         )
     }
 
-    /// The longest row that a wave keeps in [`ROW_REGISTERS`] registers a lane.
+    /// Returns the maximum length of a row that a wave keeps in [`ROW_REGISTERS`] registers per lane.
     pub(super) fn row_of_wave(&self) -> u32 {
         ROW_REGISTERS * self.wave_size
     }
 
-    /// The launch of a reduction over each of `rows` rows of `length` elements in blocks of `threads`, and the argument
-    /// `whole_block`: a wave takes a row, or a block does where it is longer than `of_wave`.
+    /// Plans a reduction over each of `rows` rows of `length` elements, in blocks of `threads` threads. Also returns the argument
+    /// `whole_block`: true if a block takes a row, which is then longer than `of_wave`. Otherwise a wave does.
     ///
     /// # Errors
     ///
-    /// The device takes fewer blocks.
+    /// The device does not support this number of blocks.
     pub(super) fn rows(
         &self,
         rows: u64,
@@ -90,7 +89,7 @@ impl Target {
     }
 }
 
-/// The kernels divide by the length of a row.
+/// Checks the length of a row, by which the kernels divide.
 pub(super) fn check_channels(channels: u32) -> Result<(), KernelError> {
     match channels {
         0 => Err("has rows without elements".into()),

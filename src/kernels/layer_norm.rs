@@ -1,4 +1,4 @@
-//! `layer_norm` and `rms_norm`, of x or of x + residual, over the channels; `_few` for few rows, `_wide` for longer ones.
+//! `layer_norm` and `rms_norm` of x, or of x + residual, over the channels. `_few` is for few rows, `_wide` for long rows.
 
 use hipvit_graph::op::{LayerNorm, RmsNorm, Rounding};
 
@@ -13,7 +13,7 @@ use super::bindings::{
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
 
 impl LayerNormArgs {
-    /// For `x` and `out` `[rows, channels]`, `weight` and `bias` `[channels]`.
+    /// Creates the arguments for `x` and `out` `[rows, channels]`, and `weight` and `bias` `[channels]`.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl LayerNormArgs {
         })
     }
 
-    /// RMS normalisation, likewise.
+    /// Creates the arguments of an RMS norm, as in [`new`](Self::new).
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl LayerNormArgs {
         Self::new([x, weight, 0, out], extents, epsilon)
     }
 
-    /// The same of x + `residual`, which is stored in `sum`.
+    /// Normalises x + `residual`, and stores this sum in `sum`.
     pub fn of_sum(self, residual: u64, sum: u64) -> Self {
         Self {
             residual,
@@ -57,7 +57,7 @@ impl LayerNormArgs {
         }
     }
 
-    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    /// Writes the result as E4M3, divided by `scale`, one byte per element. `out` must then alias no operand.
     pub(crate) fn to_float8(self, scale: f32) -> Self {
         Self {
             float8_factor: float8::factor(scale),
@@ -65,13 +65,13 @@ impl LayerNormArgs {
         }
     }
 
-    /// Whether rows are longer than the registers of the smallest wave hold, whatever the wave's size is.
+    /// Returns true if rows exceed the registers of the smallest wave, for any wave size of the device.
     pub(super) fn is_wide(&self) -> bool {
         const SMALLEST_WAVE: u32 = 32;
         self.channels > ROW_REGISTERS * SMALLEST_WAVE
     }
 
-    /// By the rows alone. Where a wave takes a row, all sum in the same order.
+    /// Depends on the rows only. All variants in which a wave takes a row sum in the same order.
     fn variant(&self) -> Variant {
         if self.is_wide() {
             Variant::Wide
@@ -83,7 +83,7 @@ impl LayerNormArgs {
     }
 }
 
-/// Which entry of the kernel takes the rows.
+/// Entry of the kernel for the rows.
 #[derive(Clone, Copy)]
 enum Variant {
     Many,
@@ -91,7 +91,7 @@ enum Variant {
     Wide,
 }
 
-// SAFETY: hip/layer_norm.hip; waves and blocks beyond the last row return.
+// SAFETY: see hip/layer_norm.hip. Waves and blocks beyond the last row return.
 unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
@@ -156,7 +156,7 @@ impl Lower for RmsNorm {
 }
 
 impl Lowering<'_> {
-    /// The norm as its result is stored.
+    /// Returns the norm, in the dtype that its result is stored in.
     fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, KernelError> {
         let result = self.plan.buffer(self.step.output());
         let Some(scales) = result.row_scales() else {
@@ -170,7 +170,7 @@ impl Lowering<'_> {
         one(NormQuantizeArgs::new(LayerNormArgs { out: 0, ..norm }, quantize))
     }
 
-    /// The result as rows of the channels that are normalised together, which are as many as the weight's.
+    /// Returns the result as rows of channels that are normalised together, as many as the weight has.
     fn groups(&self) -> Result<[usize; 2], KernelError> {
         let elements: usize = self.shape.iter().product();
         match *self.shape_of(1)? {

@@ -1,4 +1,4 @@
-//! The kernels' code on a device: found among the embedded code objects or compiled by hipRTC, loaded, and launched.
+//! The kernels' code on a device: taken from the embedded code objects or compiled by hipRTC, loaded, and launched.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -19,21 +19,21 @@ use crate::hip::{
 };
 use crate::tensor::DType;
 
-/// What is compiled at once: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
+/// A unit of compilation: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Unit {
     file: &'static str,
-    /// A macro and its value, for a compiler at run time; code compiled ahead of time has all variants.
+    /// A macro and its value, for a compiler at run time. Code compiled ahead of time has all variants.
     define: Option<(&'static str, u32)>,
 }
 
 impl Unit {
-    /// All of a kernel file.
+    /// Returns the unit of a whole kernel file.
     pub fn of(file: &'static str) -> Self {
         Self { file, define: None }
     }
 
-    /// The variant that this macro selects.
+    /// Returns the variant that this macro selects.
     pub(super) fn with(self, name: &'static str, value: u32) -> Self {
         Self {
             define: Some((name, value)),
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`, `attention_64_rope`, `attention_64_stats`.
+/// Formats the file's name and the variant's number: `attention_64`, `attention_64_bias`, `attention_64_rope`, `attention_64_stats`.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
@@ -56,10 +56,10 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A compilation that takes longer is announced on standard error.
+/// Minimum time of a compilation that is announced on standard error.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Arguments with the size of the elements that their addresses lead to.
+/// Arguments, with the size of the elements at their addresses.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Typed<A, const SIZE: usize>(A);
@@ -90,7 +90,7 @@ pub struct Kernels {
     device: Device,
     dtype: DType,
     modules: HashMap<Unit, Module>,
-    /// `Entry<A, SIZE>` by name, of those that were launched.
+    /// `Entry<A, SIZE>` by name, for launched entries.
     entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
 }
 
@@ -119,9 +119,10 @@ impl Kernels {
         })
     }
 
-    /// What computes `call` fastest on the device, in order: attention whose blocks would leave most compute units idle is another
-    /// kernel's, after one that rotates; on NVIDIA GPUs another kernel always rotates. `reproducible`: the choice must not depend on
-    /// the batch size.
+    /// Returns the kernel that computes `call` fastest on the device. With `reproducible`, the choice does not depend on the batch size.
+    ///
+    /// Attention whose blocks would leave most compute units idle uses another kernel, after a rotation. On NVIDIA GPUs, a separate kernel
+    /// always rotates.
     pub(crate) fn select(
         &self,
         call: KernelCall,
@@ -137,8 +138,8 @@ impl Kernels {
                 let split = arguments.attention.split(element, compute_units);
                 match split.filter(|_| !reproducible) {
                     Some(split) => (Some(arguments.rope.into()), split.into()),
-                    // Tiles are copied to LDS past the registers, and the rotation is one more pass over them: for DINOv3-B at batch 64 in
-                    // bf16 6.81 ms instead of 6.73, for EVA-02-B 8.29 instead of 8.26 (H200, CUDA 13.1).
+                    // Tiles are copied to LDS without registers, so a rotation would be another pass over them. DINOv3-B at batch 64 in
+                    // bf16 would take 6.81 ms instead of 6.73, EVA-02-B 8.29 instead of 8.26 (H200, CUDA 13.1).
                     None if self.device.properties().arch().starts_with("sm_") => {
                         (Some(arguments.rope.into()), arguments.attention.into())
                     }
@@ -150,11 +151,11 @@ impl Kernels {
         before.into_iter().chain([kernel])
     }
 
-    /// Submits a launch that accesses no memory but `operands`.
+    /// Submits a launch that only accesses the memory of `operands`.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the device cannot launch it; [`Error::Hip`] if the arguments point elsewhere or the driver refuses.
+    /// [`Error::Kernel`] if the device cannot launch the kernel. [`Error::Hip`] if the arguments point elsewhere, or the driver fails.
     pub(crate) fn launch<A: KernelArguments>(
         &self,
         stream: &Stream,
@@ -168,11 +169,11 @@ impl Kernels {
         }
     }
 
-    /// The code of each unit that was loaded, by its name and dtype.
+    /// Returns the code of each loaded unit, by its name and dtype.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); what was loaded is at hand.
+    /// The errors of [`load`](Self::load). The code of loaded units is cached.
     pub fn code(&self) -> Result<Vec<(String, Code)>> {
         let units: BTreeSet<Unit> = self.modules.keys().copied().collect();
         let code = code(&self.device, self.dtype, units.into_iter().collect())?;
@@ -190,11 +191,11 @@ impl Kernels {
         Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
     }
 
-    /// The geometry that a launch would have.
+    /// Returns the geometry of a launch.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the device cannot launch it.
+    /// [`Error::Kernel`] if the device cannot launch the kernel.
     pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
         Ok(match self.dtype.size() {
             1 => self.planned::<A, 1>(&mut arguments)?.1,
@@ -234,7 +235,7 @@ impl Kernels {
             .modules
             .get(&unit)
             .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
-        // SAFETY: `KernelArguments` promises it for the launches that it plans, and `submit` makes no others.
+        // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
         let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
         let tile = match A::TILE {
             Some(suffix) => module.read_global(&format!("{name}_{suffix}"))?,
@@ -255,7 +256,7 @@ impl fmt::Debug for Kernels {
     }
 }
 
-/// Each unit's code for the device.
+/// Returns the code of each unit for the device.
 fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Code)>> {
     let mut ready = Vec::with_capacity(units.len());
     let mut missing = Vec::new();
@@ -271,7 +272,7 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
     Ok(ready)
 }
 
-/// Compiles units in parallel, and says so if it takes long.
+/// Compiles units in parallel, and announces it if it takes long.
 fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Result<Vec<(Unit, Code)>> {
     let threads = thread::available_parallelism()
         .map_or(1, usize::from)
@@ -292,12 +293,12 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
                     }
                 }
             };
-            // Without a receiver the threads that have started end.
+            // Without a receiver, the threads that were started end.
             let thread = thread::Builder::new().spawn_scoped(scope, work);
             thread.map_err(|error| Error::resource("threads", error))?;
         }
         drop(sender);
-        // Dropped with the first error, which ends the other threads' work.
+        // Dropped on the first error, which ends the other threads.
         let receiver = receiver;
         let mut compiled = Vec::with_capacity(units.len());
         let mut patience = Some(Instant::now() + PATIENCE);
@@ -322,7 +323,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
 fn announce(device: &Device, count: usize) {
     let kept = kept(kernel_cache().as_ref());
     let plural = if count == 1 { "" } else { "s" };
-    // A closed standard error is no reason to fail.
+    // A closed standard error is not a failure.
     let _ = writeln!(
         io::stderr(),
         "hipvit: compiling {count} kernel{plural} for {} ({kept})",
@@ -330,7 +331,7 @@ fn announce(device: &Device, count: usize) {
     );
 }
 
-/// Says where compiled kernels are kept, or why they are not.
+/// Returns the location of compiled kernels, or the reason why they are not kept.
 fn kept(cache: Option<&KernelCache>) -> String {
     let Some(cache) = cache else {
         return "not kept, since HIPVIT_CACHE_DIR is empty".to_owned();
@@ -345,13 +346,13 @@ fn kept(cache: Option<&KernelCache>) -> String {
     }
 }
 
-/// What compiled code depends on within a process.
+/// Key of compiled code within a process.
 type Key = (Option<PathBuf>, String, DType, Unit);
 
-/// Each unit's code, once it has been compiled.
+/// Code of each unit, once it is compiled.
 type Compiled = HashMap<Key, Arc<Mutex<Option<Code>>>>;
 
-/// Compiles a unit, once in a process.
+/// Compiles a unit, once per process.
 fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code> {
     static COMPILED: Mutex<Option<Compiled>> = Mutex::new(None);
     let provider = device.runtime().path().ok().map(PathBuf::from);
@@ -360,7 +361,7 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
         let mut compiled = COMPILED.lock();
         compiled.get_or_insert_default().entry(key).or_default().clone()
     };
-    // Held meanwhile, so that no two threads compile the same.
+    // Locked during the compilation, so that no two threads compile the same unit.
     let mut slot = slot.lock();
     if let Some(code) = &*slot {
         return Ok(code.clone());
@@ -382,8 +383,8 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
     Ok(code)
 }
 
-/// The compiler for a kernel file that has no code object for the device. If there is none either, the device cannot be
-/// used by the crate as it was built.
+/// Returns the compiler for a kernel file without a code object for the device. Without a compiler, this build of the crate does not
+/// support the device.
 fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
     let rtc = Rtc::new(device).map_err(|error| {
         let archs: Vec<_> = device_code::archs().into_iter().collect();

@@ -1,9 +1,10 @@
-//! Linear layers: a GEMM, then bias, activation and residual. Which library computes it and whether its epilogue does all
-//! of that is [selected](crate::exec::select) when it is submitted.
+//! Linear layers: a GEMM, then bias, activation and residual. The library, and whether its epilogue computes the rest, are
+//! [selected](crate::exec::select) on submission.
 //!
-//! In FP8, x is in FP8 already or is rounded to scratch memory first; the GEMM multiplies the result by both scales. Where each row of
-//! x has its own, the library does so, or sums in f32 to scratch memory and a kernel does the rest. In int8, x is rounded row by row,
-//! too; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
+//! - FP8: x is stored in FP8, or rounded to scratch memory first. The GEMM multiplies the result by both scales.
+//! - FP8 with a scale per row of x: the library applies the scales, or it writes f32 sums to scratch memory, and a kernel does the rest.
+//! - int8: x is rounded row by row. Then one kernel computes the layer, or rocBLAS writes 32-bit sums to scratch memory, and a kernel does
+//!   the rest.
 
 use hipvit_graph::op::{Activation, Float8Scale, Levels, Linear, Rounding};
 
@@ -14,18 +15,18 @@ use crate::dtype::to_hip;
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
 
-/// Where the scales of a weight in FP8 begin behind it.
+/// Returns the offset of the scales behind an FP8 weight.
 pub(crate) fn float8_scales(n: usize, k: usize) -> usize {
     (n * k).next_multiple_of(FACTOR_ALIGNMENT)
 }
 
-/// Where the scales and the sums of an int8 weight's rows begin behind it.
+/// Returns the offsets of the scales and the row sums behind an int8 weight.
 pub(crate) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
     let scales = (n * k).next_multiple_of(size_of::<f32>());
     [scales, scales + n * size_of::<f32>()]
 }
 
-/// `activation(x · weightᵀ + bias) + residual`; `bias` and `residual` may be 0.
+/// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearCall {
     pub(crate) gemm: Gemm,
@@ -34,41 +35,40 @@ pub(crate) struct LinearCall {
     pub(crate) bias: u64,
     pub(crate) residual: u64,
     pub(crate) out: u64,
-    /// As large as the result in the activations' type, where the residual lies where the result goes and an activation comes
-    /// before it, and where the result is FP8. In int8 and in FP8 by rows, the sums of a library.
+    /// Scratch memory of the size of the result in the activations' dtype. Needed for an FP8 result, and for a residual in place with an
+    /// activation before it. In int8 and in FP8 by rows, memory for the sums of a library.
     pub(crate) scratch: u64,
     pub(crate) activation: Option<Activation>,
-    /// If x and the weight are in FP8.
+    /// Set if x and the weight are in FP8.
     pub(crate) float8: Option<Float8Call>,
-    /// If x and the weight are in int8.
+    /// Set if x and the weight are in int8.
     pub(crate) int8: Option<Int8Call>,
-    /// If the weight is 2:4 sparse, and the device can skip its zeros.
+    /// Set if the weight is 2:4 sparse and the device can skip its zeros.
     pub(crate) sparse: Option<SparseForm>,
 }
 
-/// How a 2:4 sparse weight lies on a device that can skip its zeros.
+/// Form of a 2:4 sparse weight on a device that can skip its zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SparseForm {
-    /// With them, for the libraries.
+    /// With zeros, for the libraries.
     Dense,
-    /// Without, for `sparse_gemm`.
+    /// Without zeros, for `sparse_gemm`.
     Packed,
-    /// Without, as hipSPARSELt has compressed it, in so many bytes.
+    /// Compressed by hipSPARSELt to this many bytes.
     Compressed { bytes: usize },
 }
 
-/// The scales of a GEMM in FP8: addresses of an f32 each, or of one for each row of x and of the weight.
+/// Scales of an FP8 GEMM: addresses of one f32 each, or of one per row of x and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Float8Call {
     pub(crate) rows: bool,
     pub(crate) x: u64,
     pub(crate) weight: u64,
-    /// The result's, if it is FP8.
+    /// Set if the result is FP8.
     pub(crate) out: Option<Float8Result>,
 }
 
-/// What the bytes of a GEMM in int8 stand for: addresses of the scale and zero point of each row of x, and of the scale and the sum of
-/// each row of the weight.
+/// Parameters of an int8 GEMM: addresses of scale and zero point per row of x, and of scale and sum per row of the weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Int8Call {
     pub(crate) ranges: u64,
@@ -76,14 +76,14 @@ pub(crate) struct Int8Call {
     pub(crate) column_sums: u64,
 }
 
-/// The step of a result in FP8, and the address of its reciprocal, which the GEMM multiplies by.
+/// Scale of an FP8 result, and the address of its reciprocal, which the GEMM multiplies by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Float8Result {
     pub(crate) step: f32,
     pub(crate) reciprocal: u64,
 }
 
-/// A GEMM, and the kernel that finishes its result.
+/// A GEMM, and the kernel that completes its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unfused {
     pub(crate) gemm: Gemm,
@@ -92,14 +92,14 @@ pub(crate) struct Unfused {
 }
 
 impl LinearCall {
-    /// With a weight that is packed.
+    /// Returns the kernel call with a packed weight.
     pub(crate) fn packed(&self) -> Result<SparseGemmArgs, KernelError> {
         let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
         let Gemm { m, n, k, .. } = self.gemm;
         SparseGemmArgs::new(addresses, [m, n, k], self.activation)
     }
 
-    /// In int8, as one kernel.
+    /// Returns the kernel call that computes the layer in int8.
     pub(crate) fn bytes(&self) -> Result<Int8GemmArgs, KernelError> {
         let Int8Call {
             ranges,
@@ -118,8 +118,8 @@ impl LinearCall {
         )
     }
 
-    /// Without an epilogue. A residual that lies where the result goes is added by the GEMM itself; before an activation
-    /// that would be wrong, and the GEMM writes to scratch memory, as it does where the result is FP8.
+    /// Returns the GEMM without an epilogue, and the kernel after it. The GEMM adds a residual in place itself. With an activation before
+    /// the residual that would be wrong, so the GEMM writes to scratch memory then, as for an FP8 result.
     pub(crate) fn unfused(&self) -> Result<Unfused, KernelError> {
         if let Some(int8) = self.int8 {
             return self.unfused_int8(int8);
@@ -188,14 +188,14 @@ impl LinearCall {
     }
 }
 
-/// What a linear layer needs of the scratch memory, in bytes.
+/// Scratch memory of a linear layer, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scratch {
     /// x in 8 bits.
     x: usize,
-    /// The scale of each row of x, and its zero point if it has one.
+    /// Scale of each row of x, and its zero point if it has one.
     rows: usize,
-    /// The GEMM's result, before what follows.
+    /// Result of the GEMM before the kernel after it.
     sums: usize,
 }
 
@@ -242,7 +242,7 @@ impl Scratch {
         }
     }
 
-    /// Where each part begins, and where they end.
+    /// Returns the offset of each part, and the end of the last.
     fn offsets(&self) -> [usize; 4] {
         let rows = self.x.next_multiple_of(ALIGNMENT);
         let sums = (rows + self.rows).next_multiple_of(ALIGNMENT);
@@ -250,7 +250,7 @@ impl Scratch {
     }
 }
 
-/// Where x lies, if it is in 8 bits there.
+/// Returns the buffer of x, if x is stored in 8 bits.
 fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
     match step.inputs.first() {
         Some(&Operand::Buffer(id)) => Some(plan.buffer(id)).filter(|buffer| buffer.rounding.is_some()),
@@ -259,7 +259,7 @@ fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
 }
 
 impl Lower for Linear {
-    /// The kernel that can follow or precede the GEMM.
+    /// The kernel that may follow or precede the GEMM.
     fn unit(&self) -> Option<Unit> {
         let needed = self.bias || self.activation.is_some() || self.residual;
         needed.then(|| Unit::of("bias_activation"))
@@ -360,7 +360,7 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    /// Where x in 8 bits lies, or is to be written, and what its rows have beside them.
+    /// Returns the address of x in 8 bits, stored or to be written, and of the parameters of its rows.
     fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), KernelError> {
         if let Some(buffer) = bytes_of_x(self.plan, self.step) {
             let x = self.address(0)?;

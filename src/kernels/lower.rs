@@ -1,5 +1,5 @@
-//! From a step of a plan to the calls that compute it on a GPU: which kernel or GEMM, with which addresses. Pure: nothing
-//! here knows a device.
+//! Lowering of a plan's step to the calls that compute it on a GPU: kernels or GEMMs with their addresses. Pure functions, independent of a
+//! device.
 
 use std::collections::HashMap;
 
@@ -24,27 +24,27 @@ use crate::graph::{Graph, ValueId};
 use crate::hip::{self, Gemm};
 use crate::tensor::DType;
 
-/// Alignment of a scale of FP8: with 8 bytes cuBLASLt 13 refuses GEMMs (NOT_SUPPORTED).
+/// Alignment of FP8 scales. With 8 bytes, cuBLASLt 13 rejects GEMMs (NOT_SUPPORTED).
 pub(crate) const FACTOR_ALIGNMENT: usize = 16;
 
-/// An op that a GPU computes.
+/// An op that a GPU can compute.
 pub(crate) trait Lower {
-    /// The kernel that the op needs beside the libraries, if any.
+    /// The kernel that the op needs besides the libraries, if any.
     fn unit(&self) -> Option<Unit> {
         None
     }
 
-    /// The calls that compute a step, in order.
+    /// Returns the calls that compute a step, in order.
     ///
     /// # Errors
     ///
-    /// [`KernelError`] for what the GPU does not compute, and for an extent beyond 32 bits.
+    /// [`KernelError`] if the GPU does not support the op, or an extent exceeds 32 bits.
     fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let reason = "is not computed on a GPU as it is; the passes of `optimize` make it another op";
         Err(KernelError::unsupported(reason))
     }
 
-    /// Bytes that a step needs beside the arena.
+    /// Bytes that a step needs outside the arena.
     fn scratch_bytes(&self, _plan: &Plan, _step: &Step) -> usize {
         0
     }
@@ -104,7 +104,7 @@ macro_rules! dispatch {
 }
 for_each_op!(dispatch);
 
-/// One thing to submit. Addresses are the device's.
+/// A unit of submission. Addresses are those of the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Call {
     Kernel(KernelCall),
@@ -115,18 +115,18 @@ pub(crate) enum Call {
         c: u64,
     },
     Linear(LinearCall),
-    /// The first of a patch embedding's two steps.
+    /// First of the two steps of a patch embedding.
     Patches(PatchEmbeddingCall),
-    /// The second.
+    /// Second step of a patch embedding.
     Projection(PatchEmbeddingCall),
     Attention(AttentionCall),
     CopyRows(CopyRows),
-    /// The sum over all ranks of a tensor-parallel model.
+    /// All-reduce of a tensor-parallel model.
     AllReduce(AllReduceCall),
 }
 
 impl Call {
-    /// How its weight lies there, if it is a linear layer with a 2:4 sparse one.
+    /// Returns the form of the weight, if this is a linear layer with a 2:4 sparse weight.
     pub(crate) fn sparse(&self) -> Option<SparseForm> {
         match self {
             Self::Linear(call) => call.sparse,
@@ -134,7 +134,7 @@ impl Call {
         }
     }
 
-    /// The same without MIOpen.
+    /// Replaces MIOpen's part of the call by builtin kernels.
     pub(crate) fn own(self) -> Result<Vec<Self>, KernelError> {
         match self {
             Self::Patches(call) => one(call.extract),
@@ -151,7 +151,7 @@ impl<K: Into<KernelCall>> From<K> for Call {
     }
 }
 
-/// `rows` rows of `bytes` each, strides in bytes.
+/// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRows {
     pub(crate) from: u64,
@@ -162,7 +162,7 @@ pub(crate) struct CopyRows {
     pub(crate) rows: usize,
 }
 
-/// The sum of matrices `[rows, channels]`, with the bias and the residual that are added once; 0 where there is none.
+/// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. 0 if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AllReduceCall {
     pub(crate) from: u64,
@@ -175,12 +175,12 @@ pub(crate) struct AllReduceCall {
 }
 
 impl AllReduceCall {
-    /// Of each rank's part.
+    /// Bytes of one rank's summand.
     pub(crate) fn bytes(&self) -> usize {
         self.rows * self.channels * self.dtype.size()
     }
 
-    /// What follows a sum without bias and residual, if anything does.
+    /// Returns the kernel after a sum without bias and residual, if they exist.
     pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, KernelError> {
         if self.bias == 0 && self.residual == 0 {
             return Ok(None);
@@ -190,23 +190,23 @@ impl AllReduceCall {
     }
 }
 
-/// Where everything lies.
+/// Addresses of all operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses<'a> {
     pub(crate) input: u64,
     pub(crate) constants: &'a HashMap<ValueId, u64>,
-    /// Where each step of FP8 lies, an f32, by its bits; then its reciprocal.
+    /// Address of each FP8 scale by its bits: an f32, followed by its reciprocal.
     pub(crate) steps: &'a HashMap<u32, u64>,
-    /// How the device encodes FP8, if it multiplies it.
+    /// FP8 encoding of the device, if it has FP8 GEMMs.
     pub(crate) float8: Option<hip::DType>,
-    /// The 2:4 sparse weights, if it can skip their zeros.
+    /// 2:4 sparse weights whose zeros the device can skip.
     pub(crate) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(crate) arena: u64,
-    /// For [`scratch_bytes`].
+    /// Memory of [`scratch_bytes`].
     pub(crate) scratch: u64,
 }
 
-/// What linear layers in 8 bits, and attention in FP8, need beside [`Lower::unit`].
+/// Returns the units that 8-bit linear layers and FP8 attention need besides [`Lower::unit`].
 pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
     let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
     let rounds = any(|op| match op {
@@ -229,8 +229,8 @@ pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
     needed.map(|(kernel, _)| Unit::of(kernel))
 }
 
-/// What attention needs beside [`Lower::unit`]: where it is not fused a softmax, and what adds a bias; where queries and keys are
-/// rotated, the kernel that does that too.
+/// Returns the units that attention needs besides [`Lower::unit`]: a softmax and a bias kernel for unfused attention, and the kernel with
+/// rotation for rotated queries and keys.
 pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     let fuses = graph.optimizations().fused_attention;
     let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
@@ -248,19 +248,19 @@ pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     unfused.chain(rotating)
 }
 
-/// Whether the step is attention that takes GEMMs of rocBLAS.
+/// Returns true if the step is attention by rocBLAS GEMMs.
 pub(crate) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
     matches!(&plan.node(step).op, Op::Attention(spec) if score_bytes(plan, step, spec) > 0)
 }
 
-/// The memory that some step needs beside the arena: a GEMM whose result goes through an activation before a residual
-/// that lies where the result goes; what linear layers round to 8 bits, and sum; the scores of attention that is not fused.
+/// Returns the maximum bytes that a step needs outside the arena. A GEMM before an activation and an in-place residual needs some, as do
+/// the 8-bit operands and sums of linear layers and the scores of unfused attention.
 pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
     let bytes = |step: &Step| plan.node(step).op.scratch_bytes(plan, step);
     plan.steps().iter().map(bytes).max().unwrap_or(0)
 }
 
-/// The operand's extents; those of an image and of constants are at batch 1.
+/// Returns the operand's extents, at batch 1 for images and constants.
 pub(super) fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
     let graph = plan.graph();
     match operand {
@@ -271,11 +271,11 @@ pub(super) fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
     }
 }
 
-/// The calls that compute `step`, in order.
+/// Returns the calls that compute `step`, in order.
 ///
 /// # Errors
 ///
-/// What the GPU does not compute, or an extent beyond 32 bits.
+/// The GPU does not support the step, or an extent exceeds 32 bits.
 pub(crate) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Result<Vec<Call>, KernelError> {
     plan.node(step).op.lower(&Lowering::new(plan, step, addresses))
 }
@@ -284,12 +284,12 @@ pub(super) fn one(call: impl Into<Call>) -> Result<Vec<Call>, KernelError> {
     Ok(vec![call.into()])
 }
 
-/// A step that is lowered.
+/// A step that is being lowered.
 pub(crate) struct Lowering<'a> {
     pub(super) plan: &'a Plan,
     pub(super) step: &'a Step,
     pub(super) addresses: Addresses<'a>,
-    /// Where the first result goes.
+    /// Address of the first result.
     pub(super) out: u64,
     /// Extents of the first result.
     pub(super) shape: &'a [usize],
@@ -307,7 +307,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where result `index` goes.
+    /// Returns the address of result `index`.
     pub(super) fn result(&self, index: usize) -> Result<u64, KernelError> {
         let id = self.step.outputs.get(index);
         let id = id.ok_or_else(|| KernelError::internal("has no such result"))?;
@@ -323,7 +323,7 @@ impl<'a> Lowering<'a> {
         Ok(shape_of(self.plan, self.operand(index)?))
     }
 
-    /// Where an operand of the plan's dtype lies.
+    /// Returns the address of an operand in the plan's dtype.
     pub(super) fn address(&self, index: usize) -> Result<u64, KernelError> {
         match self.operand(index)? {
             Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
@@ -340,7 +340,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where a step of FP8 and its reciprocal lie.
+    /// Returns the addresses of an FP8 scale and its reciprocal.
     pub(super) fn step_of_float8(&self, step: f32) -> Result<[u64; 2], KernelError> {
         let address = self.addresses.steps.get(&step.to_bits()).copied();
         let address = address.ok_or("the plan is of another graph than the executor")?;
@@ -352,7 +352,7 @@ impl<'a> Lowering<'a> {
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
 
-    /// The step of the result in FP8, if that is how it is stored.
+    /// Returns the FP8 scale of the result. `None` if it is not stored in FP8.
     pub(super) fn float8(&self) -> Option<f32> {
         self.plan.buffer(self.step.output()).float8()
     }
@@ -361,14 +361,14 @@ impl<'a> Lowering<'a> {
         self.plan.dtype().size()
     }
 
-    /// The result as a matrix: rows and channels.
+    /// Returns the result as a matrix: rows and channels.
     pub(super) fn matrix(&self) -> Result<[usize; 2], KernelError> {
         let channels = self.shape.last().ok_or("its result is a scalar")?;
         Ok([rows(self.shape)?, *channels])
     }
 }
 
-/// Rows of a tensor whose last extent is a row.
+/// Returns the number of rows of a tensor, whose last extent is a row.
 pub(super) fn rows(shape: &[usize]) -> Result<usize, KernelError> {
     let (_, outer) = shape.split_last().ok_or("an operand is a scalar")?;
     Ok(outer.iter().product())

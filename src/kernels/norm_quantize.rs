@@ -1,4 +1,4 @@
-//! `norm_quantize`: a norm whose result is rounded to 8 bits row by row, as [`LayerNormArgs`] and then [`QuantizeArgs`].
+//! `norm_quantize`: a norm whose result is rounded to 8 bits row by row, [`LayerNormArgs`] followed by [`QuantizeArgs`].
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use super::bindings::{
 use super::{Access, KernelArguments, KernelError, Launch, Target};
 
 impl NormQuantizeArgs {
-    /// What `quantize`, of rows, makes of the result of `norm`, which is neither of a sum nor in FP8. Of the former x, and of the latter
-    /// the result, are 0: it is not in memory.
+    /// Fuses `norm` with `quantize`, which quantises its result by rows. The norm has no residual and no FP8 result. The result of `norm`
+    /// and `quantize`'s x are 0, since the normalised rows are not stored.
     pub fn new(norm: LayerNormArgs, quantize: QuantizeArgs) -> Self {
         Self { norm, quantize }
     }
 }
 
-// SAFETY: hip/norm_quantize.hip; waves and blocks beyond the last row return.
+// SAFETY: see hip/norm_quantize.hip. Waves and blocks beyond the last row return.
 unsafe impl KernelArguments for NormQuantizeArgs {
     const FILE: &'static str = "norm_quantize";
 
@@ -51,7 +51,7 @@ unsafe impl KernelArguments for NormQuantizeArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        // The norm's result is not in memory.
+        // The norm's result is not stored.
         let mut visit_but = |field, access: Access| {
             if access.field != field {
                 visit(access);

@@ -1,4 +1,4 @@
-//! `patch_extract` and `patch_extract_chw`: patches as the rows of the patch GEMM, normalised on the way.
+//! `patch_extract` and `patch_extract_chw`: patches as rows of the patch GEMM, normalised during extraction.
 
 use hipvit_graph::op::{Linear, Op};
 
@@ -17,8 +17,7 @@ use crate::ops::{PatchExtract, PixelLayout};
 pub struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
 
 impl PatchExtractArgs {
-    /// The same pixels, normalised alike, in the order of the image: `[images, rows, columns, 3]`, as if all whole patches
-    /// were a single one.
+    /// Returns arguments that write the normalised pixels in image order, `[images, rows, columns, 3]`, as one patch of all whole patches.
     pub(crate) fn as_image(self) -> Self {
         let covered = |extent: u32, patch: u32| extent / patch.max(1) * patch;
         Self {
@@ -28,8 +27,8 @@ impl PatchExtractArgs {
         }
     }
 
-    /// The kernel that `spec` asks for: from `images` images of `height × width` pixels at `pixels` (u8 HWC or f32 CHW)
-    /// to `out` `[images·patches, 3·patch_height·patch_width]`.
+    /// Creates the call for `spec`: from `images` images of `height × width` pixels at `pixels` (u8 HWC or f32 CHW) to `out`
+    /// `[images·patches, 3·patch_height·patch_width]`.
     ///
     /// # Errors
     ///
@@ -60,7 +59,7 @@ impl PatchExtractArgs {
         })
     }
 
-    /// `runs` runs of `run` elements that are contiguous in memory, for each patch.
+    /// Plans `runs` runs of `run` contiguous elements for each patch.
     fn plan_runs(&self, target: &Target, runs: u64, run: u64) -> Result<Launch, KernelError> {
         let Self {
             height,
@@ -93,7 +92,7 @@ impl PatchExtractArgs {
     }
 }
 
-// SAFETY: hip/patch_extract.hip; threads beyond the last patch return.
+// SAFETY: see hip/patch_extract.hip. Threads beyond the last patch return.
 unsafe impl KernelArguments for PatchExtractArgs {
     const FILE: &'static str = "patch_extract";
 
@@ -129,7 +128,8 @@ impl Lower for PatchExtract {
         Some(Unit::of("patch_extract"))
     }
 
-    /// One kernel by the order of the pixels; or, as [selected](crate::exec::select), the pixels as they are and a convolution.
+    /// Selects the kernel by the layout of the pixels. If MIOpen is [selected](crate::exec::select), the pixels are passed to a
+    /// convolution.
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         match step.patch_embedding()? {
             Some(call) => one(Call::Patches(call)),
@@ -138,15 +138,16 @@ impl Lower for PatchExtract {
     }
 }
 
-/// The two steps of a patch embedding of u8 pixels, which together are selected for: the buffer between them is as large for
-/// pixels as for patches, and the weight's order is that of both.
+/// Both steps of a patch embedding of u8 pixels. One candidate is selected for them together: the buffer between them fits pixels or
+/// patches, and both use the same order of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PatchEmbeddingCall {
     pub(crate) extract: PatchExtractArgs,
     pub(crate) linear: LinearCall,
 }
 
-/// The steps of the patch embedding that `step` is one of: nothing else has the patches, and nothing but a bias follows.
+/// Returns both steps of the patch embedding that contains `step`. Requires that only the linear layer reads the patches, and that only a
+/// bias follows.
 fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
     let extract = match (&plan.node(step).op, step.inputs.first()) {
         (Op::PatchExtract(_), _) => step,
@@ -180,7 +181,7 @@ fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
 }
 
 impl Lowering<'_> {
-    /// The patch embedding that the step is of, if the candidates for such compute it.
+    /// Returns the patch embedding of the step, if the candidates support it.
     pub(super) fn patch_embedding(&self) -> Result<Option<PatchEmbeddingCall>, KernelError> {
         let Some(steps) = embedding(self.plan, self.step) else {
             return Ok(None);

@@ -8,7 +8,7 @@ use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent}
 use crate::ops::Pool;
 
 impl PoolArgs {
-    /// For `x` `[images, tokens, channels]` and `out` `[images, channels]`.
+    /// Creates the arguments for `x` `[images, tokens, channels]` and `out` `[images, channels]`.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl PoolArgs {
     }
 }
 
-// SAFETY: hip/pool.hip, whose blocks each take a group of channels of an image: just so many are launched.
+// SAFETY: see hip/pool.hip. A block takes a group of channels of an image, and exactly as many blocks are launched.
 unsafe impl KernelArguments for PoolArgs {
     const FILE: &'static str = "pool";
 

@@ -1,5 +1,5 @@
-//! `quantize_float8`, `quantize_float8_rows`, `quantize_int8`: the bytes of GEMMs in 8 bits. `dequantize`, `dequantize_float8`: what
-//! follows such a GEMM.
+//! `quantize_float8`, `quantize_float8_rows` and `quantize_int8` convert operands of GEMMs to 8 bits. `dequantize` and `dequantize_float8`
+//! complete the results of such GEMMs.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent,
 use crate::ops::{Activation, Levels};
 
 impl QuantizeArgs {
-    /// E4M3 of `x` / `scale`, for `x` and `out` `[rows, channels]`. `out` aliases no operand.
+    /// Creates the arguments to write `x` / `scale` as E4M3, for `x` and `out` `[rows, channels]`. `out` must alias no operand.
     ///
     /// # Errors
     ///
@@ -32,8 +32,8 @@ impl QuantizeArgs {
         })
     }
 
-    /// Rows as [`Float8Scale::Row`](crate::ops::Float8Scale::Row) rounds them, for `x` and `out` `[rows, channels]`; `scales`, f32 `[rows]`,
-    /// receives what the bytes of each are multiplied by. `out` aliases no operand.
+    /// Creates the arguments to round rows as [`Float8Scale::Row`](crate::ops::Float8Scale::Row) does, for `x` and `out`
+    /// `[rows, channels]`. Writes the scale of each row to `scales`, f32 `[rows]`. `out` must alias no operand.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ impl QuantizeArgs {
         })
     }
 
-    /// Rows as [`quantize_row`](crate::cpu::int8::quantize_row) rounds them, as i8 q − 128, for `x` and `out` `[rows, channels]`;
-    /// `ranges`, f32 `[rows, 2]`, receives the scale and the zero point − 128 of each. `out` aliases no operand.
+    /// Creates the arguments to round rows as [`quantize_row`](crate::cpu::int8::quantize_row) does, to i8 q − 128, for `x` and `out`
+    /// `[rows, channels]`. Writes the scale and the zero point − 128 of each row to `ranges`, f32 `[rows, 2]`. `out` must alias no operand.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl QuantizeArgs {
         })
     }
 
-    /// Whether each row is rounded by what it holds.
+    /// Returns true if each row has its own scale.
     pub(super) fn is_of_rows(&self) -> bool {
         !self.is(QuantizeCode::Float8)
     }
@@ -82,7 +82,7 @@ impl QuantizeArgs {
     }
 }
 
-// SAFETY: hip/quantize.hip; threads, waves and blocks beyond the last row return.
+// SAFETY: see hip/quantize.hip. Threads, waves and blocks beyond the last row return.
 unsafe impl KernelArguments for QuantizeArgs {
     const FILE: &'static str = "quantize";
 
@@ -123,9 +123,9 @@ unsafe impl KernelArguments for QuantizeArgs {
 }
 
 impl DequantizeArgs {
-    /// For `sums` i32 and `out` `[rows, channels]`, of bytes that [`QuantizeArgs::int8`] gave with `ranges` `[rows, 2]` and those of a
-    /// weight with `scales` f32 and `column_sums` i32 `[channels]`; `bias` `[channels]` and `residual` `[rows, channels]` may be 0. `out`
-    /// may be `residual`.
+    /// Creates the arguments for i32 `sums` and `out` `[rows, channels]`. The operands of the sums are the bytes of [`QuantizeArgs::int8`]
+    /// with `ranges` `[rows, 2]`, and a weight with `scales` f32 and `column_sums` i32 `[channels]`. `bias` `[channels]` and `residual`
+    /// `[rows, channels]` may be 0. `out` may alias `residual`.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ impl DequantizeArgs {
         })
     }
 
-    /// For `sums` f32 of bytes that [`QuantizeArgs::float8_rows`] gave with `row_scales` f32 `[rows]`, and those of a weight with `scales` f32
-    /// `[channels]`; the rest as in [`new`](Self::new).
+    /// Creates the arguments for f32 `sums` of FP8 operands: the bytes of [`QuantizeArgs::float8_rows`] with `row_scales` f32 `[rows]`, and
+    /// a weight with `scales` f32 `[channels]`. All other arguments are as in [`new`](Self::new).
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl DequantizeArgs {
     }
 }
 
-// SAFETY: hip/quantize.hip; threads beyond the last row return.
+// SAFETY: see hip/quantize.hip. Threads beyond the last row return.
 unsafe impl KernelArguments for DequantizeArgs {
     const FILE: &'static str = "quantize";
 

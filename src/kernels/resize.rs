@@ -1,5 +1,5 @@
-//! Resampling on the device: the passes that [`crate::image`] plans, with its tables, by the kernels of hip/resize.hip.
-//! The tables hold the kernels' load addresses, so they are checked in `pass`, and every launch uses a checked one.
+//! Resampling on the device: the passes and tables of [`crate::image`], computed by the kernels of hip/resize.hip. The tables contain load
+//! addresses, so `pass` checks them, and every launch uses a checked pass.
 
 mod pass;
 
@@ -17,7 +17,7 @@ use crate::tensor::DType;
 
 pub use self::pass::DevicePass;
 
-/// Maximum number of images of a launch.
+/// Maximum number of images per launch.
 const IMAGES: usize = RESIZE_IMAGES as usize;
 
 /// The kernels, loaded on a device.
@@ -25,20 +25,16 @@ const IMAGES: usize = RESIZE_IMAGES as usize;
 pub struct ResizeKernels(Kernels);
 
 impl ResizeKernels {
-    /// Loads them; compiles them if there is no code for the device.
+    /// Loads the kernels. Compiles them if there is no code for the device.
     ///
     /// # Errors
     ///
-    /// They cannot be compiled or loaded.
+    /// The kernels cannot be compiled or loaded.
     pub fn load(device: &Device) -> Result<Self> {
         Kernels::load(device, DType::U8, [Unit::of("resize")]).map(Self)
     }
 
-    /// As [`Kernels::code`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
+    /// Returns the code of the kernels; see [`Kernels::code`].
     pub fn code(&self) -> Result<Vec<(String, crate::hip::Code)>> {
         self.0.code()
     }
@@ -47,7 +43,8 @@ impl ResizeKernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small or of another stream; what the driver says.
+    /// [`Error::Argument`](crate::Error::Argument) if an operand is too small or belongs to another stream.
+    /// [`Error::Hip`](crate::Error::Hip) if the driver fails.
     pub fn launch(&self, stream: &Stream, passes: &[ImagePass<'_>]) -> Result<()> {
         let (mut nearest, mut horizontal, mut vertical) = (Part::default(), Part::default(), Part::default());
         for pass in passes {
@@ -78,7 +75,7 @@ pub struct ImagePass<'a> {
     pub output: Operand<'a>,
 }
 
-/// The images that one kernel takes, with their operands.
+/// Images of one launch, with their operands.
 struct Part<'a, I> {
     images: Vec<I>,
     operands: Vec<[Operand<'a>; 3]>,
@@ -106,7 +103,7 @@ impl<'a, I: Copy> Part<'a, I> {
         stream: &Stream,
     ) -> Result<()> {
         for (images, operands) in self.images.chunks(IMAGES).zip(self.operands.chunks(IMAGES)) {
-            // What is beyond the last is not looked at.
+            // Entries beyond the last image are not read.
             let filled = std::array::from_fn(|index| images[index.min(images.len() - 1)]);
             kernels.launch(
                 stream,
@@ -118,7 +115,7 @@ impl<'a, I: Copy> Part<'a, I> {
     }
 }
 
-/// The arguments of `resize_horizontal`.
+/// Arguments of `resize_horizontal`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Horizontal(ResizeArgs);
@@ -169,11 +166,11 @@ impl ResizeNearestArgs {
     }
 }
 
-/// Blocks for images that take these many threads: as many for each as the largest needs, which is the second result.
+/// Plans blocks for images with these numbers of threads. Each image gets the blocks of the largest image, which is the second result.
 ///
 /// # Errors
 ///
-/// The device takes fewer blocks.
+/// The device does not support this number of blocks.
 fn blocks(
     threads: impl ExactSizeIterator<Item = u64>,
     target: &Target,
@@ -181,7 +178,7 @@ fn blocks(
     let count = threads.len() as u64;
     let each = threads.max().unwrap_or(0).div_ceil(RESIZE_THREADS.into()).max(1);
     let launch = target.blocks(each.saturating_mul(count), RESIZE_THREADS)?;
-    // Fewer than all blocks.
+    // At most the number of all blocks, which fits.
     Ok((launch, each as u32))
 }
 
@@ -191,14 +188,14 @@ fn visit_tables(a: &ResizeImage, visit: &mut dyn FnMut(Access)) {
     visit(Access::read("counts", a.counts, bytes(4, &[a.outputs])));
 }
 
-/// The bytes from the first row's first byte to the end of `bytes` bytes of the last row.
+/// Returns the bytes from the first row's first byte to the end of `bytes` bytes of the last row.
 fn rows(count: u32, row: u64, bytes: u64) -> usize {
     let before = row.saturating_mul(u64::from(count.saturating_sub(1)));
     usize::try_from(before.saturating_add(bytes)).unwrap_or(usize::MAX)
 }
 
-// SAFETY: hip/resize.hip; threads beyond the last pixel return. A sum stays in its row, since `weighted` in `pass` has
-// checked the tables.
+// SAFETY: see hip/resize.hip. Threads beyond the last pixel return. A sum stays in its row, since `weighted` in `pass` has checked the
+// tables.
 unsafe impl KernelArguments for Horizontal {
     const FILE: &'static str = "resize";
 
@@ -254,7 +251,7 @@ unsafe impl KernelArguments for Vertical {
     }
 }
 
-// SAFETY: as above; `positions` in `pass` has checked that the columns and rows are the image's.
+// SAFETY: as above. `positions` in `pass` has checked that columns and rows are within the image.
 unsafe impl KernelArguments for Nearest {
     const FILE: &'static str = "resize";
 
@@ -294,7 +291,7 @@ mod tests {
 
     const INPUT: u64 = 16;
 
-    /// The kernels as plain loops after hip/resize.h, on memory whose byte `n` has the address `n`.
+    /// Runs the kernels as plain loops after hip/resize.h, on memory in which byte `n` has the address `n`.
     fn run(pass: &Pass, image: &RgbImage) -> RgbImage {
         let (geometry, tables) = Geometry::new(pass, [image.width, image.height]).unwrap();
         let tables_at = (INPUT + image.data.len() as u64).next_multiple_of(4);
@@ -343,7 +340,7 @@ mod tests {
         RgbImage::new(width, height, memory.bytes[output_at as usize..].to_vec()).unwrap()
     }
 
-    /// Panics on an access that the arguments do not state.
+    /// Memory that panics on an access that the arguments do not state.
     struct Memory {
         bytes: Vec<u8>,
         allowed: Vec<Access>,
@@ -379,7 +376,7 @@ mod tests {
             self.bytes[address as usize] = value;
         }
 
-        /// An output position's sum over the bytes from `first` on, `step` apart.
+        /// Returns an output position's sum over the bytes from `first` on, `step` apart.
         fn sum(&self, a: &ResizeImage, at: u64, first: u64, step: u64) -> u8 {
             let start = u64::from(self.word(a.starts + 4 * at));
             let mut sum = 1i32 << 21;
@@ -395,7 +392,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// The launches of every rule equal the CPU's result, before padding.
+        /// The launches of every rule give the CPU's result, before padding.
         #[test]
         fn launches_equal_the_cpu(
             (width, height) in (1usize..50, 1usize..50),

@@ -11,11 +11,12 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::ops::{Rope, RopePairs};
 
 impl RopeArgs {
-    /// For `x` `[images, tokens, channels]` and `table` `[1, places, table_channels]`, which is of the last `places` tokens.
+    /// Creates the arguments for `x` `[images, tokens, channels]` and `table` `[1, places, table_channels]`, the table of the last `places`
+    /// tokens.
     ///
     /// # Errors
     ///
-    /// An extent exceeds 32 bits, or the table has more tokens than there are.
+    /// An extent exceeds 32 bits, or the table has more tokens than `x`.
     pub fn new(
         [x, table]: [u64; 2],
         [images, tokens, channels]: [usize; 3],
@@ -39,7 +40,7 @@ impl RopeArgs {
     }
 }
 
-// SAFETY: hip/rope.hip; threads beyond the last image return.
+// SAFETY: see hip/rope.hip. Threads beyond the last image return.
 unsafe impl KernelArguments for RopeArgs {
     const FILE: &'static str = "rope";
 
@@ -72,8 +73,8 @@ impl Lower for Rope {
         Some(Unit::of("rope"))
     }
 
-    /// Rotates in place; or the attention that alone reads the result rotates, which then reads it as it was. Steps decide that, not a pass of
-    /// the graph: for few queries, and before MIOpen's attention, it is a kernel of its own after all, in place as the plan has it.
+    /// Rotates in place, unless the only reader is an attention that rotates. Steps decide this, not a pass over the graph: for few
+    /// queries, and before MIOpen's attention, a separate kernel rotates in place after all, as the plan says.
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let result = step.plan.buffer(step.step.output());
         let reader = step.plan.steps().get(result.last_step);
@@ -101,7 +102,7 @@ impl Lower for Rope {
     }
 }
 
-/// The rotation that step `attention` computes, if it does.
+/// Returns the rotation that step `attention` computes, if any.
 pub(crate) fn rotation<'a>(plan: &'a Plan, attention: &Step) -> Option<(&'a Step, &'a Rope)> {
     let Op::Attention(spec) = &plan.node(attention).op else {
         return None;
@@ -139,7 +140,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What rotates the result in place.
+    /// Returns the arguments that rotate the result in place.
     fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, KernelError> {
         let &[_, places, table_channels] = self.shape_of(1)? else {
             return Err("takes tokens and a table".into());
@@ -148,7 +149,7 @@ impl Lowering<'_> {
         RopeArgs::new(addresses, self.token_extents()?, [places, table_channels], spec)
     }
 
-    /// The rotation that this step, attention, computes, if it does.
+    /// Returns the rotation that this attention step computes, if any.
     pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, KernelError> {
         match rotation(self.plan, self.step) {
             Some((step, spec)) => {

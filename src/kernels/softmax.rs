@@ -1,12 +1,12 @@
-//! `softmax` over attention scores, where attention is not fused.
+//! `softmax` over the scores of unfused attention.
 
 use super::attention::{check_not_empty, visit_key_mask};
 use super::bindings::{ROW_THREADS, SoftmaxArgs, Visibility};
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl SoftmaxArgs {
-    /// For scores `x` and weights `out` `[images, heads, queries, keys]`, which may be the same memory; `scale` multiplies
-    /// the scores.
+    /// Creates the arguments for scores `x` and weights `out` `[images, heads, queries, keys]`, which may alias. `scale` multiplies the
+    /// scores.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl SoftmaxArgs {
     }
 }
 
-// SAFETY: hip/softmax.hip; waves and blocks beyond the last row return.
+// SAFETY: see hip/softmax.hip. Waves and blocks beyond the last row return.
 unsafe impl KernelArguments for SoftmaxArgs {
     const FILE: &'static str = "softmax";
 

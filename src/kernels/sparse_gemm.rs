@@ -1,5 +1,5 @@
-//! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. Of each four weights along the input channels two are
-//! kept; matrix cores skip the others.
+//! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. The weight keeps two of each four elements along the input
+//! channels; matrix cores skip the others.
 
 use super::bias_activation::activation_code;
 use super::bindings::{
@@ -13,7 +13,7 @@ const BYTES: usize = SPARSE_INDEX_BYTES as usize;
 const CHANNELS: usize = SPARSE_INDEX_CHANNELS as usize;
 const DEPTH: usize = SPARSE_INDEX_DEPTH as usize;
 
-/// The order of a packed weight's indices, of the instructions that read them.
+/// Order of a packed weight's indices, by the instructions that read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SparseOrder {
     /// `v_smfmac_f32_16x16x32` of CDNA 3 and 4.
@@ -23,7 +23,7 @@ pub enum SparseOrder {
 }
 
 impl SparseOrder {
-    /// Of an architecture; `None` if it has no such instructions.
+    /// Returns the order for an architecture. `None` if it has no sparse matrix instructions.
     pub fn of(arch: &str) -> Option<Self> {
         match arch {
             "gfx942" | "gfx950" => Some(Self::Smfmac),
@@ -36,15 +36,15 @@ impl SparseOrder {
         }
     }
 
-    /// Where the four bits of a channel's four at `depth` lie in a block of indices, in units of four bits, the lower first.
+    /// Returns the position of a channel's four bits at `depth` in a block of indices, in units of four bits, lower bits first.
     fn place(self, channel: usize, depth: usize) -> usize {
         match self {
-            // Lanes of 16 bits, a byte for each step of 32.
+            // Lanes of 16 bits, with a byte per step of 32.
             Self::Smfmac => {
                 let lane = depth % 32 / 8 * 16 + channel;
                 4 * lane + depth / 32 * 2 + depth % 8 / 4
             }
-            // Lanes of 32 bits, the upper half for the upper channels.
+            // Lanes of 32 bits, with the upper half for the upper channels.
             Self::MmaSp => {
                 let lane = channel % 8 * 4 + depth / 16;
                 8 * lane + channel / 8 * 4 + depth % 16 / 4
@@ -53,7 +53,7 @@ impl SparseOrder {
     }
 }
 
-/// Where the indices of a weight `[n, k]` in 16 bits are, behind its first byte.
+/// Returns the offset in bytes of the indices of a 16-bit weight `[n, k]`.
 pub fn sparse_indices_at(n: usize, k: usize) -> usize {
     (n * k).next_multiple_of(BYTES)
 }
@@ -62,13 +62,13 @@ fn indices_bytes(n: usize, k: usize) -> usize {
     n.div_ceil(CHANNELS) * k.div_ceil(DEPTH) * BYTES
 }
 
-/// The bytes of a packed weight `[n, k]` in 16 bits: 9/16 of those of all its elements, where n and k are multiples of 16 and 64.
+/// Returns the bytes of a packed 16-bit weight `[n, k]`: 9/16 of the dense weight, if n is a multiple of 16 and k one of 64.
 pub fn sparse_bytes(n: usize, k: usize) -> usize {
     sparse_indices_at(n, k) + indices_bytes(n, k)
 }
 
-/// The places of the two of four elements that are kept, ascending, of those that are not 0, or of the first; `None` if more are
-/// not 0.
+/// Returns the ascending positions of the two of four elements to keep. Prefers elements that are not 0, then the first ones. `None` if
+/// more than two are not 0.
 fn kept(four: &[f32]) -> Option<[usize; 2]> {
     let mut used = (0..4).filter(|&i| four[i] != 0.0);
     let found = [used.next(), used.next()];
@@ -82,7 +82,8 @@ fn kept(four: &[f32]) -> Option<[usize; 2]> {
     })
 }
 
-/// Packs a weight `[n, k]`: the elements that are kept, and their indices, in `order`. `None` if k is no multiple of 4 or more than two of some four are not 0.
+/// Packs a weight `[n, k]`: the kept elements, and their indices in `order`. `None` if k is not a multiple of 4, or if more than two of a
+/// group of four are not 0.
 pub fn pack_sparse(values: &[f32], [n, k]: [usize; 2], order: SparseOrder) -> Option<(Vec<f32>, Vec<u8>)> {
     if k == 0 || !k.is_multiple_of(4) || values.len() != n * k {
         return None;
@@ -109,9 +110,9 @@ pub fn pack_sparse(values: &[f32], [n, k]: [usize; 2], order: SparseOrder) -> Op
 }
 
 impl SparseGemmArgs {
-    /// `activation(x · weightᵀ + bias) + residual` for `x` `[m, k]`, a weight `[n, k]` of [`pack_sparse`], its indices at the next
-    /// multiple of their blocks behind its elements, and `out` `[m, n]`; `bias` `[n]` and `residual` `[m, n]` may be 0. `out` may be
-    /// `residual`.
+    /// Creates the arguments for `activation(x · weightᵀ + bias) + residual` with `x` `[m, k]`, a weight `[n, k]` from [`pack_sparse`], and
+    /// `out` `[m, n]`. The weight's indices are at the next multiple of their blocks behind its elements. `bias` `[n]` and `residual`
+    /// `[m, n]` may be 0. `out` may alias `residual`.
     ///
     /// # Errors
     ///
@@ -136,7 +137,7 @@ impl SparseGemmArgs {
     }
 }
 
-// SAFETY: hip/sparse_gemm.hip; what is beyond the last row, channel or inner element is neither read nor written.
+// SAFETY: see hip/sparse_gemm.hip. Elements beyond the last row, channel or inner element are neither read nor written.
 unsafe impl KernelArguments for SparseGemmArgs {
     const FILE: &'static str = "sparse_gemm";
 
@@ -174,7 +175,7 @@ unsafe impl KernelArguments for SparseGemmArgs {
 mod tests {
     use super::*;
 
-    /// 16 channels of 64, with each pair of places.
+    /// Returns 16 channels of 64 elements, with each pair of positions.
     fn weight() -> Vec<f32> {
         const PAIRS: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
         let mut weight = vec![0.0; 16 * 64];
@@ -186,7 +187,7 @@ mod tests {
         weight
     }
 
-    /// By the lanes' order as sparse_gemm.h has it.
+    /// The indices have the order of lanes in sparse_gemm.h.
     #[test]
     fn indices_are_in_the_order_of_lanes() {
         let weight = weight();
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(kept([0.0, 0.0, f32::NAN, 0.0]), Some([0, 2]));
         assert_eq!(kept([0.0, 1.0, 1.0, 1.0]), None);
         assert!(pack_sparse(&[0.0; 6], [1, 6], SparseOrder::Smfmac).is_none());
-        // 9/16; what is beyond the last channel and inner element is there, as 0 and 1 of four.
+        // 9/16. Channels and inner elements beyond the last ones are stored as 0 and 1 of four.
         assert_eq!(sparse_bytes(768, 3072), 768 * 3072 * 2 * 9 / 16);
         let (elements, indices) = pack_sparse(&[0.0; 17 * 68], [17, 68], SparseOrder::MmaSp).unwrap();
         assert_eq!((elements.len(), indices.len()), (17 * 34, 4 * BYTES));

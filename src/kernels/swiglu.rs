@@ -1,4 +1,4 @@
-//! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`; `swiglu_norm`: that, normalised over the channels.
+//! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`. `swiglu_norm`: the gate, normalised over the channels.
 
 use hipvit_graph::op::{SwiGlu, SwiGluNorm};
 
@@ -10,7 +10,7 @@ use super::bindings::{SWIGLU_NORM_ROW, SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNo
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
 
 impl SwiGluArgs {
-    /// For `x` `[rows, 2·channels]` and `out` `[rows, channels]`; `bias` `[2·channels]` may be 0.
+    /// Creates the arguments for `x` `[rows, 2·channels]` and `out` `[rows, channels]`. `bias` `[2·channels]` may be 0.
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ impl SwiGluArgs {
         })
     }
 
-    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    /// Writes the result as E4M3, divided by `scale`, one byte per element. `out` must then alias no operand.
     pub(crate) fn to_float8(self, scale: f32) -> Self {
         Self {
             float8_factor: float8::factor(scale),
@@ -36,7 +36,7 @@ impl SwiGluArgs {
     }
 }
 
-// SAFETY: hip/swiglu.hip; threads beyond the last row return.
+// SAFETY: see hip/swiglu.hip. Threads beyond the last row return.
 unsafe impl KernelArguments for SwiGluArgs {
     const FILE: &'static str = "swiglu";
 
@@ -60,7 +60,8 @@ unsafe impl KernelArguments for SwiGluArgs {
 }
 
 impl SwiGluNormArgs {
-    /// For `x` `[rows, 2·channels]`, `weight` and `bias` `[channels]`, and `out` `[rows, channels]`, which aliases no operand.
+    /// Creates the arguments for `x` `[rows, 2·channels]`, `weight` and `bias` `[channels]`, and `out` `[rows, channels]`, which must alias
+    /// no operand.
     ///
     /// # Errors
     ///
@@ -84,11 +85,11 @@ impl SwiGluNormArgs {
         })
     }
 
-    /// The last `padding` columns only fill a row up.
+    /// Makes the last `padding` columns padding.
     ///
     /// # Errors
     ///
-    /// They are all columns.
+    /// No other columns are left.
     pub(crate) fn padded(self, padding: usize) -> Result<Self, KernelError> {
         match u32::try_from(padding) {
             Ok(padding) if padding < self.channels.max(1) => Ok(Self {
@@ -99,7 +100,7 @@ impl SwiGluNormArgs {
         }
     }
 
-    /// Writes E4M3 of the result / `scale`, a byte an element.
+    /// Writes the result as E4M3, divided by `scale`, one byte per element.
     pub(crate) fn to_float8(self, scale: f32) -> Self {
         Self {
             float8_factor: float8::factor(scale),
@@ -108,7 +109,7 @@ impl SwiGluNormArgs {
     }
 }
 
-// SAFETY: hip/swiglu.hip; waves and blocks beyond the last row return.
+// SAFETY: see hip/swiglu.hip. Waves and blocks beyond the last row return.
 unsafe impl KernelArguments for SwiGluNormArgs {
     const FILE: &'static str = "swiglu";
 

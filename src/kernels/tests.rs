@@ -1,4 +1,4 @@
-//! Launch plans cover their work within a device's limits, and each entry is in its source.
+//! Launch plans cover their work within a device's limits, and each entry exists in its source.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn targets() -> impl Strategy<Value = Target> {
     (prop_oneof![Just(32), Just(64)], dtype).prop_map(|(wave_size, dtype)| target(wave_size, dtype))
 }
 
-/// The launch has at least `units` of which a block does `per_block`, and no block too many.
+/// Checks that the launch covers at least `units` with `per_block` per block, without a superfluous block.
 fn covers(launch: Launch, units: u64, per_block: u64) {
     let blocks = u64::from(launch.grid[0]);
     assert!(blocks * per_block >= units, "{launch:?} for {units}");
@@ -52,7 +52,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
     AttentionArgs::new(&spec, images, [operand; 4], visibility(0, 0, None, None)).unwrap()
 }
 
-/// The plan of a patch extraction, with the kernel that it calls.
+/// Returns the plan of a patch extraction, by the kernel that it calls.
 fn patch_extract(target: &Target, spec: &PatchExtract, images: [usize; 3]) -> Result<Launch, KernelError> {
     match PatchExtractArgs::call(spec, [0, 0], images).unwrap() {
         KernelCall::PatchExtract(mut arguments) => arguments.plan(target),
@@ -131,7 +131,7 @@ proptest! {
 #[test]
 fn few_queries_are_another_kernels() {
     const ELEMENT: usize = 2;
-    // A block takes 16 queries, and there may be two on each compute unit.
+    // A block takes 16 queries, and two blocks fit on each compute unit.
     let of = |images| attention(images, 12, 197, 64);
     let mut split = of(1).split(ELEMENT, 78).unwrap();
     assert_eq!(split.entry().unwrap(), "attention_64_split");
@@ -154,7 +154,7 @@ fn few_queries_are_another_kernels() {
     );
     assert_eq!(of(1).split(ELEMENT, 77), None);
     assert_eq!(of(2).split(ELEMENT, 78), None);
-    // What it does not take.
+    // Unsupported arguments.
     let all = |change: &dyn Fn(&mut AttentionArgs)| {
         let mut arguments = of(1);
         change(&mut arguments);
@@ -205,7 +205,7 @@ fn attention_rotates_its_own_queries_and_keys() {
     for change in others {
         assert!(plan(change).unwrap_err().to_string().contains("rotates other"));
     }
-    // The table's last row is read, and what `rope` would write is not touched.
+    // The table's last row is read, and the memory that `rope` would write is not accessed.
     let mut accesses = Vec::new();
     rotating.accesses(2, &mut |access| accesses.push(access));
     let table = accesses.last().unwrap();
@@ -216,7 +216,7 @@ fn attention_rotates_its_own_queries_and_keys() {
     assert!(accesses.iter().all(|access| access.address != 16));
 }
 
-/// The bytes of each access, by the field's name.
+/// Returns the bytes of each access, by the name of the field.
 fn accesses(call: impl Into<KernelCall>, element: usize) -> Vec<(&'static str, usize)> {
     let mut accesses = Vec::new();
     call.into()
@@ -253,7 +253,7 @@ fn float8_results_are_bytes() {
         assert_eq!(in_dtype.entry(), in_float8.entry());
     }
     assert_eq!(norm.to_float8(0.5).float8_factor, 2.0);
-    // What cannot be a scale, or has no reciprocal.
+    // Invalid scales, and scales without a reciprocal.
     let t = target(64, DType::F16);
     for scale in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-40, 3e38] {
         assert!(norm.to_float8(scale).plan(&t).is_err(), "{scale}");
@@ -393,7 +393,7 @@ fn what_a_device_cannot_do_is_an_error() {
     let error = attention(1, 1, 0, 32).plan(&target(32, DType::F16));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("has no"), "{error}");
-    // 2³² threads are too many even where 2³¹ blocks are not.
+    // 2³² threads are too many, even if 2³¹ blocks are not.
     let rows = |rows| AddArgs::new([0, 0], [rows, 8], 1.0, 0, None).unwrap();
     assert!(rows(u32::MAX as usize).plan(&target(32, DType::F32)).is_err());
     assert!(rows(1 << 30).plan(&target(32, DType::F32)).is_ok());

@@ -1,4 +1,4 @@
-//! `tokens`: prefix tokens before an image's patch tokens, to which position embeddings are added.
+//! `tokens`: prepends prefix tokens to an image's patch tokens, and adds position embeddings to the patch tokens.
 
 use hipvit_graph::op::Tokens;
 
@@ -8,7 +8,7 @@ use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl TokensArgs {
-    /// For `x` `[images, tokens, channels]` and `out` `[images, prefixes + tokens, channels]`; `prefix`
+    /// Creates the arguments for `x` `[images, tokens, channels]` and `out` `[images, prefixes + tokens, channels]`. `prefix`
     /// `[prefixes, channels]` and `position` `[tokens, channels]` may be 0.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl TokensArgs {
     }
 }
 
-// SAFETY: hip/tokens.hip; threads beyond the last row return.
+// SAFETY: see hip/tokens.hip. Threads beyond the last row return.
 unsafe impl KernelArguments for TokensArgs {
     const FILE: &'static str = "tokens";
 

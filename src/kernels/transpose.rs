@@ -1,4 +1,4 @@
-//! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma`, `y` and the last columns of `x` may be left out
+//! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`. `gamma` and `y` are optional. The last columns of `x` may be omitted,
 //! and zeros may follow each row of the result.
 
 use super::Unit;
@@ -8,8 +8,8 @@ use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent,
 use crate::ops::{Combine, Transpose};
 
 impl TransposeArgs {
-    /// For `x` `[images, rows, columns]`, `out` and `y` `[images, columns − crop, rows + pad]`, `gamma` `[rows]`; `gamma` and `y` may
-    /// be 0.
+    /// Creates the arguments for `x` `[images, rows, columns]`, `out` and `y` `[images, columns − crop, rows + pad]`, and `gamma` `[rows]`.
+    /// `gamma` and `y` may be 0.
     ///
     /// # Errors
     ///
@@ -34,8 +34,8 @@ impl TransposeArgs {
     }
 }
 
-// SAFETY: hip/transpose.hip; blocks beyond the last image return, and no element beyond an image's rows and columns,
-// of `x` or of `out`, is accessed.
+// SAFETY: see hip/transpose.hip. Blocks beyond the last image return. Elements beyond an image's rows and columns are not accessed, in `x`
+// or in `out`.
 unsafe impl KernelArguments for TransposeArgs {
     const FILE: &'static str = "transpose";
 

@@ -1,5 +1,5 @@
-//! The first stage of a [`Pipeline`](super::Pipeline): images are decoded and, unless the GPU does it, resized into the
-//! memory that the GPU copies from. The threads begin the images of the next batch while the last of a batch are under way.
+//! The first stage of a [`Pipeline`](super::Pipeline): decodes images and, unless the GPU does it, resizes them into memory that the GPU
+//! copies from. The threads start the images of the next batch while the last images of a batch are in progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::session::{ResizeOn, Session};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
-/// What the threads that decode share.
+/// State that the decode threads share.
 pub(super) struct Decoder {
     pub(super) session: Session,
     pub(super) options: DecodeOptions,
@@ -28,17 +28,16 @@ pub(super) struct Decoder {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Memory of files and of pixels that no image has: an allocator would give blocks of this size back to the system, and
-/// each image would take page faults.
+/// Unused memory for files and pixels. An allocator would return blocks of this size to the system, and each image would cause page faults.
 pub(super) struct DecodeMemory {
     files: Mutex<Spare>,
     pixels: Mutex<Spare>,
 }
 
-/// Memory that is kept, of each kind: a few batches of photographs.
+/// Maximum bytes of unused memory of each kind: a few batches of photographs.
 const SPARE_BYTES: u64 = 512 << 20;
 
-/// Memory that nothing uses, up to a limit.
+/// Unused memory up to a limit.
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
@@ -50,7 +49,7 @@ impl Spare {
         Self {
             buffers: Vec::new(),
             bytes: 0,
-            // Not the memory that the images are to have.
+            // Leave most of the limit for the images.
             limit: SPARE_BYTES.min(limits.max_memory / 8) as usize,
         }
     }
@@ -91,7 +90,7 @@ impl DecodeMemory {
         self.pixels.lock().keep(buffers.pixels);
     }
 
-    /// Takes the memory of images that have been copied.
+    /// Takes back the memory of images that were copied.
     pub(super) fn keep_images(&self, images: Vec<StagedImage>) {
         let mut pixels = self.pixels.lock();
         for image in images {
@@ -102,10 +101,10 @@ impl DecodeMemory {
     }
 }
 
-/// A batch whose images are being decoded.
+/// A batch with images that are being decoded.
 pub(super) struct Batch {
     first: usize,
-    /// Where a GPU resizes the images.
+    /// Pinned memory for the images. Set if a GPU resizes them.
     slabs: Option<Arc<BatchSlabs>>,
     state: Mutex<State>,
     complete: Condvar,
@@ -114,29 +113,29 @@ pub(super) struct Batch {
 struct State {
     images: Vec<Option<Decoded>>,
     missing: usize,
-    /// Not all images will come.
+    /// Set if some images will not be decoded.
     lost: bool,
 }
 
-/// What became of an image.
+/// State of a decoded image.
 struct Decoded {
     name: String,
     error: Option<Error>,
-    /// For the GPU to resize.
+    /// The image, if a GPU resizes it.
     image: Option<StagedImage>,
-    /// Otherwise its place in the batch, filled unless there is an error.
+    /// Otherwise its part of the batch, filled unless there is an error.
     part: Option<StagingPart>,
     timing: Timing,
 }
 
-/// A batch's sources: the name of each, and its error if it has no pixels.
+/// Sources of a batch: the name of each, and the error of a source without pixels.
 pub(super) struct Items {
     pub(super) first: usize,
     pub(super) images: Vec<(String, Option<Error>)>,
     pub(super) timing: Timing,
 }
 
-/// The pixels of a batch.
+/// Pixels of a batch.
 pub(super) enum Pixels {
     /// Pixels of the model's size.
     Staged(Staging),
@@ -144,14 +143,14 @@ pub(super) enum Pixels {
     Decoded(DecodedImages),
 }
 
-/// Images with the slabs that some of them are in.
+/// Decoded images, and the slabs that contain some of them.
 pub(super) struct DecodedImages {
     images: Vec<StagedImage>,
     slabs: Arc<BatchSlabs>,
 }
 
 impl DecodedImages {
-    /// Submits them by `submit`; what is in pageable memory goes to `memory`.
+    /// Submits the images with `submit`, then returns pageable memory to `memory`.
     pub(super) fn submit<T>(
         self,
         memory: &DecodeMemory,
@@ -165,14 +164,14 @@ impl DecodedImages {
 }
 
 impl Decoder {
-    /// Decodes batch after batch until the sources end or the receiver is gone.
+    /// Decodes batch after batch until the sources end or the receiver is dropped.
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,
         mut sources: Gather,
         batches: SyncSender<Result<Arc<Batch>>>,
     ) {
-        // Ends when all images are done with, so that nothing of the session is in use afterwards.
+        // The scope ends when all images are finished, so that nothing of the session is in use afterwards.
         pool.in_place_scope_fifo(|scope| {
             let mut first = 0;
             let mut largest = if sources.grows() { self.session.batch() } else { 0 };
@@ -182,7 +181,7 @@ impl Decoder {
                 if count == 0 {
                     return;
                 }
-                // So that the memory of the last batch, which may be smaller, can be reused by the next run.
+                // The last batch may be smaller. With this capacity the next run can reuse its memory.
                 largest = largest.max(count);
                 let parts = match self.parts(count, largest) {
                     Ok(parts) => parts,
@@ -220,7 +219,7 @@ impl Decoder {
         });
     }
 
-    /// The places of a batch's images, where they are resized on the host.
+    /// Returns the parts of the batch's memory for images that the host resizes.
     fn parts(&self, count: usize, capacity: usize) -> Result<Vec<Option<StagingPart>>> {
         if self.session.resize() == ResizeOn::Device {
             return Ok((0..count).map(|_| None).collect());
@@ -253,7 +252,7 @@ impl Decoder {
         }
     }
 
-    /// The image for the GPU to resize.
+    /// Decodes an image for the GPU to resize.
     fn image(
         &self,
         source: Source,
@@ -282,7 +281,7 @@ impl Decoder {
         Ok(StagedImage { size, pixels })
     }
 
-    /// Fills the image's place in the batch.
+    /// Decodes and resizes an image into its part of the batch.
     fn fill(
         &self,
         source: Source,
@@ -351,7 +350,7 @@ impl Batch {
         }
     }
 
-    /// Waits until all images are decoded. `None` if not all were.
+    /// Waits until all images are decoded. `None` if some will not be.
     pub(super) fn wait(&self) -> Option<Result<(Items, Option<Pixels>)>> {
         let mut state = self.state.lock();
         self.complete.wait_while(&mut state, |state| state.missing > 0);
@@ -367,7 +366,7 @@ impl Batch {
     }
 }
 
-/// Puts the images' pixels together.
+/// Combines the pixels of the images.
 fn collect(
     first: usize,
     decoded: impl Iterator<Item = Decoded>,
@@ -398,7 +397,7 @@ fn collect(
         let mut staging = Staging::join(parts)?.ok_or_else(missing)?;
         let each = staging.len() / batch.images.len();
         let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));
-        // Images that are missing leave no gap.
+        // Images with errors leave no gap.
         for (to, (from, _)) in filled.enumerate().filter(|(to, (from, _))| to != from) {
             staging.copy_within(from * each..(from + 1) * each, to * each);
         }

@@ -1,4 +1,4 @@
-//! Gathers sources into batches: full ones, or what there is when the oldest source has waited for long enough.
+//! Gathering of sources into batches: full batches, or the available sources once the oldest has waited long enough.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,42 +9,42 @@ use std::time::{Duration, Instant};
 use super::Source;
 use crate::error::{Error, Result};
 
-/// Sources, a batch at a time.
+/// Iterator over batches of sources.
 pub(super) enum Gather {
-    /// Full batches: waits for each source.
+    /// Full batches. Waits for each source.
     Full(Box<dyn Iterator<Item = Source> + Send>),
     /// Batches that need not be full.
     Timed(Timed),
 }
 
-/// What another thread takes from the sources.
+/// Batches with a maximum delay. Another thread iterates over the sources.
 pub(super) struct Timed {
     arrived: Receiver<Arrived>,
-    /// For how long a source may wait for others.
+    /// Maximum time that a source waits for others.
     max_delay: Duration,
     ended: bool,
 }
 
 enum Arrived {
     Source(Instant, Source),
-    /// The sources have ended, or nobody takes results any more.
+    /// The sources have ended, or the receiver was dropped.
     End,
     Panicked(Box<dyn Any + Send>),
 }
 
-/// Ends the gathering while it waits for a source.
+/// Handle that ends gathering while it waits for a source.
 pub(super) struct Stop(SyncSender<Arrived>);
 
 impl Stop {
     pub(super) fn stop(&self) {
-        // Where it is full or nobody receives, nobody waits either.
+        // If the channel is full or has no receiver, no thread waits either.
         let _ = self.0.try_send(Arrived::End);
     }
 }
 
 impl Gather {
-    /// As `sources` come, from a thread of its own: who waits for a source cannot at the same time look at the clock. That
-    /// thread ends with the source that it waits for, should nobody want it any more.
+    /// Collects `sources` on a separate thread, since a thread that waits for a source cannot check deadlines. The thread ends after the
+    /// current source if the receiver was dropped.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Gather {
         Ok((Self::Timed(timed), stop))
     }
 
-    /// The next batch, of at most `most` sources; empty after the last.
+    /// Returns the next batch of at most `most` sources. Empty after the last.
     pub(super) fn next(&mut self, most: usize) -> Vec<Source> {
         match self {
             Self::Full(sources) => sources.take(most).collect(),
@@ -87,7 +87,7 @@ impl Gather {
         }
     }
 
-    /// Whether batches may be followed by larger ones.
+    /// Returns true if a batch may be larger than earlier ones.
     pub(super) fn grows(&self) -> bool {
         matches!(self, Self::Timed(_))
     }
@@ -100,12 +100,12 @@ impl Timed {
         while batch.len() < most && !self.ended {
             let arrived = match deadline {
                 None => self.arrived.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                // After the deadline it still takes what has come already.
+                // After the deadline, still take the sources that have arrived.
                 Some(deadline) => self.arrived.recv_timeout(remaining(deadline)),
             };
             match arrived {
                 Ok(Arrived::Source(at, source)) => {
-                    // A delay beyond the range of the clock has no deadline.
+                    // A delay beyond the range of the clock means no deadline.
                     deadline.get_or_insert_with(|| at.checked_add(self.max_delay));
                     batch.push(source);
                 }
@@ -118,7 +118,7 @@ impl Timed {
     }
 }
 
-/// The time until `deadline`.
+/// Returns the time until `deadline`.
 fn remaining(deadline: Option<Instant>) -> Duration {
     deadline.map_or(Duration::MAX, |deadline| {
         deadline.saturating_duration_since(Instant::now())
@@ -139,7 +139,7 @@ mod tests {
         let sources = receive.into_iter().map(Source::from);
         let (mut gather, _stop) = Gather::timed(sources, 3, Duration::from_millis(1)).unwrap();
         send.send("a").unwrap();
-        // Nothing else comes before this returns.
+        // No other source arrives before this returns.
         assert_eq!(names(&gather.next(3)), ["a"]);
         for name in ["b", "c", "d"] {
             send.send(name).unwrap();

@@ -1,4 +1,4 @@
-//! One image's results on their way from the process that computed them to one that has the same model.
+//! Serialised results of one image, to send them to another process with the same model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::error::{Error, Result};
 use crate::outputs::Outputs;
 use crate::session::Session;
 
-/// The name and the arrays of an [`Item`]; not the statistics of attention.
+/// Name and arrays of an [`Item`], without attention statistics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ItemParts {
     name: String,
     embedding: Values,
     logits: Option<Values>,
-    /// Those before the patches included.
+    /// All tokens, including those before the patches.
     tokens: Option<Values>,
-    /// By block.
+    /// Hidden layers by block.
     hidden_layers: Vec<(usize, Values)>,
 }
 
 #[doc(hidden)]
 impl Item {
-    /// Its parts, of which [`from_parts`](Self::from_parts) makes the same item again, with the same bits.
+    /// Returns the parts of the item. [`from_parts`](Self::from_parts) restores the item from them, bit for bit.
     pub fn parts(&self) -> ItemParts {
         let Outputs {
             embeddings,
@@ -50,11 +50,11 @@ impl Item {
         }
     }
 
-    /// The item of another process's parts, with the labels of `session`, which is of the same model.
+    /// Creates the item from another process's parts, with the labels of `session`. Both must have the same model.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for arrays that are of another model or of other options.
+    /// [`Error::Argument`] for arrays that do not fit the session's model or options.
     pub fn from_parts(session: &Session, index: usize, parts: ItemParts) -> Result<Self> {
         let like = session.no_outputs()?;
         let width = |array: &Values| array.shape.last().copied().unwrap_or(0);
@@ -100,7 +100,7 @@ impl Item {
     }
 }
 
-/// An array of one image.
+/// Array of one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Values {
     shape: Vec<usize>,
@@ -126,7 +126,7 @@ impl Values {
     }
 }
 
-/// Writes the values as little-endian bytes: separate numbers would take a byte more each, and longer to read.
+/// Writes the values as little-endian bytes. Separate numbers would be a byte longer each, and slower to read.
 fn to_bytes<S: Serializer>(values: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     serializer.serialize_bytes(&bytes)

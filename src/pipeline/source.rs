@@ -1,4 +1,4 @@
-//! Where an image's bytes come from.
+//! Sources of images.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use crate::image::{self, DecodeBuffers, DecodeOptions, Preprocess, RgbImage};
 #[cfg(doc)]
 use crate::session::ResizeOn;
 
-/// Where an image's bytes come from. Paths convert into it.
+/// Source of an image. Paths convert into it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Source {
@@ -18,12 +18,12 @@ pub enum Source {
     File(PathBuf),
     /// Standard input.
     Stdin,
-    /// The bytes of an encoded image, and a name for it.
+    /// Bytes of an encoded image, and a name.
     Bytes(String, Cow<'static, [u8]>),
-    /// A decoded image, and a name for it.
+    /// Decoded image, and a name.
     Decoded(String, RgbImage),
-    /// RGB bytes that have the model's size already, u8 `[H, W, 3]`, and a name for them. They are copied as they are.
-    /// Not for a session that [resizes on the device](ResizeOn::Device).
+    /// RGB bytes of the model's size, u8 `[H, W, 3]`, and a name. They are copied unchanged. Not for a session that [resizes on the
+    /// device](ResizeOn::Device).
     Pixels(String, Cow<'static, [u8]>),
 }
 
@@ -52,7 +52,7 @@ impl From<&str> for Source {
 }
 
 impl Source {
-    /// The path, `-` for standard input, or the name that was given.
+    /// Returns the path, `-` for standard input, or the given name.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -65,8 +65,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// An unreadable file, or one that is not an image within the limits; [`Error::Image`] for [`Source::Pixels`], whose size
-    /// only a model tells.
+    /// The file is unreadable, not an image, or exceeds the limits. [`Error::Image`] for [`Source::Pixels`], whose size only a model knows.
     pub fn decode(&self, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
         Ok(match self {
             Self::File(path) => image::open(path, options)?,
@@ -77,7 +76,7 @@ impl Source {
         })
     }
 
-    /// Decodes the source into memory that is reused.
+    /// Decodes the source into reused memory.
     pub(super) fn into_image(self, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
         match self {
             Self::File(path) => Ok(image::open_in(&path, options, buffers)?),
@@ -93,17 +92,17 @@ impl Source {
         }
     }
 
-    /// Resizes and crops `image`, which was decoded from here, to a model's size.
+    /// Resizes and crops `image`, which was decoded from this source, to a model's size.
     ///
     /// # Errors
     ///
-    /// [`Error::Image`], with this source's name, for an image that [`Preprocess::apply`] does not accept.
+    /// [`Error::Image`], with the name of the source, if [`Preprocess::apply`] rejects the image.
     pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
         rule.apply(image).map_err(|error| unusable(self.name(), &error))
     }
 }
 
-/// The error of an image that cannot become a model's input.
+/// Returns the error for an image that cannot become the input of a model.
 pub(super) fn unusable(name: String, reason: &dyn Display) -> Error {
     Error::image(name, ImageErrorKind::Size, reason)
 }

@@ -1,4 +1,4 @@
-//! The options of a [`Session`], and what it is loaded from.
+//! Options of a [`Session`], and the sources that it is loaded from.
 
 mod build;
 mod processes;
@@ -19,7 +19,7 @@ use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::tensor::DType;
 
-/// The options of a [`Session`]. Made by [`Session::builder`].
+/// Options of a [`Session`], created by [`Session::builder`].
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -32,7 +32,7 @@ use crate::tensor::DType;
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
     devices: DeviceSet,
-    /// The devices, if the caller has opened them.
+    /// Devices that the caller has opened.
     gpus: Vec<hip::Device>,
     parallelism: Parallelism,
     dtype: DType,
@@ -79,13 +79,13 @@ impl Default for SessionBuilder {
 }
 
 impl SessionBuilder {
-    /// Where the model runs; [`Device::Auto`] by default.
+    /// Sets the device. The default is [`Device::Auto`].
     pub fn device(self, device: Device) -> Self {
         self.devices(device)
     }
 
-    /// Where the model runs: on one device, or on several GPUs as [`parallel`](Self::parallel) says, by default a replica of the
-    /// model on each. Then whole batches go where a GPU is free, and the results come in the order of the images.
+    /// Sets one device or several GPUs. [`parallel`](Self::parallel) says how several GPUs share the work. By default each has a replica of
+    /// the model: whole batches go to a free GPU, and the results keep the order of the images.
     ///
     /// ```no_run
     /// # fn main() -> hipvit::Result<()> {
@@ -105,25 +105,25 @@ impl SessionBuilder {
         self
     }
 
-    /// How several GPUs share the work; by default each has a replica of the model, [`Parallelism::data`].
+    /// Sets how several GPUs share the work. The default is [`Parallelism::data`]: a replica of the model on each GPU.
     pub fn parallel(mut self, parallelism: Parallelism) -> Self {
         self.parallelism = parallelism;
         self
     }
 
-    /// Runs the model on a GPU that is already open, of whatever provider.
+    /// Runs the model on a GPU that is already open, of any provider.
     pub fn gpu(self, gpu: hip::Device) -> Self {
         self.gpus([gpu])
     }
 
-    /// Runs the model on GPUs that are already open, all of one provider; see [`devices`](Self::devices).
+    /// Runs the model on GPUs that are already open. All must have the same provider. See [`devices`](Self::devices).
     pub fn gpus(mut self, gpus: impl IntoIterator<Item = hip::Device>) -> Self {
         self.gpus = gpus.into_iter().collect();
         self
     }
 
-    /// Compute precision: [`DType::F32`] by default, [`DType::F16`] or [`DType::BF16`]. On the CPU activations are in f32 in memory
-    /// with each, and in f16 the weights alone are narrow; see [`CpuExecutor::with_dtype`].
+    /// Sets the compute precision: [`DType::F32`] (the default), [`DType::F16`] or [`DType::BF16`]. On the CPU, activations in memory are
+    /// always f32, and f16 only applies to the weights; see [`CpuExecutor::with_dtype`].
     ///
     /// [`CpuExecutor::with_dtype`]: crate::exec::CpuExecutor::with_dtype
     pub fn dtype(mut self, dtype: DType) -> Self {
@@ -131,97 +131,97 @@ impl SessionBuilder {
         self
     }
 
-    /// Maximum batch size, 8 by default: more images are run in several batches. The memory for activations is
-    /// proportional to it.
+    /// Sets the maximum batch size, 8 by default. More images are run in several batches. The memory for activations is proportional to the
+    /// batch size.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch;
         self
     }
 
-    /// The number of threads that compute, and of those that decode in a [pipeline](crate::pipeline); by default the number
-    /// of cores.
+    /// Sets the number of threads for computation, and of the decode threads of a [pipeline](crate::pipeline). The default is the number of
+    /// cores.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Whether a GPU replays the model's steps as a captured HIP graph; [`GraphMode::Auto`] by default.
-    /// [`Session::hip_graphs`] tells how many runs did.
+    /// Selects when a GPU replays the model's steps as a captured HIP graph. The default is [`GraphMode::Auto`]. [`Session::hip_graphs`]
+    /// returns the number of replays.
     pub fn hip_graphs(mut self, mode: GraphMode) -> Self {
         self.hip_graphs = mode;
         self
     }
 
-    /// Whether an image's results have the same bits at any batch size, under any load and on any GPU of the same model; off
-    /// by default. Each layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
+    /// Makes an image's results bitwise equal at any batch size, under any load and on any GPU of the same model. Off by default. Each
+    /// layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
     pub fn reproducible(mut self, reproducible: bool) -> Self {
         self.select.reproducible = reproducible;
         self
     }
 
-    /// What sums over the GPUs with [tensor parallelism](Parallelism::tensor); [`AllReduceKind::Auto`] by default.
+    /// Sets the implementation of the all-reduce for [tensor parallelism](Parallelism::tensor). The default is [`AllReduceKind::Auto`].
     pub fn all_reduce(mut self, kind: AllReduceKind) -> Self {
         self.select.all_reduce = kind;
         self
     }
 
-    /// Maximum time that a GPU of a [tensor-parallel](Parallelism::tensor) model waits for the others; 300 s by default. After it the
-    /// run fails, and the session is of no further use.
+    /// Sets the maximum time that a GPU of a [tensor-parallel](Parallelism::tensor) model waits for the others, 300 s by default. After a
+    /// time-out the run fails and the session cannot be used any more.
     pub fn collective_timeout(mut self, timeout: Duration) -> Self {
         self.select.collective_timeout = timeout;
         self
     }
 
-    /// Which 2:4 sparse weights stay packed on a GPU that can skip their zeros; [`Sparse::Auto`] by default. No effect on the CPU,
-    /// nor with tensor or pipeline parallelism.
+    /// Sets which 2:4 sparse weights stay packed on a GPU that can skip their zeros. The default is [`Sparse::Auto`]. No effect on the CPU,
+    /// or with tensor or pipeline parallelism.
     pub fn sparse(mut self, sparse: Sparse) -> Self {
         self.select.sparse = sparse;
         self
     }
 
-    /// Whether weights and results that are NaN or infinite are errors; off by default. Without it
-    /// [`Session::non_finite_weights`] and [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) tell of them.
+    /// Makes NaN and infinite values in weights and results errors. Off by default. Without it, [`Session::non_finite_weights`] and
+    /// [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) report such values.
     pub fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// How kernels are selected on a GPU.
+    /// Sets how kernels are selected on a GPU.
     #[doc(hidden)]
     pub fn select(mut self, options: SelectOptions) -> Self {
         self.select = options;
         self
     }
 
-    /// What counts as measured on this machine if the model runs on one GPU, in place of what the user's cache has.
+    /// Replaces the measurements in the user's cache, if the model runs on one GPU.
     #[doc(hidden)]
     pub fn tuned(mut self, tuned: Store) -> Self {
         self.tuned = Some(tuned);
         self
     }
 
-    /// Where [`Session::run`] and [`Pipeline`](crate::pipeline::Pipeline) resize images; [`ResizeOn::Host`] by default,
-    /// and always if the model runs on the CPU.
+    /// Sets where [`Session::run`] and [`Pipeline`](crate::pipeline::Pipeline) resize images. The default is [`ResizeOn::Host`]. No effect
+    /// if the model runs on the CPU.
     pub fn resize(mut self, resize: ResizeOn) -> Self {
         self.resize = resize;
         self
     }
 
-    /// What is left out to measure its gain; nothing by default.
+    /// Disables optimisations, to measure their gain. All are enabled by default.
     #[doc(hidden)]
     pub fn optimizations(mut self, optimizations: Optimizations) -> Self {
         self.optimizations = optimizations;
         self
     }
 
-    /// The image size `[height, width]`, if it is not to be the model's own: position embeddings are interpolated.
+    /// Sets the image size `[height, width]`, instead of the model's. Position embeddings are interpolated.
     pub fn image_size(mut self, size: [usize; 2]) -> Self {
         self.load.image_size = Some(size);
         self
     }
 
-    /// The names of the classes, instead of the model's own. A model that has none has ImageNet's if it has 1,000 classes,
-    /// else numbers.
+    /// Sets the names of the classes, instead of the model's. Without either, a model with 1,000 classes gets ImageNet's names, and classes
+    /// of other models are numbered.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -237,21 +237,21 @@ impl SessionBuilder {
         self
     }
 
-    /// Maximum number of floating-point operations per image, 10¹³ by default: a model that takes more, such as one with a
-    /// wrong image size, is an error. The cost of attention grows with the fourth power of the image's side.
+    /// Sets the maximum number of floating-point operations per image, 10¹³ by default. A model that needs more, such as one with a wrong
+    /// image size, is an error. The cost of attention grows with the fourth power of the image's side.
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
         self
     }
 
-    /// The folder in which the optimised graph of a model in files is kept, with the weights that were computed for it, so that
-    /// the next load with the same files and options does not run the passes over the graph; by default the one that the
-    /// environment variable `HIPVIT_PLAN_CACHE` names, and none if it is not set. An empty path is none, too.
+    /// Sets the directory for plan caches. A plan cache holds the optimised graph of a model in files, and the weights computed for it. The
+    /// next load with the same files and options skips the graph passes. The default is the environment variable `HIPVIT_PLAN_CACHE`.
+    /// Without it, or with an empty path, there is no plan cache.
     ///
-    /// Weight files are told apart by path, size, the times of the last modification and change, device and inode, not by their
-    /// content. What does not match or is damaged is made anew and replaced, and where nothing can be written, loading goes on:
-    /// [`Session::plan_cache`] tells. The folder may be shared by processes and deleted at any time; nothing in it is ever removed, so
-    /// that graphs of models that have changed stay until it is. Whoever can write to it can change what models compute.
+    /// Weight files are identified by path, size, modification and change times, device and inode, not by their content. An entry that does
+    /// not match or is damaged is replaced. A failed write does not fail the load: [`Session::plan_cache`] reports it. Processes may share
+    /// the directory, and it may be deleted at any time. Entries of changed models are never removed. Keep the directory writable for
+    /// trusted users only, since its contents decide what models compute.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -269,30 +269,30 @@ impl SessionBuilder {
         self
     }
 
-    /// The model's input: RGB bytes (the default), or pixel values that the caller has normalised.
+    /// Sets the model's input: RGB bytes (the default), or pixel values that the caller has normalised.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;
         self
     }
 
-    /// Whether runs return the tokens after the final norm, see [`Outputs::tokens`](crate::Outputs::tokens). Off by
-    /// default: of a model whose head reads only the class token, the last block then computes only that token.
+    /// Makes runs return the tokens after the final norm, see [`Outputs::tokens`](crate::Outputs::tokens). Off by default. If off and the
+    /// head reads only the class token, the last block computes only that token.
     pub fn tokens(mut self, tokens: bool) -> Self {
         self.load.tokens = tokens;
         self
     }
 
-    /// The blocks, counted from 0, whose result runs return, see
-    /// [`Outputs::hidden_layer`](crate::Outputs::hidden_layer). None by default.
+    /// Makes runs return the results of these blocks, counted from 0. See [`Outputs::hidden_layer`](crate::Outputs::hidden_layer). None by
+    /// default.
     pub fn hidden_layers(mut self, blocks: impl IntoIterator<Item = usize>) -> Self {
         self.load.hidden_layers = blocks.into_iter().collect();
         self
     }
 
-    /// Whether runs return the statistics of each attention's softmax, see
-    /// [`Outputs::attention_statistics`](crate::Outputs::attention_statistics). Off by default. On a GPU the fused attention kernel
-    /// writes them as the model runs; no scores are written. The last block computes all tokens then, whatever the head
-    /// reads. Not with tensor or pipeline parallelism, nor on a GPU for heads of more than 128 channels.
+    /// Makes runs return the softmax statistics of each attention layer, see
+    /// [`Outputs::attention_statistics`](crate::Outputs::attention_statistics). Off by default. The fused attention kernel of a GPU
+    /// computes them without storing scores. The last block then computes all tokens, even if the head reads only one. Not supported with
+    /// tensor or pipeline parallelism, or on a GPU with heads of more than 128 channels.
     pub fn attention_statistics(mut self, attention_statistics: bool) -> Self {
         self.attention_statistics = attention_statistics;
         self
@@ -300,17 +300,16 @@ impl SessionBuilder {
 
     /// Loads a model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub.
     ///
-    /// What is no path of a directory or file and looks like a name on the hub, `org/name` or `org/name@revision`, with
-    /// or without timm's `hf-hub:`, is looked up in the hub's local cache, which `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
-    /// `HF_HOME` or `XDG_CACHE_HOME` locate, by default `~/.cache/huggingface/hub`. An architecture's bare name, as
-    /// `timm/vit_base_patch16_224`, stands for the weights that timm has by default. Nothing is downloaded: the error has
-    /// the command that does it.
+    /// A name on the hub is `org/name` or `org/name@revision`, optionally with timm's prefix `hf-hub:`. It is looked up in the hub's local
+    /// cache if no file or directory has that path. `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, `HF_HOME` or `XDG_CACHE_HOME` locate the
+    /// cache; the default is `~/.cache/huggingface/hub`. The name of an architecture, such as `timm/vit_base_patch16_224`, selects timm's
+    /// default weights. Nothing is downloaded: the error has the command for the download.
     ///
     /// # Errors
     ///
-    /// [`Error::Hub`](crate::Error::Hub) if the cache does not have the model, or not all of its files; the
-    /// first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
-    /// device does not support.
+    /// - [`Error::Hub`](crate::Error::Hub) if the cache lacks the model or some of its files.
+    /// - The first problem with the directory, its configuration or its tensors.
+    /// - An option that the model or the device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
         let path = path.as_ref();
         self.read(Origin::Path(path.to_owned()), || model::load(path, &self.load))
@@ -321,7 +320,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`load`](Self::load). They name the files as in a directory called `model`.
+    /// The errors of [`load`](Self::load). They name the files as in a directory called `model`.
     pub fn from_bytes(
         &self,
         config: impl AsRef<[u8]>,
@@ -337,7 +336,7 @@ impl SessionBuilder {
         self.read(Origin::Bytes, || model::from_bytes(files, &self.load))
     }
 
-    /// Loads TinyViT32, the digit classifier that is embedded in the crate.
+    /// Loads TinyViT32, the digit classifier embedded in the crate.
     ///
     /// # Errors
     ///
@@ -346,16 +345,16 @@ impl SessionBuilder {
         self.read(Origin::Embedded, || model::tinyvit32(&self.load))
     }
 
-    /// A session of a model that is loaded already.
+    /// Creates a session of a model that is already loaded.
     pub fn of_model(&self, model: Model) -> Result<Session> {
         self.read(Origin::Bytes, || Ok(model))
     }
 
-    /// The GPU that sessions with these options run on, the first one of several; `None` is the CPU.
+    /// Opens the GPU of sessions with these options, the first of several. `None` for the CPU.
     ///
     /// # Errors
     ///
-    /// An option that is out of range or that the device does not support, or there is no such GPU.
+    /// An option is out of range or not supported by the device, or the GPU does not exist.
     pub fn open_device(&self) -> Result<Option<hip::Device>> {
         Ok(match self.open()? {
             Places::Gpus(gpus) => gpus.into_iter().next(),

@@ -1,12 +1,12 @@
-//! Where a model runs and where its images are resized.
+//! The device that a model runs on, and where its images are resized.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result, named};
+use crate::error::{Error, Result};
 use crate::hip::{self, Runtime, World};
 
-/// Where a model runs.
+/// The device that a model runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Device {
@@ -19,11 +19,11 @@ pub enum Device {
     Hip(usize),
 }
 
-/// Names of a GPU. PyTorch calls a GPU `cuda`, AMD's too; which libraries hipvit takes, ROCm's or CUDA's, is `HIPVIT_PROVIDER`'s.
+/// Names of a GPU. PyTorch uses `cuda` for AMD's GPUs too. `HIPVIT_PROVIDER` decides between the libraries of ROCm and CUDA.
 const GPU_NAMES: [&str; 4] = ["hip", "gpu", "rocm", "cuda"];
 
-/// Splits the name of a GPU, in any case, into `hip` and what follows a colon: `CUDA:1` has `Some("1")`, `gpu` has `None`.
-/// Returns `None` for other devices.
+/// Splits the name of a GPU, in any case, into `hip` and the text after a colon: `CUDA:1` gives `Some("1")`, `gpu` gives `None`. Returns
+/// `None` for other devices.
 pub(super) fn split_gpu(text: &str) -> Option<Option<&str>> {
     let (name, rest) = match text.split_once(':') {
         Some((name, rest)) => (name, Some(rest)),
@@ -33,7 +33,7 @@ pub(super) fn split_gpu(text: &str) -> Option<Option<&str>> {
     is_gpu.then_some(rest)
 }
 
-/// Returns the error for a text that names none of the devices `known`.
+/// Returns the error for a text that is not one of the devices `known`.
 pub(super) fn unknown(text: &str, known: &str) -> Error {
     let [hip, others @ ..] = GPU_NAMES;
     let others = others.join(", ");
@@ -70,11 +70,11 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// The GPU of a process that a launcher has started: that of its number on its host, or the only one that it is shown.
+    /// Returns the GPU of a process that a launcher has started. It has the process's local rank, or is the only visible one.
     ///
     /// # Errors
     ///
-    /// There is no such GPU.
+    /// The GPU does not exist.
     pub fn of_process(world: &World) -> Result<Self> {
         let runtime = Runtime::open()?;
         let ordinal = match runtime.device_count()? {
@@ -84,7 +84,7 @@ impl Device {
         Ok(Self::Hip(runtime.device(ordinal)?.ordinal()))
     }
 
-    /// Opens the GPU that this selects, if it selects one.
+    /// Opens the GPU, if this selects one.
     pub fn open(self) -> Result<Place> {
         let gpu = |ordinal| Runtime::open()?.device(ordinal);
         match self {
@@ -100,33 +100,25 @@ impl Device {
     }
 }
 
-/// Where a [`Device`] turned out to be.
+/// The opened place of a [`Device`].
 #[derive(Debug)]
 pub enum Place {
     /// The CPU.
     Cpu {
-        /// Why [`Device::Auto`] did not select a GPU.
+        /// Reason why [`Device::Auto`] did not select a GPU.
         no_gpu: Option<Error>,
     },
     /// A GPU.
     Gpu(hip::Device),
 }
 
-/// Where images are resized and cropped to the model's size; the resulting bytes are the same.
+/// Where images are resized and cropped to the model's size. The resulting bytes are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResizeOn {
-    /// On the host's threads, which leaves fewer bytes to copy.
+    /// On the host's threads, so that fewer bytes are copied.
     #[default]
     Host,
-    /// On the GPU that the model runs on, which leaves the host more time to decode.
+    /// On the model's GPU, so that the host has more time to decode.
     Device,
-}
-
-impl FromStr for ResizeOn {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named("resize", text, &[("host", Self::Host), ("device", Self::Device)])
-    }
 }

@@ -1,4 +1,4 @@
-//! The devices of one session: one, or several GPUs of this machine.
+//! The devices of a session: one device, or several GPUs of this machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use super::device::{Device, Place, split_gpu, unknown};
 use crate::error::{Error, Result};
 use crate::hip::{self, Runtime};
 
-/// The devices that a session runs on: one device, or GPUs of this machine, which share its work as its
-/// [`Parallelism`](super::Parallelism) says.
+/// The devices of a session: one device, or several GPUs of this machine. Several GPUs share the work according to
+/// [`Parallelism`](super::Parallelism).
 ///
-/// A set is written as a [`Device`], as `hip:all` (all GPUs), or as `hip:0,1` or `hip:0,hip:1` (some GPUs). `gpu`, `rocm`
-/// and `cuda` are other names of `hip`.
+/// As text, a set is a [`Device`], `hip:all` (all GPUs), or `hip:0,1` or `hip:0,hip:1` (some GPUs). `gpu`, `rocm` and `cuda` are other
+/// names of `hip`.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -29,7 +29,7 @@ pub struct DeviceSet(Selected);
 enum Selected {
     One(Device),
     AllGpus,
-    /// Two at least, all different.
+    /// At least two, all different.
     Gpus(Vec<usize>),
 }
 
@@ -46,17 +46,17 @@ impl From<Device> for DeviceSet {
 }
 
 impl DeviceSet {
-    /// All GPUs of this machine that the provider shows, one at least.
+    /// Returns all visible GPUs of this machine, at least one.
     #[must_use]
     pub fn all() -> Self {
         Self(Selected::AllGpus)
     }
 
-    /// The GPUs with these ordinals, counted from 0.
+    /// Returns the GPUs with these ordinals, counted from 0.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is none, or one is named twice.
+    /// [`Error::Argument`] for an empty list or a duplicate.
     pub fn gpus(ordinals: impl IntoIterator<Item = usize>) -> Result<Self> {
         let ordinals: Vec<usize> = ordinals.into_iter().collect();
         for (index, ordinal) in ordinals.iter().enumerate() {
@@ -71,12 +71,12 @@ impl DeviceSet {
         }
     }
 
-    /// Several sets, separated by commas. A number after a GPU is one more GPU of its set: `cpu,hip:0,1` are the CPU and a set of
-    /// two GPUs, `hip:0,hip:1` are two sets of one.
+    /// Parses several sets, separated by commas. A number after a GPU adds a GPU to its set: `cpu,hip:0,1` is the CPU and a set of two
+    /// GPUs, `hip:0,hip:1` are two sets of one GPU.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for what is no device, or a GPU that is twice in a set.
+    /// [`Error::Argument`] for an unknown device, or a GPU that is twice in a set.
     pub fn list(text: &str) -> Result<Vec<Self>> {
         let mut sets: Vec<Vec<Device>> = Vec::new();
         let mut all = Vec::new();
@@ -103,7 +103,7 @@ impl DeviceSet {
         sets.into_iter().enumerate().map(set).collect()
     }
 
-    /// The one device, if it is not a set of several.
+    /// Returns the device. `None` for a set of several.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
         match self.0 {
@@ -112,25 +112,25 @@ impl DeviceSet {
         }
     }
 
-    /// The devices, each by its number: asks the provider for [`all`](Self::all).
+    /// Returns each device by its number. For [`all`](Self::all), queries the provider.
     ///
     /// # Errors
     ///
-    /// There is no GPU, where all are meant.
+    /// There is no GPU, but the set is [`all`](Self::all).
     pub fn resolve(&self) -> Result<Vec<Device>> {
         Ok(match &self.0 {
             Selected::One(device) => vec![*device],
             Selected::Gpus(ordinals) => ordinals.iter().copied().map(Device::Hip).collect(),
             Selected::AllGpus => {
                 let runtime = Runtime::open()?;
-                // Says why there is none.
+                // Returns the error if there is no GPU.
                 runtime.device(0)?;
                 (0..runtime.device_count()?).map(Device::Hip).collect()
             }
         })
     }
 
-    /// Opens the GPUs that this selects, if it selects some.
+    /// Opens the GPUs, if this selects some.
     pub(super) fn open(&self) -> Result<Places> {
         if let Some(device) = self.device() {
             return Ok(match device.open()? {
@@ -145,18 +145,18 @@ impl DeviceSet {
     }
 }
 
-/// Where the devices of a [`DeviceSet`] turned out to be.
+/// The opened devices of a [`DeviceSet`].
 pub(super) enum Places {
     Cpu {
-        /// Why [`Device::Auto`] did not select a GPU.
+        /// Reason why [`Device::Auto`] did not select a GPU.
         no_gpu: Option<Error>,
     },
-    /// One at least.
+    /// At least one.
     Gpus(Vec<hip::Device>),
 }
 
 impl Places {
-    /// The GPU, the first of several.
+    /// Returns the GPU, the first of several.
     pub(super) fn first(&self) -> Option<&hip::Device> {
         match self {
             Self::Cpu { .. } => None,

@@ -12,15 +12,15 @@ use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream
 use crate::tensor::DType;
 use crate::timing::Timing;
 
-/// A tensor in a GPU's memory, which is freed with the last tensor that lies in it.
+/// A tensor in GPU memory. The memory is freed with the last tensor that uses it.
 #[derive(Clone, Debug)]
 pub struct GpuTensor {
     memory: Arc<DeviceBuffer<u8>>,
     dtype: DType,
     shape: Vec<usize>,
-    /// In elements.
+    /// Strides in elements.
     strides: Vec<usize>,
-    /// In bytes.
+    /// Offset of the first element in bytes.
     offset: usize,
 }
 
@@ -46,37 +46,37 @@ impl GpuTensor {
         self
     }
 
-    /// The GPU.
+    /// Returns the GPU.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.memory.stream().device()
     }
 
-    /// What the elements are: the session's dtype.
+    /// Returns the dtype, which is the session's.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The extents, outermost first.
+    /// Returns the extents, outermost first.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The distance between neighbours along each extent, in elements.
+    /// Returns the strides in elements.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
-    /// Where its first element lies on the GPU.
+    /// Returns the address of the first element on the GPU.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.memory.address() + self.offset as u64
     }
 
-    /// The tensor for another library, by DLPack. Nothing has to be waited for: what writes it is done.
+    /// Exports the tensor to another library by DLPack. The consumer need not synchronise, since the tensor is already written.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -88,7 +88,7 @@ impl GpuTensor {
     ///
     /// # Errors
     ///
-    /// None for a tensor of a session's.
+    /// No error occurs for a tensor of a session.
     pub fn to_dlpack(&self) -> Result<DlpackTensor> {
         let view = DlpackView {
             dtype: to_hip(self.dtype),
@@ -100,7 +100,8 @@ impl GpuTensor {
     }
 }
 
-/// The results of [`Session::run_on_gpu`], in the order of the images: as [`Outputs`](crate::Outputs), in the GPU's memory and the session's dtype.
+/// Results of [`Session::run_on_gpu`], in the order of the images. Like [`Outputs`](crate::Outputs), but in GPU memory and in the session's
+/// dtype.
 #[derive(Clone, Debug)]
 pub struct GpuOutputs {
     embeddings: GpuTensor,
@@ -114,33 +115,33 @@ impl GpuOutputs {
         found.map(|(_, tensor)| tensor)
     }
 
-    /// `[images, classes]`; `None` without a classification head.
+    /// Returns the logits `[images, classes]`. `None` without a classification head.
     #[must_use]
     pub fn logits(&self) -> Option<&GpuTensor> {
         self.of(OutputKind::Logits)
     }
 
-    /// `[images, D]`.
+    /// Returns the embeddings `[images, D]`.
     #[must_use]
     pub fn embeddings(&self) -> &GpuTensor {
         &self.embeddings
     }
 
-    /// The patches' tokens, `[images, patches, D]`, if the session keeps tokens.
+    /// Returns the tokens of the patches, `[images, patches, D]`, if the session keeps tokens.
     #[must_use]
     pub fn tokens(&self) -> Option<GpuTensor> {
         let all = self.of(OutputKind::Tokens)?;
         Some(all.clone().tokens(self.prefix_tokens, all.shape[1]))
     }
 
-    /// The tokens before the patches', `[images, prefix tokens, D]`, if the session keeps tokens.
+    /// Returns the tokens before those of the patches, `[images, prefix tokens, D]`, if the session keeps tokens.
     #[must_use]
     pub fn prefix_tokens(&self) -> Option<GpuTensor> {
         let all = self.of(OutputKind::Tokens)?;
         Some(all.clone().tokens(0, self.prefix_tokens))
     }
 
-    /// The indices of the blocks whose tokens the session keeps.
+    /// Returns the indices of the blocks whose tokens the session keeps.
     pub fn hidden_layer_indices(&self) -> impl Iterator<Item = usize> {
         self.others.iter().filter_map(|(kind, _)| match kind {
             OutputKind::HiddenLayer(block) => Some(*block),
@@ -148,7 +149,7 @@ impl GpuOutputs {
         })
     }
 
-    /// All tokens after block `block`, `[images, tokens, D]`.
+    /// Returns all tokens after block `block`, `[images, tokens, D]`.
     #[must_use]
     pub fn hidden_layer(&self, block: usize) -> Option<&GpuTensor> {
         self.of(OutputKind::HiddenLayer(block))
@@ -156,20 +157,20 @@ impl GpuOutputs {
 }
 
 impl Session {
-    /// The GPU that [`run_on_gpu`](Self::run_on_gpu) leaves results on: the only one. `None` with several, or without one.
+    /// Returns the GPU for the results of [`run_on_gpu`](Self::run_on_gpu). `None` without a GPU or with several.
     pub fn output_gpu(&self) -> Option<&Device> {
         self.input_gpu().filter(|_| self.degrees().pipeline == 1)
     }
 
     /// Runs the model as [`run_with`](Self::run_with) does, and leaves the results on the session's only GPU for other libraries.
     ///
-    /// The results are written when this returns, in the session's dtype. Logits and embeddings are also copied to the host, to be
-    /// checked; tokens and hidden layers are not.
+    /// The results are complete when this returns. Logits and embeddings are also copied to the host for checks; tokens and hidden layers
+    /// are not.
     ///
     /// # Errors
     ///
-    /// Those of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
-    /// statistics of attention.
+    /// The errors of [`run_with`](Self::run_with), and [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps
+    /// attention statistics.
     pub fn run_on_gpu<'a>(
         &self,
         input: impl Into<RunInput<'a>>,
@@ -202,21 +203,21 @@ impl Session {
     }
 }
 
-/// Results of all images of a run, which come in batch by batch.
+/// Collects the results of all images of a run, batch by batch.
 struct OnGpu {
     stream: Stream,
     outputs: Vec<Whole>,
-    /// Images whose results are there.
+    /// Number of images with complete results.
     done: usize,
 }
 
-/// One of a plan's outputs, for all images.
+/// An output of the plan for all images.
 struct Whole {
     kind: OutputKind,
     memory: DeviceBuffer<u8>,
     dtype: DType,
     shape: Vec<usize>,
-    /// Bytes of an image.
+    /// Bytes per image.
     each: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How a session divides its work among several GPUs.
+//! Division of a session's work among several GPUs.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// How a session divides its work among its GPUs.
+/// Division of a session's work among its GPUs.
 ///
-/// - *data*: each GPU, or each group of them, has the whole model, and whole batches go where a GPU is free;
-/// - *tensor*: each layer's weights are split over the GPUs of a group;
-/// - *pipeline*: the layers are, one after the other, over GPUs or over such groups.
+/// - *data*: each GPU, or each group of GPUs, has the whole model. Whole batches go to a free GPU or group.
+/// - *tensor*: the weights of each layer are split over the GPUs of a group.
+/// - *pipeline*: consecutive layers are on consecutive GPUs or groups.
 ///
-/// The number of GPUs is the product of the three degrees. One of them may be left open: it takes what the others leave. By
-/// default that is data, and the others are 1.
+/// The number of GPUs is the product of the three degrees. One degree may be left open, and is then the number of GPUs divided by the
+/// others. By default this is data, and the others are 1.
 ///
-/// As text: `data`, `tensor`, `pipeline`, or degrees as in `tensor=2,data=2` or `tensor=2,pipeline=2`. A kind without a number takes what the others
-/// leave; if all have numbers, and data is not named, data does.
+/// As text: `data`, `tensor`, `pipeline`, or degrees as in `tensor=2,data=2` or `tensor=2,pipeline=2`. A kind without a number is left
+/// open. If all kinds have numbers and data is not named, data is left open.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -30,23 +30,23 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallelism {
-    /// `None` takes what the others leave; only one does.
+    /// `None` if left open. At most one degree is.
     data: Option<usize>,
     tensor: Option<usize>,
     pipeline: Option<usize>,
 }
 
-/// The degrees of a [`Parallelism`] for a number of GPUs, which is their product.
+/// Degrees of a [`Parallelism`] for a number of GPUs, which is their product.
 ///
-/// The GPUs of a session are in this order: replica by replica, in each stage by stage of the pipeline, in each rank by rank of
-/// tensor parallelism, so that those which exchange most are next to each other.
+/// The GPUs of a session are ordered by replica, then by pipeline stage, then by tensor-parallel rank. GPUs that communicate most are
+/// therefore neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Degrees {
-    /// The number of replicas.
+    /// Number of replicas.
     pub data: usize,
-    /// The number of GPUs that a layer is split over.
+    /// Number of GPUs that each layer is split over.
     pub tensor: usize,
-    /// The number of stages that the layers are divided into.
+    /// Number of pipeline stages.
     pub pipeline: usize,
 }
 
@@ -57,29 +57,29 @@ impl Default for Parallelism {
 }
 
 impl Parallelism {
-    /// A replica of the model on each GPU.
+    /// Puts a replica of the model on each GPU.
     #[must_use]
     pub const fn data() -> Self {
         Self::of(None, Some(1), Some(1))
     }
 
-    /// Each layer split over all GPUs.
+    /// Splits each layer over all GPUs.
     #[must_use]
     pub const fn tensor() -> Self {
         Self::of(Some(1), None, Some(1))
     }
 
-    /// The layers divided among all GPUs.
+    /// Divides the layers among all GPUs.
     #[must_use]
     pub const fn pipeline() -> Self {
         Self::of(Some(1), Some(1), None)
     }
 
-    /// With these degrees.
+    /// Sets all three degrees.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if one is 0.
+    /// [`Error::Argument`] if a degree is 0.
     pub fn new(data: usize, tensor: usize, pipeline: usize) -> Result<Self> {
         if [data, tensor, pipeline].contains(&0) {
             return Err(Error::argument("parallel", "a degree is at least 1"));
@@ -95,13 +95,13 @@ impl Parallelism {
         }
     }
 
-    /// Whether each GPU has the whole model.
+    /// Returns true if each GPU has the whole model.
     #[must_use]
     pub fn is_data(self) -> bool {
         self.tensor == Some(1) && self.pipeline == Some(1)
     }
 
-    /// The degrees with the fewest GPUs.
+    /// Returns the degrees with the fewest GPUs.
     #[must_use]
     pub fn least(self) -> Degrees {
         let [data, tensor, pipeline] =
@@ -113,11 +113,11 @@ impl Parallelism {
         }
     }
 
-    /// The degrees for `devices` GPUs.
+    /// Returns the degrees for `devices` GPUs.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if their product cannot be this number.
+    /// [`Error::Argument`] if `devices` cannot be their product.
     pub fn degrees(self, devices: usize) -> Result<Degrees> {
         let kinds = [self.data, self.tensor, self.pipeline];
         let product = kinds
@@ -150,13 +150,13 @@ impl Parallelism {
 }
 
 impl Degrees {
-    /// The number of GPUs that each replica has.
+    /// Returns the number of GPUs of each replica.
     #[must_use]
     pub fn shards(self) -> usize {
         self.tensor * self.pipeline
     }
 
-    /// Which of the session's devices replica `replica` has.
+    /// Returns the indices of replica `replica`'s devices.
     #[must_use]
     pub fn devices(self, replica: usize) -> Range<usize> {
         replica * self.shards()..(replica + 1) * self.shards()
@@ -168,7 +168,7 @@ impl FromStr for Parallelism {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |reason: String| Error::argument("parallel", format!("`{text}`: {reason}"));
-        // A degree, or what the others leave.
+        // A degree, or `Some(None)` if it is left open.
         let mut named: [Option<Option<usize>>; 3] = [None; 3];
         for part in text.split(',') {
             let (kind, number) = match part.split_once('=') {
@@ -234,7 +234,7 @@ mod tests {
 
     fn degrees(text: &str, devices: usize) -> Option<(usize, usize, usize)> {
         let parallelism: Parallelism = text.parse().ok()?;
-        // What is shown means the same.
+        // The formatted text parses to the same value.
         assert_eq!(
             parallelism.to_string().parse::<Parallelism>().ok(),
             Some(parallelism),

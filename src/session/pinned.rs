@@ -1,4 +1,4 @@
-//! Input that the caller writes where the GPU copies from it.
+//! Input in pinned memory, which the caller writes.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
@@ -9,20 +9,20 @@ use crate::exec::{InputData, Staging, Submission};
 use crate::outputs::Outputs;
 use crate::tensor::Input;
 
-/// Pixels for [`Session::run_pinned`]: the bytes `[images, H, W, 3]` of RGB images of the model's size, zero at first. Made
-/// by [`Session::pinned_input`].
+/// Pixels for [`Session::run_pinned`]: bytes `[images, H, W, 3]` of RGB images of the model's size, initially zero. Created by
+/// [`Session::pinned_input`].
 ///
-/// It is a slice of bytes in page-locked memory, near a GPU of the session where the host has several NUMA nodes; on the CPU in ordinary
-/// memory.
+/// It dereferences to a slice of bytes in page-locked memory, near a GPU of the session if the host has several NUMA nodes. On the CPU the
+/// memory is ordinary.
 #[derive(Debug)]
 pub struct PinnedInput {
-    /// `None` after a run that failed, whose copy may have had it.
+    /// `None` after a failed run, since a copy may still use the memory.
     memory: Option<Staging>,
     images: usize,
 }
 
 impl PinnedInput {
-    /// The number of images.
+    /// Returns the number of images.
     pub fn images(&self) -> usize {
         self.images
     }
@@ -43,14 +43,14 @@ impl DerefMut for PinnedInput {
 }
 
 impl Session {
-    /// Memory for the pixels of `images` images, from 1 to [`batch`](Self::batch), that a GPU copies by itself. Where the
-    /// caller makes the pixels there, [`run_pinned`](Self::run_pinned) needs no copy on the host. Page-locking takes the
-    /// system about 0.3 ms/MB: make one for each thread, and use it again.
+    /// Allocates memory for the pixels of `images` images, 1 to [`batch`](Self::batch), that a GPU can copy from directly. With input
+    /// written there, [`run_pinned`](Self::run_pinned) needs no copy on the host. Page-locking takes about 0.3 ms/MB, so allocate once per
+    /// thread and reuse the memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for no image or more than a batch, or if the session takes
-    /// [pixel values](crate::model::InputKind::PixelValues); the host is out of memory that can be page-locked.
+    /// [`Error::Argument`] for no images or more than a batch, or if the session takes [pixel
+    /// values](crate::model::InputKind::PixelValues). Fails if the host has no more memory to page-lock.
     pub fn pinned_input(&self, images: usize) -> Result<PinnedInput> {
         if !(1..=self.batch()).contains(&images) {
             let reason = format!("is {images}; a batch has from 1 to {} images", self.batch());
@@ -58,7 +58,7 @@ impl Session {
         }
         self.check_input(Input::Pixels(&[]))?;
         let mut memory = self.stage(images, images)?;
-        // The memory is the caller's, who may keep it for long. It may be that of an earlier run.
+        // The caller may keep the memory for long. It may come from an earlier run.
         memory.detach();
         memory.fill(0);
         Ok(PinnedInput {
@@ -67,7 +67,7 @@ impl Session {
         })
     }
 
-    /// Runs the model on the pixels that the caller wrote to `input`, which can then be written again.
+    /// Runs the model on the pixels in `input`, which can then be written again.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -85,8 +85,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for another session's input with images of another size. After any other error, such as one of the
-    /// device, `input` is empty and cannot be used again.
+    /// [`Error::Argument`] for the input of another session with a different image size. After any other error, such as a device error,
+    /// `input` is empty and cannot be used again.
     pub fn run_pinned(&self, input: &mut PinnedInput, options: RunOptions<'_>) -> Result<Outputs> {
         let begin = Instant::now();
         if input.memory.is_none() {

@@ -92,7 +92,7 @@ struct Plan<G> {
 #[derive(Serialize, Deserialize)]
 struct Constant {
     elements: Elements,
-    /// Of an int8 tensor, the CRC-32 of its scales, which are the tensor [`scales_of`] its name.
+    /// CRC-32 of an int8 tensor's scales, which are stored as the tensor [`scales_of`] its name.
     scales: Option<u32>,
 }
 
@@ -113,7 +113,7 @@ fn scales_of(name: &str) -> String {
 ///
 /// # Errors
 ///
-/// Those of the passes.
+/// The errors of the passes.
 pub(super) fn optimize(
     graph: Graph,
     passes: &Passes,

@@ -1,4 +1,4 @@
-//! Runs: images, pixels or pixel values in, [`Outputs`] out, one batch after the other.
+//! Runs of a session: images, pixels or pixel values in, [`Outputs`] out, batch by batch.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,12 +28,12 @@ use crate::timing::{Phase, Timing};
 pub enum RunInput<'a> {
     /// Decoded images of any size, which the session resizes and crops.
     Images(Vec<&'a RgbImage>),
-    /// RGB bytes of images that have the model's size: u8 `[images, H, W, 3]`.
+    /// RGB bytes of images of the model's size: u8 `[images, H, W, 3]`.
     Pixels(&'a [u8]),
     /// Pixel values that the caller has normalised: f32 `[images, 3, H, W]`. Only for a session built with
     /// [`InputKind::PixelValues`](crate::model::InputKind::PixelValues).
     Values(&'a [f32]),
-    /// Either of these in memory of the session's [only GPU](Session::input_gpu), which is copied from there to where the model reads it.
+    /// Pixels or values in the memory of the session's [only GPU](Session::input_gpu). They are copied within the GPU.
     Device {
         /// The elements.
         memory: &'a ForeignMemory,
@@ -60,7 +60,7 @@ impl<'a, T: AsRef<RgbImage>, const N: usize> From<&'a [T; N]> for RunInput<'a> {
     }
 }
 
-/// The options of one run, see [`Session::run_with`].
+/// Options of one run, see [`Session::run_with`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunOptions<'a> {
@@ -68,7 +68,7 @@ pub struct RunOptions<'a> {
 }
 
 impl<'a> RunOptions<'a> {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
@@ -81,13 +81,14 @@ impl<'a> RunOptions<'a> {
 }
 
 impl Session {
-    /// Resizes and crops `images` and runs the model on them, in batches of at most [`batch`](Self::batch) images. Without
-    /// an image the outputs are empty.
+    /// Resizes and crops `images` and runs the model on them, in batches of at most [`batch`](Self::batch) images. Without images the
+    /// outputs are empty.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an image that the preprocessing cannot bring to the model's size; [`Error::NonFinite`] of a
-    /// [strict](crate::SessionBuilder::strict) session; an error of the device.
+    /// - [`Error::Argument`] for an image that preprocessing cannot bring to the model's size.
+    /// - [`Error::NonFinite`] for a [strict](crate::SessionBuilder::strict) session.
+    /// - A device error.
     pub fn run<I>(&self, images: I) -> Result<Outputs>
     where
         I: IntoIterator<Item: AsRef<RgbImage>>,
@@ -102,12 +103,11 @@ impl Session {
         }
     }
 
-    /// Runs the model with options, on images or on other input.
+    /// Runs the model on images or other input, with options.
     ///
-    /// Two batches are in flight on each device that has memory for them: while one computes, the next is copied in.
-    ///
-    /// Several threads copy a GPU's input to page-locked memory, while earlier parts are copied to the GPU.
-    /// [`run_pinned`](Self::run_pinned) avoids that copy.
+    /// Each device has two batches in flight if its memory suffices: while one computes, the next is copied in. Several threads copy a
+    /// GPU's input to page-locked memory while earlier parts are copied to the GPU. [`run_pinned`](Self::run_pinned) avoids the copy on the
+    /// host.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -124,8 +124,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run), and [`Error::Argument`] for pixels or values that are not whole images, or not what the session was
-    /// built for.
+    /// The errors of [`run`](Self::run), and [`Error::Argument`] for pixels or values that are not whole images or do not fit the session.
     pub fn run_with<'a>(&self, input: impl Into<RunInput<'a>>, options: RunOptions<'_>) -> Result<Outputs> {
         let mut all = None;
         self.run_to(&mut all, &input.into(), options)?;
@@ -135,8 +134,8 @@ impl Session {
         }
     }
 
-    /// Runs as [`run_with`](Self::run_with) does. Results may be NaN or infinite also in a [strict](crate::SessionBuilder::strict) session: the
-    /// caller checks each image's.
+    /// Runs the model as [`run_with`](Self::run_with) does, but accepts NaN and infinite results in a
+    /// [strict](crate::SessionBuilder::strict) session. The caller must check the results of each image.
     pub fn run_unchecked<'a>(
         &self,
         input: impl Into<RunInput<'a>>,
@@ -196,7 +195,7 @@ impl Session {
         };
         let run = run();
         if let RunInput::Device { memory, .. } = input {
-            // Also after an error, as copies may read the memory until then.
+            // Wait also after an error, since copies may still read the memory.
             let done = memory.stream().synchronize();
             run?;
             done?;
@@ -280,14 +279,14 @@ impl Session {
         })
     }
 
-    /// The GPU that [`RunInput::Device`] has to be on: the only one, or the first of a pipeline. `None` with several replicas, tensor
-    /// parallelism, or no GPU.
+    /// Returns the GPU for [`RunInput::Device`]: the only GPU, or the first of a pipeline. `None` with several replicas, tensor
+    /// parallelism, or without a GPU.
     pub fn input_gpu(&self) -> Option<&hip::Device> {
         let whole = self.replicas() == 1 && self.degrees().tensor == 1;
         self.loaded.executor.gpu().filter(|_| whole)
     }
 
-    /// Whether `input` is whole images of the dtype that the session was built for.
+    /// Checks that `input` is whole images of the session's input dtype.
     pub(super) fn check_input(&self, input: Input<'_>) -> Result<()> {
         self.check_elements(input.dtype(), input.len())
     }
@@ -310,7 +309,7 @@ impl Session {
         self.graph().value(self.graph().input()).shape.iter().product()
     }
 
-    /// Refuses results that are not finite, of a strict session; `first` is the number of the first image.
+    /// Checks that the results of a strict session are finite. `first` is the index of the first image.
     pub(super) fn check_finite(&self, outputs: &Outputs, first: usize) -> Result<()> {
         let mut images = outputs.iter().enumerate().filter(|_| self.is_strict());
         match images.find_map(|(index, image)| Some((index, image.non_finite()?))) {
@@ -322,7 +321,7 @@ impl Session {
         }
     }
 
-    /// The outputs for no image.
+    /// Returns the outputs for no images.
     pub fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
@@ -333,7 +332,7 @@ impl Session {
         self.outputs(empty.collect(), 0)
     }
 
-    /// A plan's results, for `images` images.
+    /// Converts the results of a plan for `images` images.
     pub(super) fn outputs(&self, results: RunOutputs, images: usize) -> Result<Outputs> {
         let info = self.info();
         let mut outputs = Outputs {
@@ -362,7 +361,7 @@ impl Session {
                 OutputKind::Logits => outputs.logits = Some(matrix),
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
-                // No session asks for them.
+                // No session requests these outputs.
                 OutputKind::Boundary | OutputKind::EmbeddedTokens | OutputKind::Gradient(_) => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
@@ -370,7 +369,7 @@ impl Session {
         Ok(outputs)
     }
 
-    /// The statistics of one attention, `[images·heads·queries, 3]`, with what the graph knows of it.
+    /// Converts the statistics of one attention layer, `[images·heads·queries, 3]`, with its shape from the graph.
     fn attention_layer(
         &self,
         kind: OutputKind,
@@ -408,13 +407,12 @@ impl Session {
         self.loaded.executor.slabs()
     }
 
-    /// The bytes of an image's pixels at the model's size.
+    /// Returns the bytes of an image's pixels at the model's size.
     pub fn image_bytes(&self) -> usize {
         self.image_elements()
     }
 
-    /// Submits a run on `images` images. While the device has no memory for it, `wait_for_memory` is called with the
-    /// error.
+    /// Submits a run on `images` images. Calls `wait_for_memory` with the error while the device has no memory for it.
     pub fn submit(
         &self,
         input: InputData<'_>,
@@ -435,7 +433,7 @@ impl Session {
         Ok(Submitted { run, images })
     }
 
-    /// Waits for a submitted run. Returns also the memory that its input was staged in.
+    /// Waits for a submitted run. Also returns the memory that its input was staged in.
     pub(super) fn finish_with_memory(
         &self,
         submitted: Submitted,
@@ -467,19 +465,19 @@ impl std::fmt::Debug for Submitted {
     }
 }
 
-/// Where the results of a run's batches go, which come in their order.
+/// Collects the results of a run's batches, in order.
 pub(super) trait Collect {
-    /// Whether results stay on the device.
+    /// True if results stay on the device.
     const ON_DEVICE: bool;
 
     /// Called once, with the number of images of all batches.
     fn begin(&mut self, session: &Session, images: usize) -> Result<()>;
 
-    /// Waits for the next batch, and takes its results.
+    /// Waits for the next batch and takes its results.
     fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()>;
 }
 
-/// To the host; of no image there is nothing.
+/// Collects results on the host. `None` without images.
 impl Collect for Option<Outputs> {
     const ON_DEVICE: bool = false;
 
@@ -502,7 +500,7 @@ fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
     Ok(())
 }
 
-/// Collects results on the host, finite or not.
+/// Collects results on the host, also NaN and infinite ones.
 struct Unchecked(Option<Outputs>);
 
 impl Collect for Unchecked {

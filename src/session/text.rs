@@ -1,5 +1,5 @@
-//! Texts through the text tower of a dual encoder. [`Session::embed_texts`] frees the tower's memory when it returns;
-//! a [`TextEncoder`] keeps it for further calls.
+//! Embeddings of texts by the text tower of a dual encoder. [`Session::embed_texts`] frees the tower's memory when it returns. A
+//! [`TextEncoder`] keeps the tower for further calls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,28 +17,28 @@ use crate::hip;
 use crate::model::TextTower;
 use crate::tensor::{DType, Input};
 
-/// Token counts of plans are multiples of this, so that texts of many lengths share few plans.
+/// Token counts of plans are multiples of this, so that texts of similar lengths share plans.
 const TOKENS_STEP: usize = 8;
 
-/// Maximum number of plans that an encoder keeps.
+/// Maximum number of plans of an encoder.
 const MAX_PLANS: usize = 64;
 
-/// The embeddings of some texts. Made by [`Session::embed_texts`].
+/// Embeddings of texts, from [`Session::embed_texts`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TextEmbeddings {
-    /// `[texts, D]`, in the space of the images' [embeddings](crate::Outputs::embeddings); not of unit length.
+    /// `[texts, D]`, in the space of the images' [embeddings](crate::Outputs::embeddings). Not normalised.
     pub embeddings: Array2<f32>,
-    /// Indices, from 0, of the texts that were longer than the tower's context: their ends were left out.
+    /// Indices, from 0, of the texts that were truncated to the tower's context length.
     pub truncated: Vec<usize>,
 }
 
 impl Session {
-    /// The text tower.
+    /// Returns the text tower.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has none.
+    /// [`Error::Argument`] if the model has no text tower.
     pub fn text_tower(&self) -> Result<&TextTower> {
         self.loaded.model.text.as_ref().ok_or_else(|| {
             let reason = format!(
@@ -50,9 +50,9 @@ impl Session {
         })
     }
 
-    /// Embeds texts with the text tower of a model that has one, CLIP's or SigLIP's, as transformers' `get_text_features` does.
+    /// Embeds texts with the text tower of the model (CLIP or SigLIP), as transformers' `get_text_features` does.
     ///
-    /// The text tower runs on the session's device, the first of several, and takes its memory only for this call.
+    /// The text tower runs on the session's device, the first of several, and uses its memory only during this call.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -66,10 +66,10 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// - [`Error::Argument`] if the model has no text tower, or if a text for SigLIP contains a special token;
-    /// - [`Error::Config`] if the model has no tokenizer or an unusable one;
-    /// - [`Error::Weights`] if an embedding is NaN or infinite;
-    /// - an error of the device.
+    /// - [`Error::Argument`] if the model has no text tower, or if a text for SigLIP contains a special token.
+    /// - [`Error::Config`] if the tokenizer is missing or unusable.
+    /// - [`Error::Weights`] if an embedding is NaN or infinite.
+    /// - A device error.
     pub fn embed_texts<T: AsRef<str>>(&self, texts: impl IntoIterator<Item = T>) -> Result<TextEmbeddings> {
         let tower = self.text_tower()?;
         let tokenizer = tower.tokenizer()?;
@@ -100,16 +100,16 @@ impl Session {
     }
 }
 
-/// A text tower that is ready to run: its weights are in the memory of the session's device.
+/// A text tower that is ready to run, with its weights in the memory of the session's device.
 pub struct TextEncoder {
     session: Session,
     executor: Arc<dyn Executor>,
-    /// The optimised graph for `tokens` tokens.
+    /// Optimised graph for `tokens` tokens.
     graph: Arc<Graph>,
     tokens: usize,
-    /// Type of the activations in plans.
+    /// Dtype of the activations in plans.
     dtype: DType,
-    /// Plans by number of tokens and of texts.
+    /// Plans by number of tokens and number of texts.
     plans: Mutex<HashMap<(usize, usize), Arc<Plan>>>,
 }
 
@@ -118,7 +118,7 @@ impl TextEncoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no text tower; an error of the device.
+    /// [`Error::Argument`] if the model has no text tower, or a device error.
     pub fn new(session: &Session) -> Result<Self> {
         let tower = session.text_tower()?;
         Self::for_tokens(session, tower.needed(usize::MAX))
@@ -156,11 +156,11 @@ impl TextEncoder {
         })
     }
 
-    /// Returns the embeddings of texts whose tokens are `ids`.
+    /// Returns the embeddings of texts with token ids `ids`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a token that the model does not know; an error of the device.
+    /// [`Error::Config`] for a token that the model does not know, or a device error.
     pub fn embed(&self, ids: &[&[u32]]) -> Result<Array2<f32>> {
         let tower = self.session.text_tower()?;
         let mut rows: Vec<f32> = Vec::new();
@@ -190,7 +190,7 @@ impl TextEncoder {
         Array2::from_shape_vec((ids.len(), width), rows).map_err(|e| Error::internal("texts", e))
     }
 
-    /// Returns the number of tokens to run for texts that need `needed`. A GPU's executor takes one number alone.
+    /// Returns the number of tokens to run for texts that need `needed`. The executor of a GPU only supports one number.
     fn tokens_for(&self, needed: usize) -> usize {
         if self.executor.gpu().is_some() {
             self.tokens
@@ -217,7 +217,7 @@ impl TextEncoder {
         Ok(plan)
     }
 
-    /// Returns the GPU that the text tower runs on, if it runs on one.
+    /// Returns the GPU that the text tower runs on. `None` on the CPU.
     pub fn gpu(&self) -> Option<&hip::Device> {
         self.executor.gpu()
     }

@@ -344,9 +344,9 @@ pub extern "C" fn hipMemcpyAsync(
 ) -> Status {
     const FROM_HOST: u32 = 1;
     add(Slot::Uploads, i64::from(kind == FROM_HOST));
-    let fails = due(Slot::FailCopy);
     queue::submit(stream, move || {
-        if fails || !access(to, bytes) || !access(from, bytes) {
+        // When it runs, so that copies in replayed graphs fail too.
+        if due(Slot::FailCopy) || !access(to, bytes) || !access(from, bytes) {
             return LAUNCH_FAILURE;
         }
         unsafe { ptr::copy(from as *const u8, to as *mut u8, bytes) };

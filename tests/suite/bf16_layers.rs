@@ -164,7 +164,7 @@ fn the_command_writes_bf16() {
     };
     let refused = to(&["--calibrate".into(), at(DIGITS).into()]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("without --calibrate") && !out.exists());
+    assert!(stderr(&refused).contains("leave out --calibrate") && !out.exists());
     let output = to(&[]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -278,7 +278,7 @@ fn bad_input_is_named_by_file_and_line() {
     };
     let cases = [
         ("{".to_owned(), "no JSON"),
-        ("[1]".into(), "names no schema"),
+        ("[1]".into(), "has no field `schema`"),
         (with("schema", json!("hipvit.bench/2")), "hipvit.bench/2"),
         (with("batch", json!("8")), "invalid type"),
         (with("batch", json!(0)), "batch"),

@@ -206,7 +206,7 @@ fn a_list_on_standard_input_reaches_all_ranks() {
     // Several processes do not accept an image on standard input.
     for output in Launcher::new(2, folder.path()).run(&["classify", "-"]) {
         assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains("-: an image on standard input is for one process"));
+        assert!(stderr(&output).contains("-: several processes cannot share an image on standard input"));
     }
 }
 

@@ -86,7 +86,7 @@ fn a_directory_says_what_it_skips_unless_quiet() {
     let text = stderr(&output);
     assert!(
         text.starts_with("note: ")
-            && text.ends_with("skipped 4 files that no decoder reads: 2 .heic, 1 .avif, 1 no ending\n"),
+            && text.ends_with("skipped 4 files of unsupported types: 2 .heic, 1 .avif, 1 no extension\n"),
         "{text}"
     );
     let quiet = classify(&["-q"]);

@@ -351,7 +351,7 @@ fn an_output_does_not_replace_an_input() {
         ]);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{command} {name}: {text}");
-        assert!(text.contains(": is an input, which the results"), "{text}");
+        assert!(text.contains(": this is an input, which the results"), "{text}");
     }
     assert_eq!([&image, &list].map(|file| fs::read(file).unwrap()), before);
     assert!(!path("a.npy").exists());

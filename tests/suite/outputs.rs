@@ -499,7 +499,7 @@ fn inspect_is_a_page_and_shows_the_rest_on_request() {
         let output = hipvit([args, &["--device", "cpu"]].concat());
         assert_eq!(output.status.code(), Some(1));
         assert!(
-            stderr(&output).contains("nothing to select"),
+            stderr(&output).contains("no kernels to tune"),
             "{}",
             stderr(&output)
         );

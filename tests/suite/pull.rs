@@ -96,7 +96,7 @@ fn a_pulled_model_is_in_the_cache_as_the_hubs_library_has_it_and_runs() {
     hub.requests();
     let again = pull(&hub, home.path());
     assert!(
-        stderr(&again).contains("someone/vit-tiny: in the cache already"),
+        stderr(&again).contains("someone/vit-tiny: already in the cache"),
         "{}",
         stderr(&again)
     );

@@ -207,20 +207,20 @@ fn results_of_another_run_are_neither_used_nor_lost() {
     refused(
         &[],
         2,
-        "e.npy.partial: has results of an interrupted run. Add --resume to continue it, or remove the file",
+        "e.npy.partial: contains results of an interrupted run. Add --resume to continue it, or remove the file",
     );
     let resume = ["--resume"];
     refused(
         &[&resume[..], &["--exif"]].concat(),
         1,
-        "belongs to another run: --exif was off, and is on",
+        "belongs to a different run: --exif was off, and is on",
     );
     let model = at("tests/golden/timm_test_vit");
     let model = model.to_str().unwrap();
     refused(
         &["--resume", "--model", model],
         1,
-        "belongs to another run: model was the embedded one, and is ",
+        "belongs to a different run: model was the embedded one, and is ",
     );
     // An image of another name comes first.
     refused(
@@ -234,7 +234,7 @@ fn results_of_another_run_are_neither_used_nor_lost() {
     refused(
         &resume,
         1,
-        "in/04.png has changed since. Remove the file to start again",
+        "in/04.png has changed since the results were computed. Remove the file to start again",
     );
     drop(bytes);
     // Without the file, all begins again.

@@ -93,7 +93,7 @@ fn embed_takes_texts() {
     assert!(values.clone().all(|value| value.to_string().len() <= 16));
     check(&values.map(|value| value.as_f64().unwrap()).collect::<Vec<_>>());
     assert!(
-        stderr(&json).contains("longer than the model's 16 tokens"),
+        stderr(&json).contains("truncated to the model's 16 tokens"),
         "{}",
         stderr(&json)
     );
@@ -176,7 +176,7 @@ fn embed_takes_images_or_texts() {
 fn an_image_that_became_a_text_is_named() {
     let photo = at(PHOTO);
     let photo = photo.to_str().unwrap();
-    let reason = format!("--text took `{photo}` as a text. Name images before --text");
+    let reason = format!("--text took `{photo}` as a text. Put images before --text");
     for command in ["classify", "embed"] {
         let output = run(command, &["--text", "cat", "dog", photo]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));

@@ -156,7 +156,7 @@ fn apple_double_files_of_a_directory_are_skipped() {
         assert_eq!(images(&output).len(), 2, "{}", stdout(&output));
         assert_eq!(
             stderr(&output),
-            format!("note: {path}: skipped 1 file that no decoder reads: 1 AppleDouble (._*)\n")
+            format!("note: {path}: skipped 1 file of unsupported types: 1 AppleDouble (._*)\n")
         );
     }
 }

@@ -271,7 +271,7 @@ fn the_command_line_classifies_by_texts() {
     let label = line["top"][0]["label"].as_str().unwrap();
     assert!(golden.texts.iter().any(|text| text == label), "{label}");
     assert!(
-        stderr(&json).contains("longer than the model's 16 tokens"),
+        stderr(&json).contains("truncated to the model's 16 tokens"),
         "{}",
         stderr(&json)
     );
@@ -298,15 +298,15 @@ fn the_command_line_classifies_by_texts() {
         (
             &["--text", "cat", "--template", "a photo"],
             2,
-            "must have {} where the text goes",
+            "must contain {} in place of the text",
         ),
-        (&["--template", "a {}"], 2, "--template is for --text"),
+        (&["--template", "a {}"], 2, "--template needs --text"),
         (
             &["--text", "cat", "--labels", file],
             2,
-            "the texts are the labels",
+            "--labels and --text exclude each other",
         ),
-        (&[], 1, "name labels with --text"),
+        (&[], 1, "give labels with --text"),
     ] {
         let output = classify(&[&model[..], arguments].concat());
         let message = stderr(&output);

@@ -5,81 +5,84 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use clap_complete::engine::ArgValueCandidates;
+use hipvit::RunConfig;
 use hipvit::graph::Optimizations;
-use hipvit::{DType, Device};
 use hipvit_diagnostics::advise::{Configuration, Options, advise, measure, plot};
 
 use super::output::Sink;
-use super::{ImageSize, Outcome, choices, completions, lines, output, record};
+use super::{NamedModel, Outcome, lines, output, record};
 
 const AFTER_HELP: &str = "\
-Predictions are those of the roofline model: a step takes the longer of its operations at the device's peak rate and its bytes at the \
-memory's bandwidth, and its launches are added. They are bounds, not measurements. --gpu takes a datasheet, and needs no such device; \
-otherwise a GPU's datasheet is used where there is one, and its peaks or the CPU's are measured. --measure runs the model as it is and \
-each suggestion that can be tried, and puts the real gain beside the predicted one.";
+Predictions are bounds of the roofline model, not measurements. A step takes the longer of two times, plus its launches: \
+its operations at the peak rate, and its bytes at the memory's bandwidth. --measure shows measured next to predicted gains.
+
+Examples:
+  hipvit advise MODEL --gpu MI300X --batch 64 --dtype bf16    # works without this GPU
+  hipvit advise MODEL --device hip --measure -o roofline.svg
+  hipvit advise MODEL --gpu \"EPYC 9654\" --rate 1000";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    after_long_help = AFTER_HELP,
+    mut_arg("device", |arg| arg.conflicts_with("gpu").help("Device of this machine to predict for [default: auto]")),
+    mut_arg("batch", |arg| arg.help("Batch size")),
+)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
-    positional: Option<PathBuf>,
-    /// As MODEL
-    #[arg(long, short, value_name = "MODEL", conflicts_with = "positional")]
-    model: Option<PathBuf>,
-    /// Predict for the device that is there: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices), conflicts_with = "gpu")]
-    device: Device,
-    /// Predict for a GPU or CPU by its datasheet, as MI300X, H100, "RX 7900 XTX" or "EPYC 9654"
-    #[arg(long, value_name = "NAME", conflicts_with = "measure")]
+    #[command(flatten)]
+    model: NamedModel,
+    #[command(flatten)]
+    config: RunConfig,
+    /// GPU or CPU to predict for, by its datasheet (e.g. MI300X)
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "measure",
+        help_heading = "Device"
+    )]
     gpu: Option<String>,
-    /// Batch size
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = super::positive)]
-    batch: usize,
-    /// Compute precision: f32; of a GPU also f16 or bf16
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
-    /// Images per second that are wanted: what they need, and how many of which devices suffice
-    #[arg(long, value_name = "IMAGES/S", value_parser = positive_number)]
-    rate: Option<f64>,
-    /// The part of its bound that a device is taken to reach for --rate [default: 0.4]
-    #[arg(long, value_name = "PART", value_parser = positive_number)]
-    efficiency: Option<f64>,
-    /// Predict without these optimisations
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    without: Vec<Without>,
-    /// What a launch costs, in microseconds [default: on a GPU 1.5 in a replayed graph, 5 eagerly; on a CPU 3]
-    #[arg(long, value_name = "µS", value_parser = not_negative)]
-    launch_us: Option<f64>,
-    /// Image size, if not the model's own
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
-    image_size: Option<ImageSize>,
-    /// Number of compute threads on the CPU [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    threads: Option<usize>,
-    /// Measure the model on the device, as it is and with each suggestion that can be tried
-    #[arg(long)]
+    #[command(flatten)]
+    prediction: PredictionArgs,
+    /// Measure the model, and each suggestion that can be tested
+    #[arg(long, help_heading = "Output")]
     measure: bool,
-    /// Write the roofline with every step on it as a drawing
-    #[arg(long, short, value_name = "FILE.svg")]
+    /// Write the roofline with all steps as SVG
+    #[arg(long, short, value_name = "FILE.svg", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Print everything as one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
-/// An optimisation that can be left out.
+/// Assumptions of a prediction.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Prediction")]
+struct PredictionArgs {
+    /// Target throughput in images per second
+    #[arg(long, value_name = "IMAGES/S", value_parser = positive_number)]
+    rate: Option<f64>,
+    /// Fraction of the bound that a device reaches [default: 0.4]
+    #[arg(long, value_name = "PART", value_parser = positive_number)]
+    efficiency: Option<f64>,
+    /// Optimisations to leave out
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    without: Vec<Without>,
+    /// Launch overhead in microseconds [default: by device]
+    ///
+    /// The default is 1.5 on a GPU with HIP graphs, 5 on a GPU without them, and 3 on the CPU.
+    #[arg(long, value_name = "µS", value_parser = not_negative)]
+    launch_us: Option<f64>,
+}
+
+/// An optimisation that a prediction can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Without {
-    /// The passes that fuse, pack, fold and prune
+    /// Fusion, packing, folding and pruning passes
     Fusion,
-    /// Attention as one kernel
+    /// Attention as a single kernel
     FusedAttention,
-    /// Bias, activation and residual within the GEMM
+    /// Bias, activation and residual in the GEMM epilogue
     Epilogues,
-    /// Reuse of the activations' memory
+    /// Reuse of activation memory
     MemoryReuse,
     /// Replay of captured HIP graphs
     HipGraphs,
@@ -103,16 +106,18 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let with = |optimization| !self.without.contains(&optimization);
+        let device = self.config.device.as_ref();
+        let device = device.and_then(|devices| devices.set().device());
+        let with = |optimization| !self.prediction.without.contains(&optimization);
         let options = Options {
-            model: self.model.as_ref().or(self.positional.as_ref()).cloned(),
-            image_size: self.image_size.map(|size| size.0),
+            model: self.model.path().cloned(),
+            image_size: self.config.execution.image_size.map(|size| size.0),
             gpu: self.gpu.clone(),
-            device: self.device,
-            threads: self.threads,
-            batch: self.batch,
+            device: device.unwrap_or_default(),
+            threads: self.config.execution.threads,
+            batch: self.config.batch,
             configuration: Configuration {
-                dtype: self.dtype,
+                dtype: self.config.dtype,
                 optimizations: Optimizations {
                     fusion: with(Without::Fusion),
                     fused_attention: with(Without::FusedAttention),
@@ -122,9 +127,9 @@ impl Args {
                 },
                 hip_graphs: with(Without::HipGraphs),
             },
-            rate: self.rate,
-            efficiency: self.efficiency,
-            launch_seconds: self.launch_us.map(|micro| 1e-6 * micro),
+            rate: self.prediction.rate,
+            efficiency: self.prediction.efficiency,
+            launch_seconds: self.prediction.launch_us.map(|micro| 1e-6 * micro),
         };
         let plot_file = self.output.as_deref().map(Sink::file).transpose()?;
         let mut advice = advise(&options)?;

@@ -1,4 +1,4 @@
-//! What the processes of a run must have in common so that each computes its share as one process would, and where they differ.
+//! Comparison of the settings and inputs that all processes of a run must share.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::refused;
 
-/// Facts by name, in an order.
+/// Named facts in a fixed order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Facts(Vec<(String, String)>);
 
@@ -27,7 +27,7 @@ impl Facts {
         self.0.append(&mut facts.0);
     }
 
-    /// The first fact that differs from those of this run.
+    /// Describes the first fact that differs from `now`; `None` if all are equal.
     pub fn first_difference(&self, now: &Self) -> Option<String> {
         let none = (String::new(), String::from("nothing"));
         let most = self.0.len().max(now.0.len());
@@ -38,7 +38,7 @@ impl Facts {
         })
     }
 
-    /// In what the ranks, of which each has stated its facts, differ.
+    /// Describes how the facts of the ranks differ; `None` if they are equal.
     pub fn differences(by_rank: &[Self]) -> Option<String> {
         let most = by_rank.iter().map(|facts| facts.0.len()).max().unwrap_or(0);
         let mut differences = Vec::new();
@@ -70,7 +70,7 @@ fn named(ranks: &[usize]) -> String {
     }
 }
 
-/// The images' number, and a digest of their names and of those contents that are in memory.
+/// Returns the number of images, and a digest of their names and of the contents that are in memory.
 pub fn images(sources: &[Source]) -> String {
     let mut digest = Fingerprint::default();
     for source in sources {
@@ -87,11 +87,12 @@ pub fn images(sources: &[Source]) -> String {
     format!("{} (list {})", sources.len(), digest.hex())
 }
 
-/// A digest of a model's files: of the JSON files as a whole, of weights their size and samples from all over the file.
+/// Returns a digest of a model's files. JSON files are hashed as a whole. Weight files contribute their size and
+/// samples from the whole file.
 ///
 /// # Errors
 ///
-/// A file that cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn model(path: Option<&Path>) -> hipvit::Result<String> {
     let Some(path) = path else {
         return Ok("the embedded one".into());
@@ -101,7 +102,7 @@ pub fn model(path: Option<&Path>) -> hipvit::Result<String> {
     let entries = fs::read_dir(&directory).map_err(refused(&directory))?;
     let files = entries.map(|entry| entry.map(|entry| entry.path()));
     let mut files: Vec<PathBuf> = files.collect::<Result<_, _>>().map_err(refused(&directory))?;
-    // Of several weight files the one that was named.
+    // If the path names one of several weight files, only that file counts.
     files.retain(|file| has_ending(file, "json") || (has_ending(file, "safetensors") && !path.is_file()));
     if path.is_file() {
         files.push(path.to_owned());
@@ -117,7 +118,7 @@ pub fn model(path: Option<&Path>) -> hipvit::Result<String> {
     Ok(digest.hex())
 }
 
-/// Each part's length goes into it too, so that no two lists of parts give the same bytes.
+/// A hash of a list of parts. Each part's length is hashed too, so that different lists never hash the same bytes.
 #[derive(Default)]
 struct Fingerprint(Sha256);
 
@@ -141,7 +142,7 @@ impl Fingerprint {
         self.add(&length.to_le_bytes());
         let mut bytes = vec![0; SAMPLE as usize];
         for sample in 0..SAMPLES {
-            // The first is at the beginning, the last at the end.
+            // The first sample starts at the beginning, the last one ends at the end.
             let at = u128::from(length - SAMPLE) * u128::from(sample) / u128::from(SAMPLES - 1);
             file.seek(SeekFrom::Start(at as u64))?;
             file.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Arrays with one row per image, as files: NumPy's format, safetensors, Parquet.
+//! File formats for arrays with one row per image: NumPy, safetensors and Parquet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Seek, Write};
@@ -20,9 +20,9 @@ use super::Usage;
 use super::output::Sink;
 use super::record::json_text;
 
-/// Rows of one array, whose number is not known before the last one.
+/// Rows of one array. The number of rows is known only at the end.
 struct Rows {
-    /// Extents of a row, known with the first one.
+    /// Extents of a row. Known after the first row.
     row: Vec<usize>,
     count: usize,
     /// Values in little-endian order.
@@ -30,10 +30,10 @@ struct Rows {
 }
 
 impl Rows {
-    /// Bytes that are kept in memory. More go to a temporary file.
+    /// Number of bytes that are kept in memory. Larger arrays go to a temporary file.
     const IN_MEMORY: usize = 64 << 20;
 
-    /// No rows. Many of them go to a temporary file in `directory`.
+    /// Creates an empty array. Large arrays go to a temporary file in `directory`.
     fn new(directory: &Path) -> Self {
         Self {
             row: Vec::new(),
@@ -62,17 +62,18 @@ impl Rows {
     }
 }
 
-/// Writes one f32 array in NumPy's format. It is written here because the crates that do bring a parser
-/// generator and need a C compiler, and the header is one line.
+/// Writer of one f32 array in NumPy's format. Implemented here because existing crates add a parser generator and need
+/// a C compiler for a header of one line.
 pub struct Npy<W> {
     out: W,
     rows: Rows,
-    /// A file with one name per row.
+    /// File that receives one name per row.
     names: Option<Sink>,
 }
 
 impl<W: Write> Npy<W> {
-    /// An array in `out`, and the names of its rows in `names`. Many rows are kept in a temporary file in `directory`.
+    /// Creates a writer of the array to `out` and of the row names to `names`. Large arrays use a temporary file in
+    /// `directory`.
     pub fn new(out: W, names: Option<Sink>, directory: &Path) -> Self {
         Self {
             out,
@@ -89,7 +90,7 @@ impl<W: Write> Npy<W> {
         self.rows.push(shape, values)
     }
 
-    /// Writes the array. Returns where it was written to, and the file of names.
+    /// Writes the array. Returns the array's writer and the file of names.
     pub fn into_parts(mut self) -> io::Result<(W, Option<Sink>)> {
         if self.rows.count > 0 {
             self.out.write_all(&header(&self.rows.shape()))?;
@@ -100,19 +101,19 @@ impl<W: Write> Npy<W> {
 }
 
 impl Npy<Sink> {
-    /// Writes the array. Returns the files to finish.
+    /// Writes the array. Returns the files that are still to be finished.
     pub fn finish(self) -> io::Result<Vec<Sink>> {
         let (array, names) = self.into_parts()?;
         Ok(names.into_iter().chain([array]).collect())
     }
 }
 
-/// Path of the file that names the rows of the array in `path`: `photos.names.txt` for `photos.npy`.
+/// Returns the path of the file with the row names of the array at `path`: `photos.names.txt` for `photos.npy`.
 pub fn names_path(path: &Path) -> PathBuf {
     path.with_extension("names.txt")
 }
 
-/// Version 1.0: a Python literal, filled up with spaces so that the data is aligned to 64 bytes.
+/// Returns a header of format version 1.0: a Python literal, padded with spaces to align the data to 64 bytes.
 fn header(shape: &[usize]) -> Vec<u8> {
     const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
     let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
@@ -123,7 +124,7 @@ fn header(shape: &[usize]) -> Vec<u8> {
         text.push(' ');
     }
     text.push('\n');
-    // A few extents are far from 64 KiB of text.
+    // The text is far shorter than 64 KiB.
     let length = (text.len() as u16).to_le_bytes();
     [MAGIC, &length, text.as_bytes()].concat()
 }
@@ -132,17 +133,17 @@ fn little_endian(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Named f32 arrays with one row per image, which are written at the end.
+/// Named f32 arrays with one row per image. Written at the end.
 pub struct Tensors {
     directory: PathBuf,
-    /// Key of the rows' names in the metadata.
+    /// Metadata key of the row names.
     kind: &'static str,
     images: Vec<String>,
     arrays: BTreeMap<String, Rows>,
 }
 
 impl Tensors {
-    /// No arrays. Large ones are kept in temporary files in `directory`.
+    /// Creates an empty set of arrays. Large arrays use temporary files in `directory`.
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -152,7 +153,7 @@ impl Tensors {
         }
     }
 
-    /// Names the rows as texts.
+    /// Labels the rows as texts instead of images.
     pub fn of_texts(self) -> Self {
         Self {
             kind: "texts",
@@ -160,19 +161,19 @@ impl Tensors {
         }
     }
 
-    /// Begins the row of the next image.
+    /// Starts the row of the next image.
     pub fn image(&mut self, name: &str) {
         self.images.push(name.to_owned());
     }
 
-    /// Adds the image's row of one array.
+    /// Adds the current image's row to one array.
     pub fn push(&mut self, array: impl Into<String>, shape: &[usize], values: &[f32]) -> io::Result<()> {
         let rows = self.arrays.entry(array.into());
         rows.or_insert_with(|| Rows::new(&self.directory))
             .push(shape, values)
     }
 
-    /// Writes safetensors: the arrays, and the images' names as JSON in the metadata.
+    /// Writes a safetensors file with the arrays. The metadata contains the row names as JSON.
     pub fn write(&mut self, out: &mut impl Write) -> Result<()> {
         let mut tensors = Vec::with_capacity(self.arrays.len());
         let mut offset = 0;
@@ -202,17 +203,17 @@ impl Tensors {
     }
 }
 
-/// Refuses more names than the header of a safetensors file can have, before they are lost with their rows.
+/// Rejects more names than the header of a safetensors file can hold, before any row is computed.
 ///
 /// # Errors
 ///
-/// [`Usage`] that names other formats.
+/// Returns [`Usage`], which suggests other formats.
 pub fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
-    /// Limit of the safetensors libraries.
+    /// Maximum size of the header in the safetensors libraries.
     const HEADER: usize = 100_000_000;
-    /// Upper bound for the rest of the header.
+    /// Upper bound on the size of the rest of the header.
     const REST: usize = 1_000_000;
-    // The list is a JSON string within JSON: quotes and a comma for each name, and escapes.
+    // The list is a JSON string within JSON. Each name has escaped quotes, a comma and escapes of its own.
     let length = |name: &str| name.len() + 5 + 2 * name.matches(['"', '\\']).count();
     let total: usize = names.map(|name| length(&name)).sum();
     if total > HEADER - REST {
@@ -225,8 +226,8 @@ pub fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
     Ok(())
 }
 
-/// Embeddings as a table with the columns `image` and `embedding`, a list of f32. Groups of rows are written when they are
-/// complete.
+/// Writer of embeddings as a table with the columns `image` and `embedding` (list of f32). Each row group is written
+/// when it is complete.
 #[cfg(feature = "parquet")]
 pub struct Parquet {
     out: Sink,
@@ -238,14 +239,14 @@ pub struct Parquet {
 
 #[cfg(feature = "parquet")]
 impl Parquet {
-    /// Rows that a reader has in memory at once.
+    /// Number of rows in a row group, which a reader loads at once.
     const GROUP: usize = 16 * 1024;
 
-    /// An empty table, whose column `kind` names the rows.
+    /// Creates a writer of an empty table. The column `kind` names the rows.
     ///
     /// # Errors
     ///
-    /// An error of the parquet library.
+    /// Returns an error from the Parquet library.
     pub fn new(out: Sink, kind: &str) -> Result<Self> {
         let schema = format!(
             "message embeddings {{
@@ -275,7 +276,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// Writes the remaining rows. Returns the file to finish.
+    /// Writes the remaining rows. Returns the file that is still to be finished.
     pub fn finish(mut self) -> Result<Sink> {
         if !self.names.is_empty() {
             self.write_group()?;
@@ -294,7 +295,7 @@ impl Parquet {
         }
         if let Some(mut column) = group.next_column()? {
             let values = std::mem::take(&mut self.values);
-            // No list is empty; each begins with the repetition level 0.
+            // No list is empty, and each one begins with the repetition level 0.
             let present = vec![1; values.len()];
             let repetition = (0..values.len()).map(|at| i16::from(at % self.columns > 0));
             let repetition: Vec<i16> = repetition.collect();
@@ -309,7 +310,8 @@ impl Parquet {
     }
 }
 
-/// Stands in for the writer of a build without the feature. The command line refuses the format before it is needed.
+/// Placeholder for the writer in a build without the `parquet` feature. The command line rejects the format before this
+/// is used.
 #[cfg(not(feature = "parquet"))]
 pub struct Parquet(Sink);
 

@@ -23,6 +23,7 @@ use super::texts::TextArgs;
 use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
@@ -33,21 +34,28 @@ pub struct Args {
     #[command(flatten)]
     texts: TextArgs,
     /// Number of labels to show
-    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
+    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive, help_heading = "Output")]
     top: usize,
-    /// Add the logits of all classes to JSON
-    #[arg(long)]
+    /// Add the logits of all classes to the JSON output
+    #[arg(long, help_heading = "Output")]
     logits: bool,
     #[command(flatten)]
     output: OutputArgs<Lines>,
     #[command(flatten)]
     resume: ResumeArgs,
-    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
-    #[arg(long)]
+    /// Print the time of each phase (phases overlap)
+    #[arg(long, help_heading = "Output")]
     timing: bool,
     #[command(flatten)]
     distributed: DistributedArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit classify photos/ -m timm/vit_base_patch16_224 -o results.csv
+  hipvit classify cat.jpg -m MODEL --device hip --dtype bf16 --json
+  hipvit classify cat.jpg -m openai/clip-vit-base-patch32 --template \"a photo of a {}.\" --text cat dog
+  find . -name '*.jpg' -print0 | hipvit classify --files-from - -0 -m MODEL";
 
 #[derive(Clone, Debug)]
 struct Lines;
@@ -66,7 +74,7 @@ struct Scored {
     top: Vec<Prediction>,
 }
 
-/// What a line is written to.
+/// Writer of the results in one format.
 enum Writer {
     Text(Sink),
     Json(Sink),
@@ -81,7 +89,7 @@ impl Args {
     fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
         let (format, sink) = self.output.open_at(ranks)?;
         if self.logits && format != Format::Json {
-            return Err(Usage("--logits is for JSON: add --json, or --output FILE.jsonl").into());
+            return Err(Usage("--logits needs JSON output: add --json, or --output FILE.jsonl").into());
         }
         let texts = self.texts()?;
         let partial = self.resume.open(sink.as_ref())?;
@@ -95,7 +103,7 @@ impl Args {
         };
         if texts.is_none() && session.labels().is_empty() {
             let instead = match session.info().text {
-                Some(_) => "name labels with --text, or use `hipvit embed`",
+                Some(_) => "give labels with --text, or use `hipvit embed`",
                 None => "use `hipvit embed`",
             };
             bail!("{}: model has no classification head; {instead}", session.name());
@@ -129,14 +137,14 @@ impl Args {
         Ok(outcome)
     }
 
-    /// The texts that are to be the labels, if there are any.
+    /// Returns the texts that serve as labels, if there are any.
     fn texts(&self) -> Result<Option<Vec<String>>> {
         if self.texts.has_templates() && !self.texts.is_given() {
-            return Err(Usage("--template is for --text or --text-file").into());
+            return Err(Usage("--template needs --text or --text-file").into());
         }
         if self.texts.is_given() && self.labels.is_given() {
             return Err(
-                Usage("--labels names a classifier's classes; with --text the texts are the labels").into(),
+                Usage("--labels and --text exclude each other: --labels names the classes of a classifier, --text replaces them").into(),
             );
         }
         self.texts.read(!self.inputs.is_empty())
@@ -148,8 +156,8 @@ impl Args {
         }
         if !self.model.is_embedded() {
             return Err(Usage(
-                "an image, a directory, a glob pattern, - or --files-from is required: the bundled samples are for the embedded \
-                 model",
+                "an image, a directory, a glob pattern, - or --files-from is required: the bundled samples only work with the \
+                 embedded model",
             )
             .into());
         }
@@ -231,7 +239,8 @@ impl Writer {
         })
     }
 
-    /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
+    /// Finishes the output. The times of the phases are the last line of JSON, or go to standard error in other
+    /// formats.
     fn finish(self, timed: Option<(Timing, Option<Replays>)>) -> Result<Sink> {
         match (self, timed) {
             (Self::Json(mut sink), Some((timing, hip_graphs))) => {

@@ -1,19 +1,18 @@
-//! `hipvit completions`, and the answers that its scripts ask for: a shell calls the program again at each completion, so
-//! that the GPUs which are offered are those that are there.
+//! `hipvit completions`, and the completions that its scripts request. A shell runs the program at each completion, so
+//! that it offers the GPUs that are present.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use hipvit::hip::Runtime;
 
-use super::{Cli, Outcome, output};
+use super::{Outcome, options, output};
 
-/// What the scripts set, to the shell's name.
+/// Environment variable in which the scripts pass the shell's name.
 const VARIABLE: &str = "COMPLETE";
 
 #[derive(Debug, clap::Args)]
@@ -22,12 +21,12 @@ bash:  echo 'source <(hipvit completions bash)' >> ~/.bashrc
 zsh:   echo 'source <(hipvit completions zsh)' >> ~/.zshrc
 fish:  echo 'hipvit completions fish | source' >> ~/.config/fish/config.fish")]
 pub struct Args {
-    /// Shell to print the script for. It calls hipvit at each completion
+    /// Shell to print the script for
     shell: clap_complete::Shell,
 }
 
 impl Args {
-    /// Prints the script. `program` is the name that this program was called by.
+    /// Prints the script. `program` is the name under which the program was called.
     pub fn run(&self, program: Option<OsString>) -> Result<Outcome> {
         let shells = Shells::builtins();
         let shell = shells
@@ -40,7 +39,7 @@ impl Args {
     }
 }
 
-/// Returns the command that a script calls: a name that PATH finds, or an absolute path, which is valid in other folders too.
+/// Returns the command that a script runs: a name that is found in PATH, or an absolute path.
 fn command(program: Option<OsString>) -> String {
     let called = program.unwrap_or_else(|| "hipvit".into());
     if called == OsStr::new("hipvit") {
@@ -50,19 +49,21 @@ fn command(program: Option<OsString>) -> String {
     }
 }
 
-/// Answers a shell's question and exits, if this is one.
+/// If this is a completion request, answers it and exits.
 pub fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+    CompleteEnv::with_factory(options::command)
+        .var(VARIABLE)
+        .complete();
 }
 
 fn candidate(name: String, help: String) -> CompletionCandidate {
     CompletionCandidate::new(name).help(Some(StyledStr::from(help)))
 }
 
-/// The devices of this machine, and where there are several GPUs, all of them.
+/// Returns the devices of this machine, and the set of all GPUs if there are several.
 pub fn device_sets() -> Vec<CompletionCandidate> {
     let mut sets = devices();
-    // After auto and cpu.
+    // Behind auto and cpu.
     if sets.len() > 3 {
         let count = sets.len() - 2;
         sets.push(candidate("hip:all".into(), format!("all {count} GPUs")));
@@ -70,7 +71,7 @@ pub fn device_sets() -> Vec<CompletionCandidate> {
     sets
 }
 
-/// The devices of this machine.
+/// Returns the devices of this machine.
 pub fn devices() -> Vec<CompletionCandidate> {
     let mut devices = vec![
         candidate("auto".into(), "the first GPU, or the CPU if there is none".into()),

@@ -1,4 +1,4 @@
-//! `hipvit devices`: the GPUs and the CPU.
+//! `hipvit devices`: lists the GPUs and the CPU.
 
 use std::io::Write;
 
@@ -14,21 +14,21 @@ use super::{Outcome, lines, output, record};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
-/// The command's output.
+/// Output of the command.
 #[derive(Serialize)]
 struct Report {
     cpu: Cpu,
-    /// The HIP runtime's version.
+    /// Version of the HIP runtime.
     hip_version: Option<i32>,
     gpus: Vec<Gpu>,
-    /// Why there are no GPUs.
+    /// Reason why there are no GPUs.
     no_gpu: Option<String>,
     libraries: Vec<Library>,
-    /// Where compiled kernels are cached; `None` if they are not.
+    /// Cache of compiled kernels; `None` if it is disabled.
     kernel_cache: Option<Cache>,
 }
 
@@ -37,7 +37,7 @@ struct Cache {
     folder: String,
     files: usize,
     bytes: u64,
-    /// Why nothing can be cached there.
+    /// Reason why the cache cannot be written.
     error: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Args {
 }
 
 impl Report {
-    /// A missing GPU is a result, not an error.
+    /// Collects the report. A missing GPU is a result, not an error.
     fn new() -> Self {
         let mut report = Self {
             cpu: Cpu::new(),
@@ -167,7 +167,7 @@ impl Report {
         text
     }
 
-    /// From each GPU (down) to each other (across), and each one's NUMA node where one is known.
+    /// Returns the links from each GPU (rows) to each other GPU (columns), and the NUMA nodes that are known.
     fn links(&self) -> Option<Table> {
         if self.gpus.len() < 2 {
             return None;
@@ -227,7 +227,7 @@ impl Cache {
 
 impl Cpu {
     fn new() -> Self {
-        // Only Linux has the file; elsewhere the architecture is all that is known.
+        // Only Linux has this file. Elsewhere only the architecture is known.
         let name = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             Some(line.split_once(':')?.1.trim().to_owned())
@@ -241,7 +241,7 @@ impl Cpu {
     }
 }
 
-/// The vector extensions that the CPU's kernels use.
+/// Returns the vector extensions that the CPU kernels use.
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<&'static str> {
     let detected = [
@@ -260,7 +260,7 @@ fn features() -> Vec<&'static str> {
         .collect()
 }
 
-/// The vector extensions that the CPU's kernels use.
+/// Returns the vector extensions that the CPU kernels use.
 #[cfg(target_arch = "aarch64")]
 fn features() -> Vec<&'static str> {
     use std::arch::is_aarch64_feature_detected;
@@ -382,7 +382,7 @@ fn new_table() -> Table {
     table
 }
 
-/// A size in the largest binary unit in which it is at least 1.
+/// Formats a size in the largest binary unit in which it is at least 1.
 fn bytes(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB"];
     let power = (0..3).take_while(|p| bytes >> (10 * (p + 1)) > 0).count();

@@ -23,6 +23,7 @@ use super::texts::{Texts, warn_of_truncated};
 use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
@@ -30,31 +31,49 @@ pub struct Args {
     model: RunArgs,
     #[command(flatten)]
     texts: Texts,
-    /// Scale each embedding to a Euclidean norm of 1
-    #[arg(long)]
+    /// Scale each embedding to unit length
+    #[arg(long, help_heading = "Output")]
     normalize: bool,
-    /// Print the tokens after the final norm too: `tokens`, one per patch, and `prefix_tokens` (class, distillation,
-    /// registers); as JSON or safetensors
-    #[arg(long)]
+    /// Add the tokens after the final norm
+    ///
+    /// Written to JSON or safetensors. `tokens` contains the patch tokens, `prefix_tokens` the class, distillation and
+    /// register tokens.
+    #[arg(long, help_heading = "Output")]
     tokens: bool,
-    /// Print all tokens after these blocks too, counted from 0 and without a norm (after block N, transformers' hidden_states[N + 1] before
-    /// any final norm); as JSON or safetensors (`layers.N`)
-    #[arg(long, visible_alias = "layer", value_name = "N,…", value_delimiter = ',')]
+    /// Add all tokens after these blocks, counted from 0
+    ///
+    /// Written to JSON, or to safetensors as `layers.N`. No norm is applied: block N is hidden_states[N + 1] in
+    /// transformers.
+    #[arg(
+        long,
+        alias = "layer",
+        value_name = "N,…",
+        value_delimiter = ',',
+        help_heading = "Output"
+    )]
     layers: Vec<usize>,
-    /// Give the patches' tokens, of --tokens and --layers, as feature maps, [rows, columns, channels], and those of --layers without
-    /// the tokens before the patches
-    #[arg(long)]
+    /// Shape the patch tokens as feature maps
+    ///
+    /// The shape is [rows, columns, channels]. --layers then leaves out the tokens before the patches.
+    #[arg(long, help_heading = "Output")]
     dense: bool,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
     #[command(flatten)]
     resume: ResumeArgs,
-    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
-    #[arg(long)]
+    /// Print the time of each phase (phases overlap)
+    #[arg(long, help_heading = "Output")]
     timing: bool,
     #[command(flatten)]
     distributed: DistributedArgs,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit embed photos/ -m MODEL --normalize -o embeddings.npy    # row names in embeddings.names.txt
+  hipvit embed photos/ -m MODEL -o embeddings.npy --resume
+  hipvit embed cat.jpg -m MODEL --tokens --layers 5,11 -o tokens.safetensors
+  hipvit embed -m openai/clip-vit-base-patch32 --text \"a cat\" \"a dog\" -o texts.npy";
 
 #[derive(Clone, Debug)]
 struct Vectors;
@@ -76,7 +95,7 @@ struct Embedded {
     prefix_tokens: Option<Vec<Vec<f32>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Tokens>,
-    /// By the index of the block.
+    /// Tokens by block index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     layers: BTreeMap<usize, Tokens>,
 }
@@ -85,14 +104,14 @@ struct Embedded {
 #[serde(untagged)]
 enum Tokens {
     Rows(Vec<Vec<f32>>),
-    /// By row and column of patches.
+    /// Tokens by row and column of patches.
     Map(Vec<Vec<Vec<f32>>>),
 }
 
-/// What an image's results are written to.
+/// Writer of the results in one format.
 enum Writer {
     Json(Sink),
-    /// The second field is the name of the first column, until the header is written.
+    /// The second field is the heading of the first column, until the header is written.
     Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
     Npy(Npy<Sink>),
     Safetensors(Sink, Tensors),
@@ -113,11 +132,11 @@ impl Args {
         let names = self.output.open_names(format, sink.as_ref())?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();
-            let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
+            let text = format!("{name} holds embeddings only: use json or safetensors for tokens and layers");
             return Err(Usage(text).into());
         }
         if self.dense && !self.tokens && self.layers.is_empty() {
-            return Err(Usage("--dense shapes tokens: give --tokens or --layers too".to_owned()).into());
+            return Err(Usage("--dense needs tokens: add --tokens or --layers".to_owned()).into());
         }
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
@@ -130,7 +149,7 @@ impl Args {
         let builder = model.builder().tokens(self.tokens);
         let session = model.load_with(builder.hidden_layers(self.layers.iter().copied()))?;
         if self.dense && session.info().patch_grid().is_none() {
-            let text = "--dense: the model's images have patches in grids of their own; leave it out";
+            let text = "--dense: images of this model differ in their patch grids; leave it out";
             return Err(Usage(text.to_owned()).into());
         }
         let work = Work::new("embed", &session, &model, sources, &self.inputs.decode);
@@ -199,7 +218,7 @@ impl Args {
         embedding
     }
 
-    /// Embeds texts in place of images.
+    /// Embeds texts instead of images.
     fn run_texts(&self, ranks: &mut Ranks) -> Result<Outcome> {
         self.check_texts(ranks)?;
         let (format, sink) = self.output.open_at(ranks)?;
@@ -235,7 +254,7 @@ impl Args {
         Ok(outcome)
     }
 
-    /// Refuses options that are for images.
+    /// Rejects options that apply to images only.
     fn check_texts(&self, ranks: &Ranks) -> Result<()> {
         let options = [
             (!self.inputs.is_empty(), "images"),
@@ -252,14 +271,15 @@ impl Args {
             return Err(Usage(text).into());
         }
         if ranks.world().is_some() {
-            return Err(
-                Usage("--text is for one process: leave out the launcher, or add --distributed off").into(),
-            );
+            return Err(Usage(
+                "--text needs a single process: leave out the launcher, or add --distributed off",
+            )
+            .into());
         }
         Ok(())
     }
 
-    /// Adds the tokens that were asked for.
+    /// Adds the requested tokens.
     fn push_tokens(&self, tensors: &mut Tensors, outputs: &ImageOutputs<'_>) -> Result<()> {
         let mut push = |name: String, tokens: Option<ArrayViewD<'_, f32>>| {
             tokens.map_or(Ok(()), |tokens| {
@@ -290,7 +310,7 @@ impl Args {
 }
 
 impl Writer {
-    /// A writer of rows that are each an "image" or a "text".
+    /// Creates a writer. `kind` is what each row describes: "image" or "text".
     fn new(format: Format, sink: Sink, names: Option<Sink>, kind: &'static str) -> Result<Self> {
         let directory = sink.directory();
         Ok(match format {
@@ -310,7 +330,7 @@ impl Writer {
         })
     }
 
-    /// Writes the row of an image or a text. JSON has records instead.
+    /// Writes the row of an image or a text. Not used for JSON, which has records.
     fn row(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
         match self {
             Self::Json(_) => {}
@@ -332,8 +352,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what remains, and returns the files to finish. The time of the phases is the last line of JSON; otherwise it goes to
-    /// standard error.
+    /// Writes what remains. Returns the files that are still to be finished. The times of the phases are the last line
+    /// of JSON, or go to standard error.
     fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Vec<Sink>> {
         if let Self::Json(mut sink) = self {
             if let Some((timing, hip_graphs)) = timed {

@@ -1,24 +1,25 @@
-//! Environment variables that are the defaults of options, and the parsing of the command line with them.
+//! Environment variables: the list of all of them, and the parsing of those that are defaults of options.
 //!
-//! A variable counts only if the command line names neither its option nor an argument that replaces the option, so that it never
-//! conflicts with an argument. An empty variable counts as unset.
+//! A variable is ignored if the command line has its option or an argument that replaces the option. So a variable
+//! never conflicts with an argument. An empty variable counts as unset.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command, FromArgMatches};
 
-use super::{Cli, inputs, output};
+use super::{Cli, Outcome, inputs, options, output};
 
-/// A variable that is the default of an option.
+/// A variable that sets the default of an option.
 struct Variable {
     name: &'static str,
-    /// The option's long name.
+    /// Long name of the option.
     option: &'static str,
-    /// The commands whose option it is the default of.
+    /// Commands that have the option.
     commands: &'static [&'static str],
     /// Arguments that replace the option.
     unless: &'static [&'static str],
@@ -64,27 +65,119 @@ static VARIABLES: [Variable; 3] = [
     },
 ];
 
-/// The variables whose values count, with the values.
+/// Other variables, grouped by purpose, with their descriptions.
+static OTHERS: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "GPU libraries",
+        &[
+            (
+                "HIPVIT_PROVIDER",
+                "rocm, cuda, emu:gfx942, or the path of a library",
+            ),
+            ("ROCM_PATH, HIP_PATH", "Installation directory of ROCm"),
+            ("HIP_VISIBLE_DEVICES", "GPUs that are visible to this process"),
+            ("HIPVIT_ROCTX", "Ranges for profilers: 1 always, 0 never"),
+        ],
+    ),
+    (
+        "Caches",
+        &[
+            (
+                "HIPVIT_CACHE_DIR",
+                "Cache of kernels and tuning results [default: ~/.cache/hipvit]",
+            ),
+            ("HIPVIT_PLAN_CACHE", "Default of --plan-cache"),
+        ],
+    ),
+    (
+        "Hugging Face hub",
+        &[
+            (
+                "HF_HUB_CACHE, HF_HOME",
+                "Cache of models [default: ~/.cache/huggingface]",
+            ),
+            ("HF_TOKEN", "Token for private and gated models"),
+            ("HF_ENDPOINT", "Mirror of the hub"),
+            (
+                "HTTPS_PROXY, SSL_CERT_FILE",
+                "Proxy and certificates of downloads",
+            ),
+        ],
+    ),
+    (
+        "Several processes",
+        &[
+            (
+                "RANK, WORLD_SIZE, LOCAL_RANK",
+                "Rank of this process, set by a launcher",
+            ),
+            ("MASTER_ADDR, MASTER_PORT", "Address of rank 0"),
+            ("HIPVIT_RENDEZVOUS_SECRET", "Shared secret of the processes"),
+        ],
+    ),
+    (
+        "Terminal and traces",
+        &[
+            (
+                "NO_COLOR, CLICOLOR_FORCE",
+                "Disable colours, or force them without a terminal",
+            ),
+            ("COLUMNS", "Width of tables and help"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "Default of --otlp-endpoint"),
+        ],
+    ),
+];
+
+/// Returns the table of all variables.
+pub fn table() -> String {
+    let defaults = VARIABLES
+        .iter()
+        .map(|variable| (variable.name, format!("Default of --{}", variable.option)));
+    let mut groups = vec![("Defaults of options", defaults.collect::<Vec<_>>())];
+    for (purpose, variables) in OTHERS {
+        let variables = variables
+            .iter()
+            .map(|&(name, meaning)| (name, meaning.to_owned()));
+        groups.push((purpose, variables.collect()));
+    }
+    let groups = groups.iter().map(|(purpose, variables)| {
+        let lines = variables
+            .iter()
+            .map(|(name, meaning)| format!("  {name:<28}  {meaning}\n"));
+        format!("{purpose}:\n{}", lines.collect::<String>())
+    });
+    groups.collect::<Vec<_>>().join("\n")
+}
+
+/// Prints the table.
+pub fn print() -> anyhow::Result<Outcome> {
+    output::stdout().write_all(table().as_bytes())?;
+    Ok(Outcome::Complete)
+}
+
+/// Variables in effect, with their values.
 static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 
-/// Parses the command line, whose first argument is the program's name, with the variables as defaults.
+/// Parses the command line, with the variables as defaults. The first argument is the program's name.
 ///
 /// # Errors
 ///
-/// The command line is wrong, or the value of a variable; a note on standard error names the variable.
+/// Returns an error if the command line or the value of a variable is invalid. A note on standard error names the
+/// variable.
 pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut command = with_help(Cli::command());
+    let mut command = options::command();
     let mut matches = command.clone().try_get_matches_from(&arguments)?;
+    options::refuse_unused(&mut command, &matches)?;
     let defaults = defaults(&command, &matches);
     let subcommand = matches.subcommand_name();
-    // Options that are global may be before the subcommand's name.
+    // Global options can precede the subcommand's name.
     let at = arguments
         .iter()
         .skip(1)
         .position(|argument| argument.to_str() == subcommand);
     if let Some(at) = at.filter(|_| !defaults.is_empty()) {
         let options = defaults.iter().map(|(variable, value)| {
-            // In one argument, since a value may begin with a dash.
+            // Join option and value, because a value can begin with a dash.
             let mut argument = OsString::from(format!("--{}=", variable.option));
             argument.push(value);
             argument
@@ -103,8 +196,8 @@ pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Notes which variables the values come from that `error` is about, if any do. `is_of_gpu` is true for an error of the GPU or its
-/// libraries.
+/// Prints a note that names the variables which set the values in `error`. `is_of_gpu` is true for an error of the GPU
+/// or its libraries.
 pub fn note_origins(error: &str, is_of_gpu: bool) {
     for (variable, value) in TAKEN.get().into_iter().flatten() {
         let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
@@ -119,8 +212,8 @@ fn note(variable: &Variable, value: &OsStr) {
     output::note(&format!("--{option} comes from {name}={}", value.display()));
 }
 
-/// Adds the variables to the help of their options.
-fn with_help(command: Command) -> Command {
+/// Adds each variable to the help of its option.
+pub fn with_help(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         let of_command = VARIABLES
@@ -141,7 +234,7 @@ fn with_help(command: Command) -> Command {
     })
 }
 
-/// Returns the variables whose options the command has and the command line leaves out, with their values.
+/// Returns the variables that apply to the command and are not overridden by the command line, with their values.
 fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
     let Some((name, matches)) = matches.subcommand() else {
         return Vec::new();
@@ -168,7 +261,7 @@ fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, 
     VARIABLES.iter().filter(applies).filter_map(value).collect()
 }
 
-/// Returns true for the first argument of `profile` that is an image, not a model.
+/// Returns true if the first argument of `profile` is an image, not a model.
 fn is_image(matches: &ArgMatches, id: &str) -> bool {
     let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
     path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
@@ -180,10 +273,10 @@ mod tests {
 
     #[test]
     fn every_command_has_the_options_of_its_variables() {
-        let command = Cli::command();
+        let command = options::command();
         for variable in &VARIABLES {
             for name in variable.commands {
-                // The features `serve` and so on may be off.
+                // Features such as `serve` can be disabled.
                 let Some(command) = command.find_subcommand(name) else {
                     continue;
                 };

@@ -1,4 +1,4 @@
-//! Errors on standard error: what stopped the command, and which inputs failed while the others went on.
+//! Error messages on standard error: fatal errors, and failures of single inputs.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use anyhow::Error;
 
 use super::{Usage, environment, one_line, output};
 
-/// Reports what stopped the command. Returns the exit code.
+/// Prints the error that stopped the command. Returns the exit code.
 pub fn failed(error: &Error) -> u8 {
     if is_broken_pipe(error) {
         return 0;
@@ -18,34 +18,34 @@ pub fn failed(error: &Error) -> u8 {
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
         && let Some(advice) = gpu_libraries()
     {
-        output::note(&format!("{advice}; --device cpu needs none of them"));
+        output::note(&format!("{advice}; --device cpu needs no GPU libraries"));
     }
     let usage = error.is::<Usage>() || error.is::<Usage<String>>();
     if usage { 2 } else { 1 }
 }
 
-/// Returns the variables that name the libraries of a GPU, unless HIPVIT_PROVIDER is set.
+/// Returns the variables that locate GPU libraries, unless HIPVIT_PROVIDER is set.
 pub fn gpu_libraries() -> Option<&'static str> {
     let named = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     (!named).then_some(
-        "ROCM_PATH names ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda, which takes CUDA's libraries",
+        "set ROCM_PATH to ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda to use CUDA's libraries",
     )
 }
 
-/// Reports an input that failed while the others go on, in one line on standard error.
+/// Prints the failure of one input in one line. The other inputs go on.
 pub fn report(error: impl Into<Error>) {
     if !output::is_left_to_rank_0() {
         say_error(&error.into());
     }
 }
 
-/// Prints an error with its causes, in one line on standard error.
+/// Prints an error and its causes in one line on standard error.
 fn say_error(error: &Error) {
     const RED: Style = AnsiColor::Red.on_default().bold();
     output::say(&format!("{RED}error{RED:#}: {}", one_line(&with_causes(error))));
 }
 
-/// Returns the messages of an error and of its causes, each once: many errors print their source themselves.
+/// Returns the messages of an error and its causes, each once. Many errors include the message of their source.
 pub fn with_causes(error: &Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     for cause in error.chain() {
@@ -61,7 +61,7 @@ pub fn with_causes(error: &Error) -> String {
     messages.join(": ")
 }
 
-/// Returns true if the reader of standard output has closed it (`hipvit classify … | head`).
+/// Returns true if standard output was closed by its reader (`hipvit classify … | head`).
 pub fn is_broken_pipe(error: &Error) -> bool {
     error
         .downcast_ref::<io::Error>()
@@ -79,7 +79,7 @@ mod tests {
         let refused = || io::Error::other("no such host");
         let error = Error::from(refused()).context("http://h").context("top");
         assert_eq!(with_causes(&error), "top: http://h: no such host");
-        // The library's message has its source in it.
+        // The library's message includes its source.
         let error = hipvit::Error::Io {
             path: "a.png".into(),
             source: refused(),

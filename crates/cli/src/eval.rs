@@ -19,25 +19,35 @@ use super::launcher::DistributedArgs;
 use super::ranks::{Ranks, Work};
 use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit eval imagenet/val -m timm/vit_base_patch16_224
+  hipvit eval photos/ -m MODEL --class-map classes.txt --skip-unknown";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// A directory with one subdirectory per class, named by WordNet id (n01440764, ImageNet's layout), label or index; or
-    /// a safetensors file with `images` u8 [N,H,W] or [N,H,W,3] and `labels` [N] [default: the embedded held-out digits]
-    #[arg(value_name = "DIR|FILE.safetensors")]
+    /// Directory of images, or safetensors file [default: held-out digits]
+    ///
+    /// A directory has one subdirectory per class, named by WordNet id (n01440764), label or index. A safetensors file
+    /// has `images` u8 [N,H,W] or [N,H,W,3] and `labels` [N].
+    #[arg(value_name = "DIR|FILE", help_heading = "Input")]
     data: Option<PathBuf>,
     #[command(flatten)]
     model: RunArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    /// The class of each subdirectory: text with a name per line, in the order of the classes, or with a name and a class;
-    /// or JSON, an object of index, id or label by name
-    #[arg(long, value_name = "FILE")]
+    /// File that maps subdirectories to classes
+    ///
+    /// Either a text file or a JSON object that maps a name to an index, id or label. A text file has one name per line
+    /// in the order of the classes, or a name and a class per line.
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     class_map: Option<PathBuf>,
-    /// Report subdirectories that stand for no class, and go on without them
-    #[arg(long)]
+    /// Skip subdirectories without a class, and report them
+    #[arg(long, help_heading = "Input")]
     skip_unknown: bool,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     decode: DecodeArgs,
@@ -45,13 +55,13 @@ pub struct Args {
     distributed: DistributedArgs,
 }
 
-/// A directory's images with their classes, and what is not among them.
+/// Images of a directory with their classes, and the entries that were left out.
 #[derive(Default)]
 struct Listing {
     set: LabelledSet,
-    /// The number of entries that could not be listed; they were reported.
+    /// Number of entries that could not be listed. They have been reported.
     unlisted: usize,
-    /// Subdirectories that stand for no class.
+    /// Subdirectories without a class.
     skipped: Vec<String>,
 }
 
@@ -73,7 +83,7 @@ impl Args {
         let session = model.load_with(self.labels.apply(model.builder())?)?;
         let directory = self.data.as_deref().filter(|path| path.is_dir());
         if directory.is_none() && (self.class_map.is_some() || self.skip_unknown) {
-            return Err(Usage("--class-map and --skip-unknown are for a directory of images").into());
+            return Err(Usage("--class-map and --skip-unknown need a directory of images").into());
         }
         let Listing {
             set,
@@ -88,7 +98,7 @@ impl Args {
             None if self.model.is_embedded() => digits::held_out()?.into(),
             None => {
                 return Err(Usage(
-                    "a directory or a safetensors file is required: the held-out digits are for the embedded model",
+                    "a directory or a safetensors file is required: the held-out digits only work with the embedded model",
                 )
                 .into());
             }
@@ -115,7 +125,7 @@ impl Args {
         Ok(Outcome::of(result.failed + unlisted))
     }
 
-    /// The images in `path`'s subdirectories.
+    /// Returns the images in the subdirectories of `path`.
     fn read_directory(&self, path: &Path, labels: &Labels) -> Result<Listing> {
         let map = match &self.class_map {
             Some(file) => Some(ClassMap::from_file(file, labels)?),
@@ -144,7 +154,7 @@ impl Args {
                 0 => String::new(),
                 more => format!(" (and {more} more like it)"),
             };
-            bail!("{error}{others}; --class-map says which class each is, --skip-unknown goes on without");
+            bail!("{error}{others}; map them to classes with --class-map, or skip them with --skip-unknown");
         }
         let mut listing = Listing::default();
         for (directory, error) in &unknown {
@@ -160,16 +170,13 @@ impl Args {
             }
         }
         if listing.set.is_empty() {
-            bail!(
-                "{}: the directory has no subdirectory of a class with images in it",
-                path.display()
-            );
+            bail!("{}: no subdirectory is a class with images", path.display());
         }
         Ok(listing)
     }
 }
 
-/// A set that was read as a whole.
+/// Converts a set that was read as a whole.
 impl From<LabelledSet> for Listing {
     fn from(set: LabelledSet) -> Self {
         Self {
@@ -179,7 +186,7 @@ impl From<LabelledSet> for Listing {
     }
 }
 
-/// The table. Of a model with so few classes that five are all, the five most likely say nothing.
+/// Prints the table. Top-5 accuracy is left out for a model with so few classes that it says nothing.
 fn print(out: &mut impl Write, result: &Evaluation, logits: usize) -> Result<()> {
     let names: Vec<String> = result.classes.iter().map(name).collect();
     let widest = names.iter().map(|name| console::measure_text_width(name)).max();

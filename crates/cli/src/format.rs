@@ -1,5 +1,5 @@
-//! The forms in which results are printed and written, the same for every command that has them: `--format` names one,
-//! else the ending of `--output` does.
+//! Output formats that all commands share. `--format` selects the format; the default depends on the extension of
+//! `--output`.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::output::{self, Sink};
 use super::ranks::Ranks;
 use super::{Outcome, Usage};
 
-/// A form of results.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -46,14 +46,14 @@ impl Format {
 
     fn help(self) -> &'static str {
         match self {
-            Text => "For people, as wide as the terminal",
-            Json => "JSON; of several results one object per line",
-            Csv => "Comma-separated values, under a line of names",
+            Text => "Human-readable, as wide as the terminal",
+            Json => "JSON; several results are one object per line",
+            Csv => "Comma-separated values with a header",
             Md => "A Markdown table",
-            Npy => "One NumPy array with a row per image; FILE.names.txt beside FILE.npy names the rows",
-            Safetensors => "Arrays by name; the metadata `images` names the rows",
-            Parquet if cfg!(feature = "parquet") => "A table with the columns image and embedding",
-            Parquet => "Only in a hipvit that was built with the feature `parquet`",
+            Npy => "One NumPy array with a row per image; FILE.names.txt has the row names",
+            Safetensors => "Named arrays; the metadata `images` has the row names",
+            Parquet if cfg!(feature = "parquet") => "Table with the columns image and embedding",
+            Parquet => "Needs a build with the feature `parquet`",
         }
     }
 
@@ -81,24 +81,25 @@ impl Format {
     }
 }
 
-/// The forms that a command has; the first is the default.
+/// Formats that a command supports. The first one is the default.
 pub trait Formats: Clone + std::fmt::Debug + Send + Sync + 'static {
     const FORMATS: &'static [Format];
 }
 
-/// Where results go and in which form.
+/// Destination and format of the results.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub struct OutputArgs<F: Formats> {
-    /// The form of the results [default: that of the ending of --output, else the first of these]
+    /// Output format [default: by the extension of --output]
     #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
     format: Option<Format>,
-    /// As --format json
+    /// Same as --format json
     #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
-    /// Write the results to a file instead of standard output
+    /// Write the results to a file
     ///
-    /// The file's extension names the format. The file appears, or replaces an older one, when it is complete. Symbolic links are
-    /// followed, and permissions stay.
+    /// The extension selects the format. The file is created or replaced when the results are complete. Symbolic links
+    /// are followed; permissions are kept.
     #[arg(long, short, value_name = "FILE|-")]
     output: Option<PathBuf>,
     #[arg(skip)]
@@ -108,7 +109,7 @@ pub struct OutputArgs<F: Formats> {
 fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
     let values = formats.iter().map(|format| {
         let value = PossibleValue::new(format.name()).help(format.help());
-        // Its former name.
+        // A former name of the format.
         match format {
             Text => value.alias("table"),
             _ => value,
@@ -121,25 +122,24 @@ fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
 }
 
 impl<F: Formats> OutputArgs<F> {
-    /// Where results go, and in which form. An output file is begun, so that a folder that cannot be written to is an error
-    /// before the work.
+    /// Returns the format and the sink. Opens the output file, so that an unwritable folder fails before the work.
     pub fn open(&self) -> Result<(Format, Sink)> {
         let format = self.format()?;
         Ok((format, self.sink(format)?))
     }
 
-    /// As [`open`](Self::open), but of several processes only the one that writes begins anything.
+    /// Returns the format. Returns the sink in the process that writes; `None` in the others.
     pub fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
         let format = self.format()?;
         let sink = ranks.writes().then(|| self.sink(format)).transpose()?;
         Ok((format, sink))
     }
 
-    /// Begins the file that names the rows of an array in `sink`. Only NumPy's format needs one.
+    /// Opens the file with the row names of the array in `sink`. Only NumPy's format needs one.
     ///
     /// # Errors
     ///
-    /// [`hipvit::Error::Io`] if the file cannot be written.
+    /// Returns [`hipvit::Error::Io`] if the file cannot be written.
     pub fn open_names(&self, format: Format, sink: Option<&Sink>) -> Result<Option<Sink>> {
         let array = sink.and_then(Sink::path).filter(|_| format == Npy);
         Ok(array.map(|path| Sink::file(&names_path(path))).transpose()?)
@@ -151,14 +151,17 @@ impl<F: Formats> OutputArgs<F> {
             None if format == Csv => Sink::values(),
             None if format.is_text() => Sink::Text(output::stdout()),
             None if stdout().is_terminal() => {
-                let text = format!("{} is not for a terminal: name a file by --output", format.name());
+                let text = format!(
+                    "{} cannot be printed on a terminal: name a file with --output",
+                    format.name()
+                );
                 return Err(Usage(text).into());
             }
             None => Sink::Binary(stdout().lock()),
         })
     }
 
-    /// Standard output and the form of what is printed there, where --output is for something else.
+    /// Returns the format and a sink for standard output, for commands whose --output has a different purpose.
     pub fn open_printed(&self) -> (Format, Sink) {
         let format = if self.json {
             Json
@@ -173,19 +176,19 @@ impl<F: Formats> OutputArgs<F> {
         (format, sink)
     }
 
-    /// The width of text: as output goes to the terminal, if it does.
+    /// Returns the maximum width of text on standard output; `None` for a file.
     pub fn width(&self) -> Option<usize> {
         self.file().map_or_else(output::width, |_| None)
     }
 
-    /// Says on a terminal what was written to the file, if results went to one.
+    /// Prints `what` was written on the terminal, if the results went to a file.
     pub fn wrote(&self, what: &str) {
         if let Some(path) = self.file() {
             output::wrote(path, what);
         }
     }
 
-    /// The file that results go to.
+    /// Returns the path of the output file.
     pub fn file(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| *path != Path::new("-"))
     }
@@ -195,7 +198,7 @@ impl<F: Formats> OutputArgs<F> {
             return if F::FORMATS.contains(&Json) {
                 Ok(Json)
             } else {
-                Err(Usage(format!("--json: only {} is written", names::<F>())).into())
+                Err(Usage(format!("--json: this command only writes {}", names::<F>())).into())
             };
         }
         let format = match (self.format, self.file()) {
@@ -213,7 +216,7 @@ impl<F: Formats> OutputArgs<F> {
     }
 }
 
-/// What is said where the feature `parquet` is missing.
+/// Returns the error of a build without the `parquet` feature.
 pub fn no_parquet() -> anyhow::Error {
     Usage(
         "parquet: this hipvit was built without the feature `parquet` (cargo install --locked --path . --features parquet); npy, safetensors, \
@@ -234,19 +237,20 @@ fn unknown_ending<F: Formats>(path: &Path) -> String {
     let is_directory = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
     let path = path.display();
     match named {
-        _ if is_directory => format!("--output {path}: is a directory. Name a file in it"),
+        _ if is_directory => format!("--output {path}: this is a directory. Name a file in it"),
         Some(format) => format!(
-            "--output {path}: is the name of a file; to print it use --format {}",
+            "--output {path}: this is a file name. To print the results, use --format {}",
             format.name()
         ),
         None => format!(
-            "--output {path}: the ending of a file names its form: {}; or --format does",
+            "--output {path}: unknown extension. Use {}, or add --format",
             endings.join(", ")
         ),
     }
 }
 
-/// Ends a command that writes results while it runs. Its files appear together, if any input gave a result.
+/// Finishes the files of a command that writes results while it runs. The files appear together, and only if at least
+/// one input has a result.
 pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
     if results > 0 || outcome == Outcome::Complete {
         Sink::finish_all(files)?;
@@ -254,13 +258,14 @@ pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outc
     Ok(outcome)
 }
 
-/// Text of an array's shape.
+/// Formats the shape of an array.
 pub fn shape(extents: &[usize]) -> String {
     let extents: Vec<String> = extents.iter().map(ToString::to_string).collect();
     extents.join(" × ")
 }
 
-/// A line of `fields`, then one per row, with the values that the row's JSON has there: `a.b` is field b of a.
+/// Writes a header with `fields`, then one line per row with the values of these fields in the row's JSON. `a.b` is
+/// field `b` of `a`.
 pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterator<Item = R>) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     written(writer.write_record(fields))?;
@@ -280,7 +285,7 @@ pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterat
     Ok(())
 }
 
-/// The error of the output below, which tells a closed pipe from others.
+/// Unwraps the I/O error of the output, so that a closed pipe can be recognised.
 pub fn written(result: csv::Result<()>) -> Result<()> {
     result.map_err(|error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error.into(),

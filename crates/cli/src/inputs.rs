@@ -1,4 +1,5 @@
-//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over their pixels.
+//! The images that a command processes, and the loop over their pixels. Images are files, directories, glob patterns,
+//! `-`, or lists of paths.
 
 mod paths;
 
@@ -20,11 +21,11 @@ use super::progress::Progress;
 use super::ranks::Ranks;
 use super::{Outcome, Usage, output, refused, report};
 
-/// Returns the image of an argument: a file, or `-` for standard input.
+/// Returns the image that an argument names: a file, or standard input for `-`.
 ///
 /// # Errors
 ///
-/// The argument is a URL, and not the URL of a file on this machine.
+/// Returns an error for a URL that does not name a file on this machine.
 pub fn source(path: &Path) -> Result<Source> {
     Ok(if path == Path::new("-") {
         Source::Stdin
@@ -33,39 +34,43 @@ pub fn source(path: &Path) -> Result<Source> {
     })
 }
 
-/// Images on the command line.
+/// Images that the command line names.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
 pub struct Inputs {
-    /// Image files, directories (searched recursively), glob patterns, or - for standard input
+    /// Images, directories, patterns, or - for stdin
     #[arg(value_name = "IMAGE|DIR|GLOB|-")]
     images: Vec<PathBuf>,
-    /// Take further paths from a file, - for standard input: one per line, as they are, without patterns
+    /// File that lists more paths, one per line
     #[arg(long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     files_from: Option<PathBuf>,
-    /// The paths of --files-from end in NUL, as `find -print0` writes them
+    /// Paths in --files-from are NUL-separated
     #[arg(short = '0', long = "null", requires = "files_from")]
     null: bool,
     #[command(flatten)]
     pub decode: DecodeArgs,
 }
 
-/// How images are decoded, and what that may take.
+/// Options for decoding images, and its limits.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
 pub struct DecodeArgs {
-    /// Reject images with more than N pixels
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
-    pub max_pixels: u64,
-    /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
-    /// rejected [default: half of the machine's or container's memory]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    max_decode_memory: Option<u64>,
-    /// Turn JPEG, PNG and WebP images as their EXIF orientation says. It is ignored otherwise, as timm and transformers
-    /// ignore it
+    /// Rotate images by their EXIF orientation
+    ///
+    /// By default the orientation is ignored, as in timm and transformers.
     #[arg(long)]
     pub exif: bool,
+    /// Reject images with more than N pixels
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels, hide_short_help = true)]
+    pub max_pixels: u64,
+    /// Memory for decoding, e.g. 800M or 4G [default: half of RAM]
+    ///
+    /// All threads share this memory. An image waits until it fits, and is rejected if it can never fit.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
+    max_decode_memory: Option<u64>,
 }
 
-/// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
+/// Parses a number of bytes. The suffixes K, M, G and T are powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
         Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
@@ -89,7 +94,7 @@ impl DecodeArgs {
         self.options_of_one(1)
     }
 
-    /// For one of several processes that share the host's memory.
+    /// Returns the options for one of `processes` processes that share the host's memory.
     pub fn options_of_one(&self, processes: usize) -> DecodeOptions {
         let limits = Limits {
             max_pixels: self.max_pixels,
@@ -101,7 +106,7 @@ impl DecodeArgs {
     }
 }
 
-/// The extensions of images in directories; files given by name are opened whatever their extension.
+/// Extensions of images in directories. Files that are named explicitly can have any extension.
 const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
 
 impl Inputs {
@@ -109,7 +114,7 @@ impl Inputs {
         self.images.is_empty() && self.files_from.is_none()
     }
 
-    /// An error unless there is an image.
+    /// Returns an error if there are no images.
     pub fn require(&self) -> Result<()> {
         if self.is_empty() {
             Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into())
@@ -118,12 +123,12 @@ impl Inputs {
         }
     }
 
-    /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
+    /// Lists the images in order. The images of a directory are sorted by name. Reports paths that cannot be listed.
     pub fn list(&self) -> Result<Listing> {
         self.list_after(None)
     }
 
-    /// As [`list`](Self::list), at each of several processes.
+    /// Lists the images in one of several processes.
     pub fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
         if !ranks.runs() {
             return Ok(Listing::default());
@@ -133,23 +138,23 @@ impl Inputs {
             && self.images.iter().any(|path| path == Path::new("-"))
         {
             return Err(Usage(
-                "-: an image on standard input is for one process: name files or list them with --files-from, or add --distributed off",
+                "-: several processes cannot share an image on standard input. Name files, list them with --files-from, or add --distributed off",
             )
             .into());
         }
         self.list_with(None, || ranks.read_at_rank_0(read_stdin))
     }
 
-    /// As [`list`](Self::list), after what `first` stands for.
+    /// Lists the images of the path `first`, followed by the other images.
     pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
         self.list_with(first, read_stdin)
     }
 
-    /// Refuses an output file that is one of the images, or the list of them: the results would replace it.
+    /// Rejects an output file that is also an input image or the list of images, because the results would replace it.
     ///
     /// # Errors
     ///
-    /// [`Usage`] if an output is an input.
+    /// Returns [`Usage`] if an output is also an input.
     pub fn check_outputs<'a>(
         &self,
         images: &Listing,
@@ -173,7 +178,7 @@ impl Inputs {
             if let Some((output, _)) = outputs.iter().find(|(_, output)| found == Some(*output)) {
                 let output = output.display();
                 let text = format!(
-                    "{output}: is an input, which the results would replace. Name another file by --output"
+                    "{output}: this is an input, which the results would replace. Name another file with --output"
                 );
                 return Err(Usage(text).into());
             }
@@ -223,11 +228,11 @@ fn read_stdin() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Images to run.
+/// Images to process.
 #[derive(Debug, Default)]
 pub struct Listing {
     sources: Vec<Source>,
-    /// How many could not be listed.
+    /// Number of paths that could not be listed.
     failed: usize,
 }
 
@@ -247,24 +252,24 @@ impl Listing {
         errors.into_iter().for_each(report);
     }
 
-    /// The images, and how many could not be listed.
+    /// Returns the images, and the number of paths that could not be listed.
     pub fn into_sources(self) -> (Vec<Source>, usize) {
         (self.sources, self.failed)
     }
 
-    /// The number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Calls `each` with every image's index, name and pixels by `read`, which many threads call. An image that fails is
-    /// reported, and the others go on.
+    /// Calls `each` with the index, name and pixels of every image. Several threads call `read` for the pixels. An
+    /// image that fails is reported and skipped.
     pub fn for_each<T: Send>(
         self,
         read: impl Fn(&Source) -> hipvit::Result<T> + Sync,
         mut each: impl FnMut(usize, &str, T) -> Result<()>,
     ) -> Result<Outcome> {
-        /// Images that are in memory at once.
+        /// Maximum number of images in memory.
         const TOGETHER: usize = 32;
         let progress = Progress::images(self.sources.len());
         let mut failed = self.failed;
@@ -287,7 +292,7 @@ impl Listing {
     }
 }
 
-/// The files that `path` stands for, and errors for those that cannot be listed.
+/// Returns the files of a path or pattern, and an error for each one that cannot be listed.
 pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let path = match paths::local(path) {
         Ok(path) => path,
@@ -302,7 +307,7 @@ pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     }
     match path.to_str() {
         Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => matches(pattern),
-        // A missing file is an error when it is opened.
+        // Opening a missing file fails later.
         _ => (vec![path], Vec::new()),
     }
 }
@@ -330,8 +335,8 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
     (files, errors)
 }
 
-/// The image files in `directory` and below, sorted by path, and errors for what cannot be listed. A note says which kinds
-/// of other files there are.
+/// Returns the image files in `directory` and its subdirectories, sorted by path, and errors for paths that cannot be
+/// listed. Prints a note with the number of other files.
 pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
     let mut skipped = Skipped::default();
@@ -344,7 +349,7 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
             Ok(entry) if !is_image(entry.path()) => skipped.add(kind(entry.path())),
             Ok(entry) if is_apple_double(entry.path()) => skipped.add(APPLE_DOUBLE.into()),
             Ok(entry) => files.push(entry.into_path()),
-            // A broken link whose name is not an image's.
+            // A broken link without an image's extension.
             Err(error) if error.io_error().is_some() && error.path().is_some_and(is_other_link) => {}
             Err(error) => errors.push(match (error.path(), error.io_error()) {
                 (Some(path), Some(reason)) => anyhow!("{}: {reason}", path.display()),
@@ -356,17 +361,17 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     (files, errors)
 }
 
-/// The ending by which a file is skipped.
+/// Returns the extension for which a file is skipped.
 fn kind(path: &Path) -> String {
     let extension = path
         .extension()
         .map(|extension| extension.to_string_lossy().to_lowercase());
-    extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
+    extension.map_or_else(|| "no extension".into(), |extension| format!(".{extension}"))
 }
 
-/// Reads a list of images, which may come through a pipe, as from a shell's `<(…)`.
+/// Reads a list of images. The list can be a pipe, such as a shell's `<(…)`.
 fn read_list(list: &Path) -> io::Result<Vec<u8>> {
-    /// Maximum length in bytes: millions of paths, and an end for `/dev/zero`.
+    /// Maximum length in bytes. Enough for millions of paths, and a limit for `/dev/zero`.
     const LONGEST: u64 = 1 << 30;
     let mut bytes = Vec::new();
     File::open(list)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
@@ -379,11 +384,11 @@ fn read_list(list: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Kind of the files in which macOS keeps the attributes of other files, such as `._a.png` in a ZIP archive.
+/// Kind of files such as `._a.png`, in which macOS stores the attributes of other files, e.g. in a ZIP archive.
 const APPLE_DOUBLE: &str = "AppleDouble (._*)";
 
-/// Returns true if the file has the name and the first bytes of an AppleDouble file. Its name ends as an image's, but it has only
-/// the attributes of one.
+/// Returns true for an AppleDouble file, recognised by its name and first bytes. It has an image's extension, but
+/// contains attributes only.
 fn is_apple_double(path: &Path) -> bool {
     const MAGIC: [u8; 4] = [0, 5, 0x16, 7];
     let name = path.file_name().unwrap_or_default();
@@ -395,7 +400,7 @@ fn is_apple_double(path: &Path) -> bool {
     read.is_ok() && begin == MAGIC
 }
 
-/// Numbers of files that were skipped, by kind.
+/// Number of skipped files by kind.
 #[derive(Debug, Default)]
 struct Skipped(BTreeMap<String, usize>);
 
@@ -404,7 +409,7 @@ impl Skipped {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// Says how many files below `place` were skipped, if there were any.
+    /// Prints a note with the number of files skipped below `place`, if any.
     fn note(&self, place: impl Display) {
         if !self.0.is_empty() {
             output::note(&format!("{place}: {self}"));
@@ -412,10 +417,10 @@ impl Skipped {
     }
 }
 
-/// The most frequent kinds come first.
+/// Lists the most frequent kinds first.
 impl Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Maximum number of kinds that are named.
+        /// Maximum number of kinds that are listed.
         const KINDS: usize = 8;
         let files: usize = self.0.values().sum();
         let mut kinds: Vec<(&String, &usize)> = self.0.iter().collect();
@@ -428,11 +433,11 @@ impl Display for Skipped {
         }
         let s = if files == 1 { "" } else { "s" };
         let named = named.join(", ");
-        write!(f, "skipped {files} file{s} that no decoder reads: {named}")
+        write!(f, "skipped {files} file{s} of unsupported types: {named}")
     }
 }
 
-/// True if the file's extension is an image's.
+/// Returns true if the file has the extension of an image.
 pub fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))
@@ -451,12 +456,12 @@ mod tests {
         let one = BTreeMap::from([(".heic".to_owned(), 1)]);
         assert_eq!(
             Skipped(one).to_string(),
-            "skipped 1 file that no decoder reads: 1 .heic"
+            "skipped 1 file of unsupported types: 1 .heic"
         );
         let many = (0..10).map(|i| (format!(".{i}"), if i == 7 { 5 } else { 1 }));
         let text = Skipped(many.collect()).to_string();
         assert!(
-            text.starts_with("skipped 14 files that no decoder reads: 5 .7, 1 .0, "),
+            text.starts_with("skipped 14 files of unsupported types: 5 .7, 1 .0, "),
             "{text}"
         );
         assert!(text.ends_with("1 .6, 2 others"), "{text}");

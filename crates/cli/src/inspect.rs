@@ -5,82 +5,68 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap_complete::engine::ArgValueCandidates;
-use hipvit::exec::select::SelectOptions;
 use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
 use hipvit::inspection::{Inspection, parts};
 use hipvit::model::{Info, LoadOptions};
-use hipvit::{DType, Degrees, Device, Parallelism, Session, Sparse};
+use hipvit::{DType, Degrees, Device, RunConfig, Session};
 use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
 use super::labels::LabelArgs;
 use super::output::Sink;
-use super::{ImageSize, Outcome, Usage, choices, completions, lines, load_model, output, record};
+use super::{NamedModel, Outcome, Usage, lines, load_model, output, record};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit inspect MODEL
+  hipvit inspect MODEL --graph                              # or --plan, --parameters, --plot arena.svg
+  hipvit inspect MODEL --device hip --dtype f16 --kernels
+  hipvit inspect MODEL --parallel tensor=2,pipeline=2       # share of each GPU; works without GPUs";
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("device", |arg| arg.default_value("cpu").help("GPU to load the model onto")),
+    mut_arg("batch", |arg| arg.default_value("1").help("Batch size of the plan")),
+)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
-    positional: Option<PathBuf>,
-    /// As MODEL
-    #[arg(long, short, value_name = "MODEL", conflicts_with = "positional")]
-    model: Option<PathBuf>,
-    /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
-    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Device,
-    /// Compute precision: f32, f16 or bf16; on the CPU f16 is that of the weights alone
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
-    /// Batch size of the plan
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
-    batch: usize,
-    /// Image size, if not the model's own; position embeddings are interpolated
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
-    image_size: Option<ImageSize>,
+    #[command(flatten)]
+    model: NamedModel,
+    #[command(flatten)]
+    config: RunConfig,
     #[command(flatten)]
     labels: LabelArgs,
-    /// Select kernels as for results that have the same bits at any batch size
-    #[arg(long)]
-    reproducible: bool,
-    /// Show the graph before and after the passes instead of the page
-    #[arg(long)]
+    /// Show the graph before and after optimisation
+    #[arg(long, help_heading = "Output")]
     graph: bool,
-    /// Show the plan's steps, with their cost and their place in memory, instead of the page
-    #[arg(long)]
+    /// Show the plan's steps with their cost and memory
+    #[arg(long, help_heading = "Output")]
     plan: bool,
-    /// Show every parameter and where it is stored instead of the page
-    #[arg(long)]
+    /// Show every parameter and where it is stored
+    #[arg(long, help_heading = "Output")]
     parameters: bool,
-    /// Show the kernels that compute each step on the GPU instead of the page
-    #[arg(long)]
+    /// Show the kernels of each step on the GPU
+    #[arg(long, help_heading = "Output")]
     kernels: bool,
-    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, builtin, off; see classify
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
-    sparse: Sparse,
     /// Print everything as one JSON object
-    #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"])]
+    #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"], help_heading = "Output")]
     json: bool,
-    /// Write a drawing of the arena's use over time
-    #[arg(long, value_name = "FILE.svg")]
+    /// Write a drawing of the memory arena over time
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
     plot: Option<PathBuf>,
-    /// Also show what each GPU would have, as in `tensor=2`, `pipeline=4` or both; needs no GPU.
-    #[arg(long, value_name = "KIND=N")]
-    parallel: Option<Parallelism>,
 }
 
 #[derive(Serialize)]
 struct Report<'a> {
     info: &'a Info,
-    /// Where the classes' names come from; of a model without classes nothing.
+    /// Source of the class names; `None` for a model without classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<String>,
     preprocess: String,
-    /// The weights' bytes on the CPU, and what linear layers have them in.
+    /// Size of the weights on the CPU, and the dtype of the linear layers' weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_weights: Option<CpuWeights>,
     #[serde(flatten)]
@@ -91,65 +77,70 @@ struct Report<'a> {
 struct CpuWeights {
     bytes: usize,
     dtype: DType,
-    /// The narrower types of a quantised model's weights.
+    /// Narrower dtypes of a quantised model's weights.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     quantized: Vec<&'static str>,
 }
 
-/// Part of an inspection as text, for a width.
+/// Formats a part of an inspection as text of the given width.
 type Section = fn(&Inspection, Option<usize>) -> String;
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = Session::builder().device(self.device).dtype(self.dtype);
+        let RunConfig {
+            device,
+            dtype,
+            batch,
+            execution,
+        } = &self.config;
+        let (dtype, batch) = (*dtype, *batch);
+        let device = device.as_ref().and_then(|devices| devices.set().device());
+        let session = Session::builder()
+            .device(device.unwrap_or(Device::Cpu))
+            .dtype(dtype);
         let gpu = session.open_device()?;
         if self.kernels && gpu.is_none() {
-            return Err(Usage("--kernels needs a GPU: name it by --device hip").into());
+            return Err(Usage("--kernels needs a GPU: add --device hip").into());
         }
         let plot_file = self.plot.as_deref().map(Sink::file).transpose()?;
         let options = LoadOptions {
-            image_size: self.image_size.map(|s| s.0),
-            // Nothing is run.
+            image_size: execution.image_size.map(|size| size.0),
+            // The model is not run.
             max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
-        let model = load_model(self.model.as_ref().or(self.positional.as_ref()), &options)?;
+        let model = load_model(self.model.path(), &options)?;
         let labels = self.labels.read()?.unwrap_or_else(|| model.labels.clone());
         labels.check(model.labels.len())?;
         let passes = Passes {
             float8: match &gpu {
-                Some(gpu) => HipExecutor::float8(gpu, self.dtype),
+                Some(gpu) => HipExecutor::float8(gpu, dtype),
                 None => Float8::default(),
             },
             rounded_rows: gpu.is_some(),
             ..session.passes()
         };
         let (graph, passes) = optimize(model.graph.clone(), &passes)?;
-        // The CPU's activations are in f32 in memory.
-        let activations = if gpu.is_some() { self.dtype } else { DType::F32 };
-        let plan = Plan::new(Arc::new(graph), self.batch, activations)?;
+        // On the CPU, activations are stored as f32.
+        let activations = if gpu.is_some() { dtype } else { DType::F32 };
+        let plan = Plan::new(Arc::new(graph), batch, activations)?;
         let cpu_weights = gpu.is_none().then(|| CpuWeights {
-            bytes: constant_bytes(plan.graph(), self.dtype),
-            dtype: self.dtype,
+            bytes: constant_bytes(plan.graph(), dtype),
+            dtype,
             quantized: narrow_types(&model.info),
         });
         if let Some(file) = plot_file {
             file.write_whole(plot(&plan).as_bytes())?;
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
-        if let Some(parallelism) = self.parallel {
-            let Degrees { tensor, pipeline, .. } = parallelism.least();
-            inspection.parts = parts(plan.graph(), tensor, pipeline, self.batch, self.dtype)?;
+        if !execution.parallel.is_data() {
+            let Degrees { tensor, pipeline, .. } = execution.parallel.least();
+            inspection.parts = parts(plan.graph(), tensor, pipeline, batch, dtype)?;
         }
         if let Some(gpu) = gpu {
-            let select = SelectOptions {
-                reproducible: self.reproducible,
-                sparse: self.sparse,
-                ..SelectOptions::default()
-            };
             let options = ExecutorOptions {
-                select,
-                ..ExecutorOptions::new(self.dtype)
+                select: execution.select(),
+                ..ExecutorOptions::new(dtype)
             };
             let executor = HipExecutor::new(plan.graph(), &gpu, &options)?;
             let kernels = executor.kernels(&plan)?;
@@ -173,7 +164,7 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// The sections that were asked for, or the page.
+    /// Returns the requested sections, or the summary if none was requested.
     fn text(&self, report: &Report<'_>, width: Option<usize>) -> String {
         let Inspection {
             model, batch, dtype, ..
@@ -203,7 +194,7 @@ impl Args {
     }
 }
 
-/// Returns the types of a quantised model's weights that are narrower than the compute precision.
+/// Returns the dtypes of a quantised model's weights that are narrower than the compute precision.
 fn narrow_types(info: &Info) -> Vec<&'static str> {
     let Some(quantization) = &info.quantization else {
         return Vec::new();
@@ -217,7 +208,7 @@ fn narrow_types(info: &Info) -> Vec<&'static str> {
     used.map(|(name, _)| name).collect()
 }
 
-/// Returns the types of quantised weights and the type of the others, such as `int8 and f32`.
+/// Returns the dtypes of all weights, such as `int8 and f32`.
 fn with_narrow_types(info: &Info, dtype: DType) -> String {
     let dtype = dtype.to_string();
     let mut types = narrow_types(info);
@@ -227,7 +218,7 @@ fn with_narrow_types(info: &Info, dtype: DType) -> String {
     types.join(" and ")
 }
 
-/// The model's family, sizes and input, one to a line.
+/// Returns the model's family, sizes and input, one per line.
 fn facts(report: &Report<'_>) -> Table {
     let Report {
         info,
@@ -305,7 +296,7 @@ fn facts(report: &Report<'_>) -> Table {
     if let Some(adapter) = &info.adapter {
         fact("adapter", adapter.clone());
     }
-    // A vision tower may leave hundreds of tensors unused, for one reason.
+    // A vision tower can leave hundreds of tensors unused for the same reason.
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     if let Some(quantization) = &info.quantization {
         fact("quantised", quantization.to_string());

@@ -1,4 +1,4 @@
-//! Keeps results and removes temporary files when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
+//! Signal handling: keeps results and removes temporary files on Ctrl-C, `kill`, and a closed terminal.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -20,7 +20,7 @@ use super::output;
 use super::partial::JournalFile;
 use hipvit_files::signals::is_ignored;
 
-/// The results to keep, once a run has some.
+/// Results to keep. Set when a run has started.
 static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
 
 /// Handles signals until it is dropped.
@@ -30,12 +30,14 @@ pub struct Handler {
     defaults: Vec<SigId>,
 }
 
-/// Starts a thread that keeps results and removes temporary files when a signal ends the process. A second SIGINT or SIGTERM ends the
-/// process at once, for a file system that hangs. A terminal that is closed may send SIGHUP twice, so a second SIGHUP does not.
+/// Starts a thread that keeps results and removes temporary files when a signal ends the process.
+///
+/// A second SIGINT or SIGTERM ends the process at once, in case the file system hangs. A second SIGHUP does not,
+/// because a closed terminal can send it twice.
 ///
 /// # Errors
 ///
-/// The handler or its thread cannot be started.
+/// Returns an error if the handler or its thread cannot be started.
 pub fn start() -> Result<Handler> {
     let signals = [SIGINT, SIGTERM, SIGHUP];
     let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
@@ -72,15 +74,15 @@ impl Drop for Handler {
     }
 }
 
-/// Ends the process as if there were no handler.
+/// Ends the process as the signal would without a handler.
 fn end(signal: i32) {
     let journal = JOURNAL.lock().clone();
-    // Locked until the end, so that no result is written meanwhile.
+    // Hold the lock until the end, so that no more results are written.
     let mut journal = journal.as_ref().map(|journal| journal.lock());
     let kept = journal.as_mut().map(|journal| journal.keep());
     temporary::remove_all();
     if kept.is_some() && std::io::stderr().is_terminal() {
-        // Below the progress bar.
+        // Move below the progress bar.
         output::say("");
     }
     if let Some(kept) = kept.flatten() {
@@ -89,16 +91,16 @@ fn end(signal: i32) {
     let _ = emulate_default_handler(signal);
 }
 
-/// Keeps the results in `file` when a signal ends the process.
+/// Sets `file` as the results to keep when a signal ends the process.
 pub fn keep(file: &Arc<Mutex<JournalFile>>) {
     *JOURNAL.lock() = Some(file.clone());
 }
 
-/// The command line with `--resume`, as a shell takes it.
+/// Returns the command line with `--resume`, quoted for a shell.
 pub fn resume_command(args: impl Iterator<Item = OsString>) -> String {
     let mut words: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     if !words.iter().any(|word| word == "--resume") {
-        // Behind the subcommand: an option at the end could follow `--`.
+        // Insert it after the subcommand, because the end can be behind `--`.
         let command = words
             .iter()
             .position(|word| word == "embed" || word == "classify");

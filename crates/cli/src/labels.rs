@@ -6,9 +6,11 @@ use hipvit::{Labels, SessionBuilder};
 
 #[derive(Debug, clap::Args)]
 pub struct LabelArgs {
-    /// Names of the classes: a text file with a name per line, or JSON (a list, or transformers' id2label) [default: the
-    /// model's own; if it has none and 1,000 classes, ImageNet's]
-    #[arg(long, value_name = "FILE")]
+    /// File with the class names [default: the model's]
+    ///
+    /// A text file with one name per line, or JSON: a list, or the id2label of transformers. A model with 1,000 unnamed
+    /// classes uses the names of ImageNet.
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     labels: Option<PathBuf>,
 }
 
@@ -20,12 +22,12 @@ impl LabelArgs {
         })
     }
 
-    /// Whether a file was named.
+    /// Returns true if a file was given.
     pub fn is_given(&self) -> bool {
         self.labels.is_some()
     }
 
-    /// The labels in the file that was given.
+    /// Reads the labels, if a file was given.
     pub fn read(&self) -> hipvit::Result<Option<Labels>> {
         self.labels.as_ref().map(Labels::from_file).transpose()
     }

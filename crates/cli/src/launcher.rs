@@ -1,43 +1,45 @@
-//! The launcher that started this process, if one did (torchrun, mpirun, srun, a Kubernetes job): which of its processes this is, and
-//! which part of the host is this one's.
+//! Launchers of several processes (torchrun, mpirun, srun, Kubernetes jobs): this process's rank, and its share of the
+//! host.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
+use hipvit::Device;
 use hipvit::hip::{Runtime, World};
-use hipvit::{Device, DeviceSet};
+use hipvit::run_config::Devices;
 use serde::{Deserialize, Serialize};
 
-use super::choices::Devices;
-
-/// Whether and how the command works together with the launcher's other processes.
+/// Options for running several processes.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Several processes")]
+#[command(next_help_heading = "Advanced")]
 pub struct DistributedArgs {
-    /// Share the images among the processes of a launcher (torchrun --no-python, mpirun, srun, or whatever sets RANK and
-    /// WORLD_SIZE), or with --parallel tensor divide the model among them, rank 0 writing all results: auto where one has started
-    /// several, off never
-    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    /// When to share the work with the launcher's processes
+    ///
+    /// Supports torchrun --no-python, mpirun, srun, and others that set RANK and WORLD_SIZE. The processes share the
+    /// images, or divide the model with --parallel tensor. Rank 0 writes all results.
+    #[arg(long, default_value = "auto", value_name = "WHEN", hide_short_help = true)]
     distributed: Distributed,
-    /// How long a process waits for another one
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    /// Timeout for other processes
+    #[arg(long, hide_short_help = true, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     distributed_timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Distributed {
+    /// If a launcher started several processes
     Auto,
+    /// Never
     Off,
 }
 
 impl DistributedArgs {
-    /// Which process of a launcher's this one is; `None` without a launcher, of a single process, and if it is not to matter.
+    /// Returns the rank and the number of processes; `None` for a single process and with `--distributed off`.
     ///
     /// # Errors
     ///
-    /// Variables of a launcher that are incomplete or contradict each other.
+    /// Returns an error if the launcher's variables are incomplete or contradictory.
     pub fn world(&self) -> Result<Option<World>> {
         if self.distributed == Distributed::Off {
             return Ok(None);
@@ -47,27 +49,27 @@ impl DistributedArgs {
         Ok(world.filter(|world| world.size() > 1))
     }
 
-    /// How long to wait for another process.
+    /// Returns the timeout for messages of other processes.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.distributed_timeout)
     }
 }
 
-/// What `--device` means in this process: `auto` and `hip` are the GPU with its number on the host. Without a GPU they stay what they
-/// are.
+/// Returns the devices of this process. `auto` and `hip` become the GPU with this process's local rank. Without GPUs
+/// they do not change.
 ///
 /// # Errors
 ///
-/// There are several GPUs, but too few of them.
-pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<DeviceSet>> {
-    let unchanged = asked.map(|devices| devices.set().clone());
+/// Returns an error if the host has several GPUs, but fewer than processes.
+pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>> {
+    let unchanged = asked.cloned();
     let is_own =
         asked.is_none_or(|devices| devices.is_any_gpu() || devices.set().device() == Some(Device::Auto));
     if !is_own {
         return Ok(unchanged);
     }
     let gpus = Runtime::open().and_then(|runtime| {
-        // Says whether one can be used.
+        // Fails if no GPU can be used.
         runtime.device(0)?;
         runtime.device_count()
     });
@@ -77,10 +79,10 @@ pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<DeviceSe
     }
 }
 
-/// The GPU of a process, of `gpus` that it can see.
+/// Returns the GPU of a process that can see `gpus` GPUs.
 fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     match world.local_rank() {
-        // Its launcher shows each process its own.
+        // The launcher made a different GPU visible to each process.
         _ if gpus == 1 => Ok(0),
         local if local < gpus => Ok(local),
         local => bail!(
@@ -92,17 +94,17 @@ fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
     }
 }
 
-/// What of a host this process can use, for the others to compare.
+/// Host and processors of a process. Each process sends its own to the others.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Tells the host, or the container, from others.
+    /// Identifies the host or container.
     pub host: String,
-    /// The processors that this process may use: a launcher may have bound it to some.
+    /// Processors that the process may use, because launchers can set its affinity.
     pub processors: String,
 }
 
 impl Place {
-    /// That of this process. Where the system does not tell, all processes seem to be in one place.
+    /// Returns the place of this process. Unknown parts have the same value in all processes.
     pub fn of_this_process() -> Self {
         let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -116,7 +118,7 @@ impl Place {
     }
 }
 
-/// How many of a run's processes share this one's host and processors, itself among them.
+/// Number of processes that share this process's host and processors, including itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
     pub host: usize,
@@ -124,13 +126,13 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Of a process that is alone.
+    /// Sharing of a single process.
     pub const NONE: Self = Self {
         host: 1,
         processors: 1,
     };
 
-    /// Of rank `rank` of processes in these places.
+    /// Returns the sharing of rank `rank`, given the places of all ranks.
     pub fn of(rank: usize, places: &[Place]) -> Self {
         let Some(own) = places.get(rank) else {
             return Self::NONE;
@@ -142,7 +144,8 @@ impl Sharing {
         }
     }
 
-    /// This process's share of the threads: of a physical core each if they compute, else of a logical one.
+    /// Returns this process's number of threads: its share of the physical cores for computation, or of the logical cores
+    /// otherwise.
     pub fn threads(self, computes: bool) -> usize {
         let cores = if computes {
             num_cpus::get_physical().min(num_cpus::get())

@@ -1,7 +1,15 @@
-//! The command line. One file per subcommand; what they share is here (`ModelArgs`, exit codes) and in `choices`
-//! (devices and the like), `errors`, `inputs` (which images), `output` (files, standard output and messages), `format` (the
-//! forms of results), `arrays`, `record` (JSON lines), `results` (their stream), `partial` (interrupted runs), `ranks` (several
-//! processes) and `progress`.
+//! The command line. Each subcommand has a file of its own. Shared code:
+//!
+//! - this file: `ModelArgs` and the exit codes
+//! - `options`: help and parsing
+//! - `environment`: environment variables
+//! - `errors`: reports on standard error
+//! - `inputs`: selection of the images
+//! - `output`: files, standard output and messages
+//! - `format`, `arrays`, `record`, `results`: forms of results
+//! - `partial`: results of interrupted runs
+//! - `ranks`: runs of several processes
+//! - `progress`: the progress bar
 
 #![allow(unreachable_pub, reason = "its modules are written as those of a program")]
 
@@ -9,7 +17,6 @@ mod advise;
 mod agreement;
 mod arrays;
 mod bench;
-mod choices;
 mod classify;
 mod compare;
 mod completions;
@@ -25,6 +32,7 @@ mod inspect;
 mod interrupt;
 mod labels;
 mod launcher;
+mod options;
 mod output;
 mod partial;
 mod preprocess;
@@ -52,21 +60,20 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use clap_complete::engine::ArgValueCandidates;
 use errors::{failed, report};
 use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
-use hipvit::{
-    AllReduceKind, DType, Device, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
-    Sparse,
-};
+use hipvit::run_config::Devices;
+use hipvit::run_config::parsers::positive;
+use hipvit::{Device, PlanCache, RunConfig, Session, SessionBuilder};
 use progress::Progress;
 use ranks::Ranks;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
-#[command(version, about, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(version, arg_required_else_help = true, disable_help_flag = true)]
+#[command(after_help = AFTER_HELP, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,166 +82,128 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
-instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
-The file appears, or replaces an older one, when it is complete; an older one stays if every input fails. \
-Progress, notes, warnings and errors go to standard error.
-
-An image that fails has no row in any format. It is reported and counted on standard error, and the exit code is 1. An interrupted \
-`embed -o FILE` or `classify -o FILE` keeps its results in FILE.partial; --resume continues it.
-
+Results go to standard output, or to a file with -o FILE. Notes, warnings and errors go to standard error.
 Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
+
+const EXAMPLES: &str = "\
+Results go to standard output, or to a file with -o FILE. Notes, warnings and errors go to standard error.
+The extension of FILE selects the format. The file appears when it is complete.
+An image that fails has no row in the results. It is reported on standard error.
+An interrupted `embed -o FILE` or `classify -o FILE` leaves FILE.partial, which --resume continues.
+Exit codes: 0 success, 1 some input failed, 2 wrong usage.
+
+Examples:
+  hipvit classify photos/ -m timm/vit_base_patch16_224 -o results.csv
+  hipvit embed photos/ -m facebook/dinov2-base --device hip -o embeddings.npy
+  hipvit serve timm/vit_base_patch16_224
+  hipvit help environment";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Classify images: show the most likely labels of each
+    /// Show the most likely labels of images
     Classify(classify::Args),
     /// Print or write the embedding of each image
     Embed(embed::Args),
     /// Measure accuracy over labelled images
     Eval(eval::Args),
-    /// Show which parts of an image a result comes from: attention maps, rollout, attribution, as pictures and arrays
+    /// Show which parts of an image a result comes from
     Explain(explain::Args),
-    /// Follow one pixel from the decoded image through every layer to its part of a logit
+    /// Follow one pixel through every layer to its part of a logit
     Trace(trace::Args),
-    /// Show a model's sizes, operations, memory and passes; on request its graph, plan, parameters and kernels
+    /// Show a model's sizes, operations, memory, graph and kernels
     Inspect(inspect::Args),
-    /// Write the pixel values of images, the model's input
+    /// Write the pixel values that the model gets as input
     Preprocess(preprocess::Args),
-    /// Serve models over HTTP and gRPC, by the Open Inference Protocol
+    /// Serve models over HTTP and gRPC
     #[cfg(feature = "serve")]
     Serve(serve::Args),
-    /// Show what a model needs, what bounds each step on a GPU, and what to change next
+    /// Predict what limits a model on a device, and what to change
     Advise(advise::Args),
     /// Time models on random pixels
     Bench(bench::Args),
-    /// Show where the time goes from image files to labels, and write a timeline for ui.perfetto.dev; count what kernels execute
+    /// Show where time is spent, or what the kernels execute
     Profile(profile::Args),
-    /// Measure which kernels are fastest for a model on a GPU, and keep the result
+    /// Measure which kernels are fastest on a GPU, for later runs
     Tune(tune::Args),
-    /// Compare results of `bench` and of its peers, and find regressions
+    /// Compare `bench` results and find regressions
     Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
-    /// Write a model in 8 bits: int8 is a quarter of the memory and faster on CPUs, fp8 a quarter of the file
+    /// Write a model with quantised or pruned weights
     Quantize(quantize::Args),
-    /// Download models from the Hugging Face hub into its local cache
+    /// Download models from the Hugging Face hub
     #[cfg(feature = "hub")]
     Pull(pull::Args),
-    /// List the GPUs, their memory and their links, and the CPU
+    /// List the GPUs, their memory and links, and the CPU
     Devices(devices::Args),
     /// Print a shell's completion script
     Completions(completions::Args),
+    /// List the environment variables that hipvit reads
+    #[command(after_help = environment::table())]
+    Environment,
 }
 
-/// The model and where it runs.
+/// Options that select the model and the device.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "MODEL")]
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
+    ///
+    /// The directory has the layout of timm or transformers. A model on the hub is downloaded first; ORG/NAME@REVISION
+    /// selects a revision.
+    #[arg(long, short, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N, or several GPUs: hip:all, hip:0,1
-    /// [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::devices(), add = ArgValueCandidates::new(completions::device_sets))]
-    device: Option<choices::Devices>,
     #[command(flatten)]
-    parallel: ParallelArgs,
-    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
-    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), builtin (by the crate's kernel), off; not with several GPUs
-    /// for one model
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
-    sparse: Sparse,
-    #[command(flatten)]
-    compute: ComputeArgs,
-    /// Maximum batch size
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
-    batch: usize,
-    /// Image size, if not the model's own; position embeddings are interpolated
-    #[arg(long, value_name = "N or HxW", value_parser = image_size)]
-    image_size: Option<ImageSize>,
+    config: RunConfig,
 }
 
-/// How several GPUs share the work.
+/// A model that is given as an argument or an option.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ParallelArgs {
-    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
-    /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
-    #[arg(id = "parallel", long = "parallel", default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
-    kind: Parallelism,
-    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
-    /// auto (direct for small messages, where the GPUs can)
-    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
-    all_reduce: AllReduceKind,
+pub struct NamedModel {
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
+    ///
+    /// The directory has the layout of timm or transformers. A model on the hub is downloaded first; ORG/NAME@REVISION
+    /// selects a revision.
+    #[arg(value_name = "MODEL", help_heading = "Model")]
+    positional: Option<PathBuf>,
+    /// Same as the MODEL argument
+    #[arg(
+        long,
+        short,
+        value_name = "MODEL",
+        conflicts_with = "positional",
+        help_heading = "Model",
+        hide_short_help = true
+    )]
+    model: Option<PathBuf>,
 }
 
-impl ParallelArgs {
-    fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
-        builder.parallel(self.kind).all_reduce(self.all_reduce)
+impl NamedModel {
+    /// Returns the model's directory or name; `None` for the embedded model.
+    fn path(&self) -> Option<&PathBuf> {
+        self.model.as_ref().or(self.positional.as_ref())
+    }
+
+    /// Returns the model together with a session's options.
+    fn with(&self, config: &RunConfig) -> ModelArgs {
+        ModelArgs {
+            model: self.path().cloned(),
+            config: config.clone(),
+        }
     }
 }
 
-/// How a model computes, wherever it runs.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ComputeArgs {
-    /// Compute precision: f32, f16 or bf16; on the CPU f16 is that of the weights alone
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
-    /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
-    hip_graphs: GraphMode,
-    /// Weights and results that are NaN or infinite are errors, not warnings
-    #[arg(long)]
-    strict: bool,
-    /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
-    #[arg(long)]
-    reproducible: bool,
-    /// Number of compute threads [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    threads: Option<usize>,
-    /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
-    #[arg(long, value_name = "N", value_parser = flops)]
-    max_flops: Option<u64>,
-    /// Keep the optimised graph in this folder, and read it from there the next time [default: what HIPVIT_PLAN_CACHE names]
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    plan_cache: Option<PathBuf>,
-}
-
-impl ComputeArgs {
-    fn builder(&self) -> SessionBuilder {
-        let mut builder = Session::builder()
-            .dtype(self.dtype)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible)
-            .strict(self.strict);
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
-        }
-        if let Some(flops) = self.max_flops {
-            builder = builder.max_flops(flops);
-        }
-        if let Some(folder) = &self.plan_cache {
-            builder = builder.plan_cache(folder);
-        }
-        builder
-    }
-}
-
-/// As [`ModelArgs`], for commands that run images.
+/// [`ModelArgs`] for commands that run images.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Where to resize and crop images: on the host or on the GPU, with the same result
-    #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
-    resize: ResizeOn,
-    /// The processes that divide the model, and how long they wait for each other.
+    /// The processes that share the model's work, and their rendezvous timeout.
     #[arg(skip)]
     across: Option<(World, Duration)>,
 }
 
 impl RunArgs {
-    /// Loads the model. If a launcher has started several processes that divide it, all but the first follow that one here, and end with
+    /// Loads the model. If several processes divide it, every rank but the first follows rank 0 and returns
     /// [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
         let session = self.model.load_with(match &self.across {
@@ -249,76 +218,53 @@ impl RunArgs {
     }
 
     fn builder(&self) -> SessionBuilder {
-        self.model.builder().resize(self.resize)
+        self.model.builder()
     }
 
-    /// With this process's device and number of threads.
+    /// Returns the arguments with the device and the number of threads of this process.
     fn at(&self, ranks: &Ranks) -> anyhow::Result<Self> {
         let mut args = self.clone();
         if let Some(world) = ranks.world() {
-            let model = &mut args.model;
-            model.device = launcher::devices(world, model.device.as_ref())?.map(choices::Devices::from);
-            // Without a GPU, auto is still auto here.
-            let on_cpu = model
+            let config = &mut args.model.config;
+            config.device = launcher::devices(world, config.device.as_ref())?;
+            // Without a GPU, `auto` is not resolved yet at this point.
+            let on_cpu = config
                 .device
                 .as_ref()
                 .is_none_or(|devices| matches!(devices.set().device(), Some(Device::Cpu | Device::Auto)));
-            if model.compute.threads.is_none() && ranks.sharing().processors > 1 {
-                model.compute.threads = Some(ranks.sharing().threads(on_cpu));
+            if config.execution.threads.is_none() && ranks.sharing().processors > 1 {
+                config.execution.threads = Some(ranks.sharing().threads(on_cpu));
             }
         }
         args.across = ranks.divide();
         Ok(args)
     }
 
-    /// Whether several processes would divide the model, rather than share the images.
+    /// Returns true if several processes divide the model, and false if they share the images instead.
     fn is_divided(&self) -> bool {
-        let device = self.model.device.as_ref();
-        !self.model.parallel.kind.is_data() && device.is_none_or(|devices| devices.set().device().is_some())
+        let RunConfig {
+            device, execution, ..
+        } = &self.model.config;
+        let is_one = |devices: &Devices| devices.set().device().is_some();
+        !execution.parallel.is_data() && device.as_ref().is_none_or(is_one)
     }
 
-    /// Whether it is the embedded model.
+    /// Returns true if the model is the embedded one.
     fn is_embedded(&self) -> bool {
         self.model.model.is_none()
     }
 
-    /// Says that the model is one of digits, if none was named.
+    /// Prints a note that the embedded model only recognises digits, if no model was named.
     fn note_embedded(&self) {
         if self.is_embedded() {
             output::note(
-                "no model is named: TinyViT32 is used, which knows handwritten digits only. Name another with -m DIR or -m ORG/NAME",
+                "no model is given: using TinyViT32, which only recognises handwritten digits. Select another with -m DIR or -m ORG/NAME",
             );
         }
     }
 }
 
-/// Height and width.
-#[derive(Clone, Copy, Debug)]
-struct ImageSize([usize; 2]);
-
-fn image_size(text: &str) -> Result<ImageSize, String> {
-    let (h, w) = text.split_once(['x', '×']).unwrap_or((text, text));
-    Ok(ImageSize([positive(h)?, positive(w)?]))
-}
-
-fn flops(text: &str) -> Result<u64, String> {
-    match text.parse::<f64>() {
-        // A cast to an integer saturates.
-        Ok(n) if n >= 1.0 => Ok(n as u64),
-        Ok(_) => Err("must be at least 1".into()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".into()),
-        Ok(n) => Ok(n),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-/// The model at `path`, or the embedded one, without a session that runs it.
+/// Loads the model at `path`, or the embedded model, without creating a session.
 fn load_model(path: Option<&PathBuf>, options: &LoadOptions) -> hipvit::Result<Model> {
     match path {
         Some(path) => model::load(path, options),
@@ -327,12 +273,6 @@ fn load_model(path: Option<&PathBuf>, options: &LoadOptions) -> hipvit::Result<M
 }
 
 impl ModelArgs {
-    /// With the model that was named without --model.
-    fn or_model(mut self, positional: Option<&PathBuf>) -> Self {
-        self.model = self.model.or_else(|| positional.cloned());
-        self
-    }
-
     fn load(&self) -> hipvit::Result<Session> {
         self.load_with(self.builder())
     }
@@ -343,12 +283,12 @@ impl ModelArgs {
             None => builder.tinyvit32(),
         }?;
         if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
-            note_no_gpu(reason, self.device.is_some());
+            note_no_gpu(reason, self.config.device.is_some());
         }
         warn_non_finite_weights(&session);
         if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
             output::warning(&format!(
-                "the GPUs sum by RCCL, which may round differently, because peer memory failed: {reason}"
+                "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
             ));
         }
         if let Some(
@@ -364,34 +304,21 @@ impl ModelArgs {
     }
 
     fn builder(&self) -> SessionBuilder {
-        let builder = self.parallel.apply(self.compute.builder());
-        let builder = builder
-            .devices(
-                self.device
-                    .as_ref()
-                    .map(|devices| devices.set().clone())
-                    .unwrap_or_default(),
-            )
-            .sparse(self.sparse)
-            .batch(self.batch);
-        match self.image_size {
-            Some(ImageSize(size)) => builder.image_size(size),
-            None => builder,
-        }
+        self.config.builder()
     }
 }
 
-/// How a command ended, if no error stopped it.
+/// How a command ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All input was processed.
+    /// All inputs were processed.
     Complete,
-    /// Some input failed and was reported; the others were processed.
+    /// Some inputs failed and were reported. The others were processed.
     SomeFailed,
 }
 
 impl Outcome {
-    /// The outcome of a command of whose inputs `failed` failed.
+    /// Returns the outcome of a command in which `failed` inputs failed.
     fn of(failed: usize) -> Self {
         match failed {
             0 => Self::Complete,
@@ -400,12 +327,12 @@ impl Outcome {
     }
 }
 
-/// This process has taken part in the runs of another one, and has no results of its own: success.
+/// Successful end of a process whose results are reported by rank 0.
 #[derive(Debug, thiserror::Error)]
-#[error("the results are those of rank 0")]
+#[error("rank 0 reports the results")]
 pub struct Followed;
 
-/// A wrong command line that clap does not detect: exit code 2.
+/// An error in the usage that clap does not detect. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage<T = &'static str>(T);
@@ -413,7 +340,7 @@ pub struct Usage<T = &'static str>(T);
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
-    // A file that reaches its maximum size (`ulimit -f`) is an error of the write, where the signal would end the process.
+    // Without a handler, SIGXFSZ (`ulimit -f`) would kill the process. With one, the write returns an error.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let program = arguments.first().cloned();
@@ -423,7 +350,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     cli.terminal.apply();
     let handler = match cli.command {
-        // These end on signals in their own way.
+        // These commands handle signals themselves.
         #[cfg(feature = "serve")]
         Command::Serve(_) => None,
         _ => match interrupt::start() {
@@ -452,6 +379,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(program),
+        Command::Environment => environment::print(),
     };
     drop(handler);
     match result {
@@ -461,7 +389,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Shows the help that was asked for, or what is wrong with the command line; the exit code.
+/// Prints the requested help, or the error in the command line. Returns the exit code.
 fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
     if !cfg!(feature = "serve")
@@ -469,7 +397,7 @@ fn usage(error: &clap::Error) -> u8 {
         && command == "serve"
     {
         output::note(
-            "`serve` is in a hipvit that was built with the feature `serve` (cargo install --locked --path . --features serve)",
+            "`serve` needs a build with the feature `serve` (cargo install --locked --path . --features serve)",
         );
     }
     if error.kind() == ErrorKind::UnknownArgument
@@ -480,13 +408,13 @@ fn usage(error: &clap::Error) -> u8 {
     }
     match printed {
         Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
-        // Nobody reads what is wrong: the exit code still tells that something is.
+        // Standard error is closed. The exit code still reports the failure.
         _ => u8::try_from(error.exit_code()).unwrap_or(2),
     }
 }
 
-/// Says why the model runs on the CPU. Silent only where nobody asked for a GPU: no device was requested, no GPU libraries are
-/// installed, and no provider is named.
+/// Prints a note on why the model runs on the CPU. Prints nothing on a machine without GPU libraries if neither a
+/// device nor a provider was named.
 fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
     let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
@@ -495,47 +423,47 @@ fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
     }
 }
 
-/// One line on standard error for each weight that is NaN or infinite in places.
+/// Warns about each weight that has NaN or infinite values.
 fn warn_non_finite_weights(session: &Session) {
     for tensor in session.non_finite_weights() {
         output::warning(&format!("{}: tensor {tensor}", session.name()));
     }
 }
 
-/// One line on standard error, beside `progress`, if an image's results are NaN or infinite in places.
+/// Warns if an image's results have NaN or infinite values.
 fn warn_non_finite(item: &Item, progress: &Progress) {
     if let Some(results) = item.outputs().non_finite() {
         progress.report(|| output::warning(&format!("{}: {results}", item.name())));
     }
 }
 
-/// One line on standard error if HIP graphs should have been replayed and were not.
+/// Warns if HIP graphs were requested and not replayed.
 fn report_fallback(session: &Session) {
     let fallback = session.hip_graphs().and_then(|graphs| graphs.fallback);
     warn_fallback(fallback.as_deref());
 }
 
-/// The same, by the reason.
+/// Warns that HIP graphs are not replayed, if `reason` is given.
 fn warn_fallback(reason: Option<&str>) {
     if let Some(reason) = reason {
         output::warning(&format!(
-            "HIP graphs are not replayed, steps are launched one by one: {reason}"
+            "HIP graphs are not replayed; steps are launched one by one: {reason}"
         ));
     }
 }
 
-/// The text with line breaks and other control characters, which file names and labels may contain, escaped.
+/// Escapes line breaks and other control characters, which can occur in file names and labels.
 fn one_line(text: &str) -> String {
     escaped(text, acts_on_terminal, |c, line| line.extend(c.escape_default()))
 }
 
-/// The same of a text of several lines: a table.
+/// Escapes all control characters of a text except line breaks.
 fn lines(text: &str) -> String {
     let acts = |c| c != '\n' && acts_on_terminal(c);
     escaped(text, acts, |c, line| line.extend(c.escape_default()))
 }
 
-/// The text, with `escape` in place of the characters that are `escaped`.
+/// Replaces each character for which `escaped` returns true with the output of `escape`.
 fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -548,14 +476,14 @@ fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mu
     line
 }
 
-/// Whether a terminal does something else than print it: control characters and, though Unicode does not call them so, line
-/// separators and marks that change the direction of what follows.
+/// Returns true if a terminal would interpret the character instead of printing it. These are control characters, line
+/// separators and marks that change the direction of text.
 fn acts_on_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The library's error for an I/O error at `path`.
+/// Converts an I/O error at `path` to the library's error.
 fn refused(path: &Path) -> impl Fn(io::Error) -> hipvit::Error {
     move |source| hipvit::Error::Io {
         path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! The program `hipvit`; see `hipvit_cli`.
+//! The `hipvit` program. See `hipvit_cli`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Where results and messages go: standard output, files, which appear when they are complete, and standard error.
+//! Destinations of results and messages: standard output, standard error, and files that appear when they are complete.
 
 mod terminal;
 
@@ -12,31 +12,35 @@ use anstyle::{AnsiColor, Style};
 use self::terminal::Escaping;
 use super::target::{Staged, Target};
 
-/// Whether only results and errors are printed.
+/// True if only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Whether another process prints all but what ends this one.
+/// True if rank 0 prints all messages except the error that ends this process.
 static LEFT_TO_RANK_0: AtomicBool = AtomicBool::new(false);
 
-/// What all commands take about the terminal.
+/// Options of all commands.
 #[derive(Debug, clap::Args)]
 pub struct TerminalArgs {
-    /// Print results and errors only: no progress, notes or warnings
-    #[arg(long, short, global = true, help_heading = "Terminal")]
+    /// Suppress progress, notes and warnings
+    #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
-    /// When to use colours: auto does so on a terminal, unless NO_COLOR is set
+    /// When to use colours
     #[arg(
         long,
         global = true,
         default_value = "auto",
         value_name = "WHEN",
-        help_heading = "Terminal"
+        help_heading = "Output",
+        hide_short_help = true
     )]
     color: clap::ColorChoice,
+    /// Print help; --help has all options and examples
+    #[arg(long, short, global = true, action = clap::ArgAction::Help, help_heading = "Output")]
+    help: Option<bool>,
 }
 
 impl TerminalArgs {
-    /// Holds for all output from now on.
+    /// Applies the options to all further output.
     pub fn apply(&self) {
         QUIET.store(self.quiet, Ordering::Relaxed);
         match self.color {
@@ -48,38 +52,39 @@ impl TerminalArgs {
     }
 }
 
-/// Whether only results and errors are printed.
+/// Returns true if only results and errors are printed.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// From now on rank 0 alone says what all processes of a run would say.
+/// Suppresses the messages that rank 0 prints for all processes.
 pub fn leave_to_rank_0() {
     QUIET.store(true, Ordering::Relaxed);
     LEFT_TO_RANK_0.store(true, Ordering::Relaxed);
 }
 
-/// Whether rank 0 says it.
+/// Returns true if rank 0 prints the messages of this process.
 pub fn is_left_to_rank_0() -> bool {
     LEFT_TO_RANK_0.load(Ordering::Relaxed)
 }
 
-/// Prints one line on standard error. Unlike `eprintln!` it does not panic if standard error is closed: the work itself goes on.
+/// Prints one line on standard error. Unlike `eprintln!`, does not panic if standard error is closed, so the work goes
+/// on.
 pub fn say(text: &str) {
-    // In one piece, so that the lines of several processes are not mixed.
+    // Write it in one call, so that lines of several processes do not interleave.
     let _ = anstream::stderr()
         .lock()
         .write_all(format!("{text}\n").as_bytes());
 }
 
-/// One line on standard error, unless quiet: what a user may want to know.
+/// Prints a note on standard error, unless quiet.
 pub fn note(text: &str) {
     if !is_quiet() {
         say(&format!("note: {}", super::one_line(text)));
     }
 }
 
-/// One line on standard error, unless quiet: what a user should know.
+/// Prints a warning on standard error, unless quiet.
 pub fn warning(text: &str) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if !is_quiet() {
@@ -87,15 +92,15 @@ pub fn warning(text: &str) {
     }
 }
 
-/// The number of characters on a line of standard output: that of the terminal, or what COLUMNS says. `None` where it is
-/// neither: other programs get every column on one line.
+/// Returns the line width of standard output: COLUMNS, or the terminal's width. `None` if standard output is not a
+/// terminal and COLUMNS is unset, so that other programs get all columns.
 pub fn width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok();
     if let Some(columns @ 1..) = columns.and_then(|columns| columns.parse().ok()) {
         return Some(columns);
     }
     let terminal = io::stdout().is_terminal();
-    // What any terminal has, if it does not tell.
+    // A terminal of unknown width counts as 80 columns.
     terminal.then(|| {
         console::Term::stdout()
             .size_checked()
@@ -103,11 +108,10 @@ pub fn width() -> Option<usize> {
     })
 }
 
-/// Standard output with styles where they are enabled, and errors that name it. Unlike `println!` it does not panic on
-/// them.
+/// Standard output, with styles if they are enabled. Errors name it. Unlike `println!`, does not panic on errors.
 pub struct Stdout(AutoStream<StdoutLock<'static>>);
 
-/// Standard output, locked.
+/// Locks standard output.
 pub fn stdout() -> Stdout {
     Stdout(AutoStream::auto(io::stdout().lock()))
 }
@@ -122,25 +126,25 @@ impl Write for Stdout {
     }
 }
 
-/// An error of standard output, with its name.
+/// Adds the name of standard output to an error.
 pub fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Where a command's results go.
+/// Destination of a command's results.
 pub enum Sink {
-    /// Text, whose styles are removed where they are not enabled.
+    /// Text. Styles are removed unless they are enabled.
     Text(Stdout),
-    /// Values on a terminal, such as CSV, whose control characters are escaped.
+    /// Values on a terminal, such as CSV. Control characters are escaped.
     Terminal(Escaping<Stdout>),
-    /// Bytes as they are.
+    /// Unchanged bytes.
     Binary(StdoutLock<'static>),
-    /// A file, or a device or pipe, which cannot be replaced.
+    /// A file, device or pipe.
     File(BufWriter<Target>, PathBuf),
 }
 
 impl Sink {
-    /// Standard output for values without styles. On a terminal their control characters are escaped.
+    /// Returns standard output for values without styles. On a terminal, control characters are escaped.
     pub fn values() -> Self {
         if io::stdout().is_terminal() {
             Self::Terminal(Escaping::new(stdout()))
@@ -149,11 +153,11 @@ impl Sink {
         }
     }
 
-    /// Begins to write `path`. An existing file stays as it is until [`finish`](Self::finish).
+    /// Opens `path` for writing. An existing file does not change until [`finish`](Self::finish).
     ///
     /// # Errors
     ///
-    /// [`hipvit::Error::Io`] if the file cannot be written.
+    /// Returns [`hipvit::Error::Io`] if the file cannot be written.
     pub fn file(path: &Path) -> hipvit::Result<Self> {
         let target = Target::open(path).map_err(super::refused(path))?;
         Ok(Self::File(
@@ -162,7 +166,7 @@ impl Sink {
         ))
     }
 
-    /// Path of the file, if results go to a file rather than to a device or pipe.
+    /// Returns the path if the results go to a file; `None` for a device or pipe.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(writer, path) if writer.get_ref().is_file() => Some(path),
@@ -170,7 +174,7 @@ impl Sink {
         }
     }
 
-    /// Directory for temporary files that are as large as the results.
+    /// Returns a directory for temporary files that are as large as the results.
     pub fn directory(&self) -> PathBuf {
         match self {
             Self::File(writer, _) => writer.get_ref().directory(),
@@ -178,37 +182,38 @@ impl Sink {
         }
     }
 
-    /// Writes `bytes`, which are the whole content, and ends the results.
+    /// Writes `bytes` as the whole content, and finishes the results.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] that names the file.
+    /// Returns an [`io::Error`] that names the file.
     pub fn write_whole(mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.write_all(bytes)?;
         Ok(self.finish()?)
     }
 
-    /// Ends the results. A file appears, or replaces an older one. A sink that is dropped instead leaves nothing behind.
+    /// Finishes the results: the file is created or replaced. A sink that is dropped instead leaves no file.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] that names the file, and where its results are kept if they are complete.
+    /// Returns an [`io::Error`] that names the file. If the results are complete, it also names the file that keeps
+    /// them.
     pub fn finish(self) -> io::Result<()> {
         Self::finish_all([self])
     }
 
-    /// Ends several results, whose files appear together.
+    /// Finishes several results. Their files appear together.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] as from [`finish`](Self::finish).
+    /// Returns an [`io::Error`], as [`finish`](Self::finish) does.
     pub fn finish_all(sinks: impl IntoIterator<Item = Self>) -> io::Result<()> {
         let staged: Vec<_> = sinks.into_iter().map(Self::stage).collect::<io::Result<_>>()?;
         let mut files = staged.into_iter().flatten();
         files.try_for_each(|(file, path)| file.commit().map_err(|error| at(&path, &error)))
     }
 
-    /// Writes what is buffered. Returns a file that is not in place yet.
+    /// Flushes the buffer. Returns the file if it is not in place yet.
     fn stage(mut self) -> io::Result<Option<(Staged, PathBuf)>> {
         self.flush()?;
         match self {
@@ -251,23 +256,23 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Says on a terminal what was written to `path`, such as its shape.
+/// Prints on the terminal `what` was written to `path`, such as its shape.
 pub fn wrote(path: &Path, what: &str) {
     if !is_quiet() && io::stderr().is_terminal() {
         say(&super::one_line(&format!("{}: {what}", path.display())));
     }
 }
 
-/// Makes sure that `path` can be written.
+/// Checks that `path` can be written.
 ///
 /// # Errors
 ///
-/// [`hipvit::Error::Io`] if it cannot.
+/// Returns [`hipvit::Error::Io`] if it cannot.
 pub fn check(path: &Path) -> hipvit::Result<()> {
     Sink::file(path).map(drop)
 }
 
-/// Writes `bytes` to `path`. On an error, an existing file is left unchanged.
+/// Writes `bytes` to `path`. If this fails, an existing file does not change.
 pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Sink::file(path)?.write_whole(bytes)
 }

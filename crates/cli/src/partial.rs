@@ -1,10 +1,10 @@
-//! Results of a run that is interrupted, in `FILE.partial` beside the output, and `--resume`, which goes on from them.
+//! Results of an interrupted run in `FILE.partial` next to the output, and `--resume`, which continues from them.
 //!
-//! The file is a list of frames: length, CRC-32, MessagePack. The first frame holds the [`Facts`] of the run, each other frame
-//! one image's result, in the order of the images. A frame that was not written as a whole ends the list.
+//! The file is a list of frames: length, CRC-32, MessagePack. The first frame holds the [`Facts`] of the run. Each
+//! other frame holds the result of one image, in the order of the images. An incomplete frame ends the list.
 //!
-//! A resumed run reads the finished results, passes them to the same code that formats new ones, and computes the rest. It goes on
-//! at the beginning of a batch, so that every batch is one that an uninterrupted run has.
+//! A resumed run reads the finished results, passes them to the code that formats new results, and computes the rest.
+//! It starts at a batch boundary, so that its batches are those of an uninterrupted run.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -24,42 +24,42 @@ use super::interrupt;
 use super::output::{self, Sink};
 use super::{Usage, refused};
 
-/// Continuing an interrupted run.
+/// Option to continue an interrupted run.
 #[derive(Debug, clap::Args)]
 pub struct ResumeArgs {
-    /// Continue an interrupted run from FILE.partial, which it left beside the output
-    #[arg(long, requires = "output")]
+    /// Continue an interrupted run from FILE.partial
+    #[arg(long, requires = "output", help_heading = "Output")]
     resume: bool,
 }
 
-/// The file of partial results, before the run begins.
+/// The file of partial results before the run begins.
 pub struct Partial {
     path: PathBuf,
-    /// The results of an interrupted run, locked.
+    /// File of an interrupted run, locked.
     interrupted: Option<File>,
     resume: bool,
 }
 
-/// The finished results of an interrupted run, and a file for new ones.
+/// Finished results of an interrupted run, and a file for new results.
 pub struct Journal {
     finished: BufReader<File>,
-    /// Number of finished images that were not read yet.
+    /// Number of finished results that have not been read yet.
     unread: usize,
     file: Arc<Mutex<JournalFile>>,
 }
 
-/// The file of a run in progress.
+/// File of a run in progress.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
-    /// `None` when the run has ended and its output is complete.
+    /// `None` after the run has ended with a complete output.
     out: Option<BufWriter<File>>,
     recorded: usize,
     images: usize,
     flushed: Instant,
 }
 
-/// The result of one image.
+/// Result of one image.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Recorded {
     pub name: String,
@@ -67,15 +67,15 @@ pub struct Recorded {
     pub result: ImageResult,
 }
 
-/// Results of an image, or its error.
+/// Outputs of an image, or its error.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ImageResult {
     Parts(ItemParts),
-    /// The message of the error.
+    /// Error message.
     Failed(String),
 }
 
-/// Size and time of modification of an image file, by which a changed image is recognised.
+/// Size and modification time of an image file, to detect changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     size: u64,
@@ -83,7 +83,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of an image; `None` if it is not a file that can be found.
+    /// Returns the stamp of an image; `None` if it is not an accessible file.
     pub fn of(source: &Source) -> Option<Self> {
         let Source::File(path) = source else { return None };
         let metadata = fs::metadata(path).ok()?;
@@ -95,7 +95,7 @@ impl Stamp {
 }
 
 impl ResumeArgs {
-    /// True if an interrupted run is to be continued.
+    /// Returns true if an interrupted run is to be continued.
     pub fn is_given(&self) -> bool {
         self.resume
     }
@@ -104,13 +104,13 @@ impl ResumeArgs {
     ///
     /// # Errors
     ///
-    /// [`Usage`] if results or another program's file would be lost, or if there is no output file to resume. An error if another
-    /// process writes the file.
+    /// Returns [`Usage`] if the run would overwrite partial results or another program's file, or if there is no output
+    /// file to resume. Returns an error if another process is writing the file.
     pub fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
         let Some(sink) = sink else { return Ok(None) };
         let Some(output) = sink.path() else {
             return if self.resume {
-                Err(Usage("--resume continues a file: name it by --output").into())
+                Err(Usage("--resume needs the output file: name it with --output").into())
             } else {
                 Ok(None)
             };
@@ -137,13 +137,13 @@ impl ResumeArgs {
         }))
     }
 
-    /// The partial results in `path`, if there are some.
+    /// Opens the partial results at `path`, if they exist.
     fn interrupted(&self, path: &Path) -> Result<Option<File>> {
         let opened =
             regular_file::check(path).and_then(|()| OpenOptions::new().read(true).write(true).open(path));
         let file = match opened {
             Ok(file) => file,
-            // With `.partial` a name may be too long. The run then keeps no results.
+            // With `.partial`, the name can be too long. The run then keeps no partial results.
             Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidFilename].contains(&error.kind()) => {
                 return Ok(None);
             }
@@ -155,7 +155,7 @@ impl ResumeArgs {
         if !has_facts && file.metadata().map_err(refused(path))?.len() > 0 {
             let path = path.display();
             return Err(Usage(format!(
-                "{path}: is not a file of partial results. Rename or remove it, or name another output"
+                "{path}: this is not a file of partial results. Rename or remove it, or name another output"
             ))
             .into());
         }
@@ -163,7 +163,7 @@ impl ResumeArgs {
         if begun && !self.resume {
             let path = path.display();
             return Err(Usage(format!(
-                "{path}: has results of an interrupted run. Add --resume to continue it, or remove the file to start again"
+                "{path}: contains results of an interrupted run. Add --resume to continue it, or remove the file to start again"
             ))
             .into());
         }
@@ -181,17 +181,19 @@ fn lock(file: &File, path: &Path) -> Result<()> {
                 path.display()
             )
         }
-        // A file system without locks.
+        // The file system does not support locks.
         Err(TryLockError::Error(_)) => Ok(()),
     }
 }
 
 impl Partial {
-    /// Begins the run of `sources` in batches of `batch` images. Returns nothing if the run cannot be resumed and need not be.
+    /// Starts the run of `sources` in batches of `batch` images. Returns `None` if the run cannot
+    /// be resumed: it reads an image from standard input, has a single batch, or the file cannot be created.
     ///
     /// # Errors
     ///
-    /// The partial results belong to another run, or an image has changed. Errors of `facts`, which states what the run is.
+    /// Returns an error if the partial results belong to a different run or an image has changed. Returns the errors of
+    /// `facts`, which describes the run.
     pub fn begin(
         self,
         facts: impl FnOnce() -> Result<Facts>,
@@ -210,7 +212,7 @@ impl Partial {
         if let Some(file) = self.interrupted {
             return Journal::resume(file, &self.path, &facts()?, sources, batch).map(Some);
         }
-        // A run of one batch is as quickly repeated.
+        // A run of a single batch is quickly repeated.
         if sources.len() <= batch {
             return Ok(None);
         }
@@ -227,7 +229,7 @@ impl Partial {
     }
 }
 
-/// Creates the file of partial results, with the facts of the run.
+/// Creates the file of partial results with the facts of the run.
 fn create(path: &Path, facts: &Facts) -> Result<File> {
     let mut frame = Vec::new();
     write_frame(&mut frame, facts)?;
@@ -249,7 +251,7 @@ fn create(path: &Path, facts: &Facts) -> Result<File> {
 }
 
 impl Journal {
-    /// A journal whose first `finished` results of `images` are in `file`, which is positioned behind them.
+    /// Creates a journal. `file` holds the first `finished` results of `images` and is positioned behind them.
     fn new(file: File, path: PathBuf, finished: usize, images: usize) -> Result<Self> {
         let mut reader = BufReader::new(regular_file::open(&path).map_err(refused(&path))?);
         read_facts(&mut reader)?;
@@ -269,20 +271,19 @@ impl Journal {
         })
     }
 
-    /// Checks the results in `file`, and drops the results of an incomplete batch.
+    /// Checks the results in `file`, and drops those of an incomplete batch.
     fn resume(mut file: File, path: &Path, facts: &Facts, sources: &[Source], batch: usize) -> Result<Self> {
         let name = path.display();
         file.rewind().map_err(refused(path))?;
         let mut reader = BufReader::with_capacity(1 << 20, &file);
         let recorded: Facts = match read_facts(&mut reader)? {
-            Some(frame) => {
-                decode(&frame).with_context(|| format!("{name}: was written by another version of hipvit"))?
-            }
-            None => bail!("{name}: is not a file of partial results. Remove it to start again"),
+            Some(frame) => decode(&frame)
+                .with_context(|| format!("{name}: a different version of hipvit wrote this file"))?,
+            None => bail!("{name}: this is not a file of partial results. Remove it to start again"),
         };
         if let Some(difference) = recorded.first_difference(facts) {
             bail!(
-                "{name}: belongs to another run: {difference}. Use the same options, or remove the file to start again"
+                "{name}: this file belongs to a different run: {difference}. Use the same options, or remove the file to start again"
             );
         }
         let (mut images, mut end, mut whole) = (0, reader.stream_position()?, (0, 0));
@@ -306,16 +307,16 @@ impl Journal {
         Self::new(file, path.to_owned(), finished, sources.len())
     }
 
-    /// Number of images whose results were finished by an earlier run and not read yet.
+    /// Returns the number of finished results that have not been read yet.
     pub fn unread(&self) -> usize {
         self.unread
     }
 
-    /// The next finished result; `None` if all were read.
+    /// Returns the next finished result; `None` if all have been read.
     ///
     /// # Errors
     ///
-    /// The file was changed meanwhile.
+    /// Returns an error if the file has changed since it was checked.
     pub fn read(&mut self) -> Result<Option<Recorded>> {
         if self.unread == 0 {
             return Ok(None);
@@ -327,13 +328,13 @@ impl Journal {
         decode(&frame).map(Some)
     }
 
-    /// Adds the next result.
+    /// Appends the next result.
     ///
     /// # Errors
     ///
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn record(&self, recorded: &Recorded) -> Result<()> {
-        /// An interrupted process loses the results of this time at most.
+        /// Interval between flushes. An interrupted process loses at most the results of one interval.
         const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
         let mut file = self.file.lock();
         let JournalFile {
@@ -357,7 +358,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`hipvit::Error::Io`] if the file cannot be removed.
+    /// Returns [`hipvit::Error::Io`] if the file cannot be removed.
     pub fn complete(self) -> Result<()> {
         let mut file = self.file.lock();
         fs::remove_file(&file.path).map_err(refused(&file.path))?;
@@ -366,7 +367,7 @@ impl Journal {
     }
 }
 
-/// A run that fails keeps its results.
+/// Keeps the results of a run that fails.
 impl Drop for Journal {
     fn drop(&mut self) {
         if let Some(kept) = self.file.lock().keep() {
@@ -376,7 +377,7 @@ impl Drop for Journal {
 }
 
 impl JournalFile {
-    /// Ends the file, and removes it if it has no results. Returns a text that says how to go on.
+    /// Closes the file, and removes it if it has no results. Returns a message on how to continue.
     pub fn keep(&mut self) -> Option<String> {
         let mut out = self.out.take()?;
         let written = out.flush();
@@ -384,10 +385,10 @@ impl JournalFile {
             let _ = fs::remove_file(&self.path);
             return None;
         }
-        // What could not be written is computed again.
+        // Results that could not be written are computed again.
         let part = if written.is_ok() { "" } else { "a part of " };
         Some(format!(
-            "{}: has {part}the results of {} of {} images. To continue: {}",
+            "{}: contains {part}the results of {} of {} images. To continue: {}",
             self.path.display(),
             self.recorded,
             self.images,
@@ -397,23 +398,25 @@ impl JournalFile {
 }
 
 impl Recorded {
-    /// Makes sure that this is the result of `source`, and that the image is as it was.
+    /// Checks that this is the result of `source`, and that the image has not changed.
     fn check(&self, path: &Path, source: Option<&Source>) -> Result<()> {
         let (path, name) = (path.display(), &self.name);
         let Some(source) = source.filter(|source| source.name() == *name) else {
             let now = source.map_or_else(|| "no image".into(), Source::name);
             bail!(
-                "{path}: belongs to another run: it has {name} where this run has {now}. Name the same images, or remove the file to start again"
+                "{path}: this file belongs to a different run: it has {name} where this run has {now}. Name the same images, or remove the file to start again"
             );
         };
         if Stamp::of(source) != self.stamp {
-            bail!("{path}: {name} has changed since. Remove the file to start again");
+            bail!(
+                "{path}: {name} has changed since the results were computed. Remove the file to start again"
+            );
         }
         Ok(())
     }
 }
 
-/// Bytes of a frame in the file.
+/// Returns the length of a frame in bytes.
 fn frame_length(content: &[u8]) -> u64 {
     (2 * size_of::<u32>() + content.len()) as u64
 }
@@ -427,7 +430,7 @@ fn write_frame(out: &mut impl Write, content: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// The content of the next frame; `None` at the end, and at a frame that was not written as a whole.
+/// Returns the content of the next frame; `None` at the end and at an incomplete frame.
 fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; 8];
     match input.read_exact(&mut head) {
@@ -443,10 +446,10 @@ fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     Ok(whole.then_some(content))
 }
 
-/// Maximum size of the first frame, so that a file of another program is not read as a frame of up to 4 GiB.
+/// Maximum size of the first frame. Prevents reading up to 4 GiB from another program's file.
 const MAX_FACTS_BYTES: u64 = 1 << 20;
 
-/// The content of the first frame; `None` if there is none, as in a file of another program.
+/// Returns the content of the first frame; `None` if the file is not one of partial results.
 fn read_facts(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     read_frame(&mut input.take(MAX_FACTS_BYTES))
 }
@@ -471,7 +474,7 @@ mod tests {
         names.iter().map(|name| Source::from(*name)).collect()
     }
 
-    /// A journal of three images that ends as if its process were killed.
+    /// Writes the journal of a run of three images whose process was killed.
     fn killed(path: &Path, torn: &[u8]) -> Result<()> {
         let mut file = create(path, &Facts::default())?;
         for name in ["a", "b", "c"] {
@@ -512,7 +515,7 @@ mod tests {
             journal.complete().unwrap();
             assert!(!path.exists());
         }
-        // The last batch of a run need not be full.
+        // The last batch of a run can be incomplete.
         killed(&path, b"").unwrap();
         assert_eq!(resume(&path, &["a", "b", "c"], 2).unwrap().unread(), 3);
     }
@@ -530,7 +533,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let other = Journal::resume(file, &path, &facts, &sources(&["a", "b", "c"]), 1);
         assert!(other.err().unwrap().to_string().contains("--dtype"));
-        // The image is there now, where it was missing.
+        // The missing image now exists.
         let image = folder.path().join("image");
         let name = image.to_str().unwrap();
         let mut file = create(&path, &Facts::default()).unwrap();

@@ -1,35 +1,41 @@
-//! `hipvit preprocess`: the pixel values of images, to compare them with the library's.
+//! `hipvit preprocess`: writes pixel values, to compare them with those of other libraries.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use hipvit::image::Resize;
 use hipvit::model::LoadOptions;
+use hipvit::run_config::ImageSize;
 
 use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::output::Sink;
 use super::results::note_failed;
-use super::{ImageSize, Outcome, load_model};
+use super::{Outcome, load_model};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit preprocess photos/ -m MODEL -o pixels.safetensors    # pixel_values [N, 3, H, W]
+  hipvit preprocess cat.jpg -m MODEL -o pixels.npy";
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "MODEL")]
+    /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
+    #[arg(long, short, value_name = "MODEL", help_heading = "Model")]
     model: Option<PathBuf>,
-    /// Image size, if not the model's own
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
+    /// Image size [default: the model's]
+    #[arg(long, value_name = "N|HxW", help_heading = "Model")]
     image_size: Option<ImageSize>,
     #[command(flatten)]
     output: OutputArgs<PixelValues>,
 }
 
-/// f32 `[N, 3, H, W]`, in safetensors called `pixel_values`; of a model for images of any aspect ratio `[N, patches, p·p·3]`, with
-/// `spatial_shapes` beside it, `[N, 2]`.
+/// Pixel values in f32 of shape `[N, 3, H, W]`, named `pixel_values` in safetensors. A model for images of any aspect
+/// ratio has `[N, patches, p·p·3]`, and `spatial_shapes` `[N, 2]`.
 #[derive(Clone, Debug)]
 struct PixelValues;
 
@@ -63,7 +69,7 @@ impl Args {
             Format::Npy => Writer::Npy(Npy::new(sink, names, &directory)),
             _ => Writer::Safetensors(sink, Tensors::new(&directory)),
         };
-        // Shape of the pixel values: number of images, then the extents of one image.
+        // Shape of the pixel values: the number of images, then the extents of one image.
         let mut extents = vec![0];
         let outcome = images.for_each(
             |source| {

@@ -9,7 +9,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use super::output;
 
-/// A progress bar, and the lines that are printed meanwhile.
+/// A progress bar that moves aside for other lines on the terminal.
 pub struct Progress {
     bar: ProgressBar,
     started: AtomicU64,
@@ -17,12 +17,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over `len` images; hidden for one image, or where standard error is no terminal.
+    /// Creates a bar over `len` images. It is hidden for one image, and if standard error is not a terminal.
     pub fn images(len: usize) -> Self {
         Self::counting(len, "images")
     }
 
-    /// The same over other `things`.
+    /// Creates a bar over `len` other `things`.
     pub fn counting(len: usize, things: &str) -> Self {
         let bar = if len < 2 || output::is_quiet() {
             ProgressBar::hidden()
@@ -37,7 +37,7 @@ impl Progress {
                 }),
             );
         }
-        // Not a steady tick, whose thread must not fail to start.
+        // A steady tick needs a thread, which could fail to start.
         bar.tick();
         Self {
             bar,
@@ -46,24 +46,24 @@ impl Progress {
         }
     }
 
-    /// Names the one that begins, and counts those before it.
+    /// Shows the item that begins, and counts the previous ones.
     pub fn start(&self, what: &str) {
         self.bar.set_message(super::one_line(what));
         self.bar
             .set_position(self.started.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// Counts one.
+    /// Counts one item.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Estimates the speed from the next step on.
+    /// Restarts the estimate of the speed at the next step.
     pub fn forget_speed(&self) {
         self.bar.reset_eta();
     }
 
-    /// Prints to standard output: above the bar if both are on a terminal.
+    /// Prints to standard output. If both are on a terminal, the text appears above the bar.
     pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
         if self.lines_on_terminal {
             self.bar.suspend(print)
@@ -72,20 +72,20 @@ impl Progress {
         }
     }
 
-    /// Prints to standard error, above the bar.
+    /// Prints to standard error above the bar.
     pub fn report<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)
     }
 }
 
-/// The bar disappears when the work ends, with an error too.
+/// Removes the bar when the work ends, also after an error.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// How fast it goes and how long it will take; nothing before the first one is done.
+/// Formats the speed and the remaining time; empty before the first item is done.
 fn speed(done: u64, per_second: f64, left: Duration) -> String {
     if done == 0 || per_second <= 0.0 {
         return String::new();

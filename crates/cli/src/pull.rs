@@ -1,4 +1,4 @@
-//! `hipvit pull`: models from the Hugging Face hub.
+//! `hipvit pull`: downloads models from the Hugging Face hub.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -14,17 +14,16 @@ Examples:
   hipvit classify cat.jpg -m timm/vit_base_patch16_224
   hipvit pull openai/clip-vit-base-patch32@main
 
-The files go into the Hugging Face cache, where Python's libraries find them too. A file that is there is not downloaded again, \
-and an interrupted download continues.
+Files are stored in the Hugging Face cache, which Python's libraries share. Cached files are not downloaded again. \
+An interrupted download continues.
 
-Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT (a mirror), \
-HTTPS_PROXY, SSL_CERT_FILE.";
+`hipvit help environment` lists the variables for the cache, a token, a mirror and a proxy.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Models: ORG/NAME or ORG/NAME@REVISION
-    #[arg(value_name = "MODEL", required = true)]
+    #[arg(value_name = "MODEL", required = true, help_heading = "Model")]
     models: Vec<String>,
 }
 
@@ -43,13 +42,13 @@ impl Args {
     }
 }
 
-/// Prints the directory of a model, and on standard error how much was downloaded.
+/// Prints the directory of a model. Prints the downloaded size on standard error.
 fn report(pulled: &Pulled) -> anyhow::Result<()> {
     if let Some(base) = &pulled.base {
         report(base)?;
     }
     let size = match pulled.downloaded {
-        0 => "in the cache already".to_owned(),
+        0 => "already in the cache".to_owned(),
         bytes => format!("{} downloaded", DecimalBytes(bytes)),
     };
     output::note(&format!("{}: {size}", pulled.repository));
@@ -59,7 +58,7 @@ fn report(pulled: &Pulled) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A progress bar in bytes on standard error, if that is a terminal.
+/// Progress bar in bytes on standard error. Hidden if that is not a terminal.
 struct Bar(ProgressBar);
 
 impl Bar {
@@ -84,7 +83,7 @@ impl Bar {
     }
 }
 
-/// The bar disappears when the download ends, with an error too.
+/// Removes the bar when the download ends, also after an error.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -1,13 +1,13 @@
-//! `hipvit quantize`: a model in 8 bits or bf16, or with two of each four weights pruned.
+//! `hipvit quantize`: writes a model with 8-bit, bf16 or 2:4 sparse weights.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use clap_complete::engine::ArgValueCandidates;
 use hipvit::evaluate::LabelledSet;
 use hipvit::pipeline::Source;
+use hipvit::run_config::parsers;
 use hipvit::{DType, Device, Session};
 use hipvit_diagnostics::table::{Column, Table};
 use hipvit_files::regular_file;
@@ -17,91 +17,122 @@ use hipvit_quantize::{
 };
 
 use super::inputs::{DecodeArgs, images_below};
-use super::{Outcome, Usage, choices, completions, output, record, refused};
+use super::{NamedModel, Outcome, Usage, output, record, refused};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit quantize MODEL -o model-int8 --calibrate photos/
+  hipvit quantize MODEL -o model-fp8 --to fp8 --calibrate photos/
+  hipvit quantize MODEL -o model-auto --to auto --calibrate photos/ --budget 0.5%
+  hipvit quantize MODEL -o model-24 --sparse 2:4 --calibrate photos/
+
+docs/precision.md describes what each device computes at each precision.";
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
-    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
-    model: Option<PathBuf>,
-    /// The directory to write, which must not exist or be empty
-    #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    output: PathBuf,
-    /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
-    /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
-    /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
-    /// token by its own largest magnitude, without images. bf16: and of what they multiply on the CPU, without images; GPUs compute
-    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8: as many in
-    /// fewer bits as --budget allows, those first that save most time for their error.
-    /// full: their own, for --sparse [default: int8, with --sparse full]
-    #[arg(long, value_name = "DTYPE")]
-    to: Option<To>,
-    /// Prune two of each four weights of the blocks' linear layers along the input channels, before they are rounded: by magnitude,
-    /// or with --calibrate by the least error of the layers' outputs, which the other weights make up for (SparseGPT). Packed in
-    /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
-    #[arg(long, value_name = "PATTERN")]
-    sparse: Option<Sparse>,
-    /// Images to measure activations on: files, directories, or a safetensors file as `eval` takes it. With int8, channels of large
-    /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
-    #[arg(long, value_name = "IMAGES", num_args = 1..)]
+    /// Images for calibration, or a safetensors file
+    ///
+    /// With int8, large activations are balanced with the following weights (SmoothQuant). With --sparse, the pruning
+    /// error is compensated.
+    #[arg(long, value_name = "IMAGES", num_args = 1.., help_heading = "Input")]
     calibrate: Vec<PathBuf>,
-    /// With auto, the largest error of the logits: root mean square, as a part of the logits'. Precisions are chosen by the
-    /// errors on four fifths of the images; on the held-out fifth (at least one image; none of a single one) the error must be
-    /// within, too: layers go back to a higher precision until it is
-    #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
-    budget: f64,
-    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N. The budget is
-    /// for errors as the CPU computes them in f32; the GPU's own is measured at the end, with a warning if it exceeds the budget
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Device,
-    /// With auto on a GPU, what activations are in [default: bf16]
-    #[arg(long, value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: Option<DType>,
-    /// With auto on a GPU, how many images at once
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
-    batch: usize,
-    /// The scale of each output channel: by its largest weight, or by the least mean square error
-    #[arg(long, value_name = "RULE", default_value = "amax")]
-    scales: Rule,
-    /// Up to which magnitude activations in fp8 with --calibrate are represented: the largest on the images (amax), a
-    /// percentile of the magnitudes, as 99.99%, or that of the least mean square error (mse). Larger ones are clipped
-    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range)]
-    activation_range: ActivationRange,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     decode: DecodeArgs,
+    #[command(flatten)]
+    model: NamedModel,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    precision: PrecisionArgs,
+    /// Output directory, which must be empty or not exist
+    #[arg(long, short, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Output")]
+    output: PathBuf,
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Precision and rounding of the weights.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Precision")]
+struct PrecisionArgs {
+    /// Precision of the linear layers [default: int8]
+    #[arg(long, value_name = "PRECISION")]
+    to: Option<To>,
+    /// Prune two of every four weights
+    ///
+    /// Prunes by magnitude, or with --calibrate by the least error of the layers' outputs (SparseGPT). Without --to,
+    /// the weights keep their precision.
+    #[arg(long, value_name = "PATTERN")]
+    sparse: Option<Sparse>,
+    /// Maximum error of the logits, for --to auto
+    ///
+    /// The root mean square error relative to the logits. It must also hold on a held-out fifth of the images.
+    #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
+    budget: f64,
+    /// Rule for the scale of each output channel
+    #[arg(long, value_name = "RULE", default_value = "amax", hide_short_help = true)]
+    scales: Rule,
+    /// Largest activation in FP8: amax, mse or a percentile
+    ///
+    /// amax: the largest magnitude on the images. mse: the magnitude with the least mean square error. 99.99%: a percentile of
+    /// the magnitudes. Larger activations are clipped.
+    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range, hide_short_help = true)]
+    activation_range: ActivationRange,
+}
+
+/// The device on which --to auto measures times.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Device")]
+struct TargetArgs {
+    /// Device on which --to auto measures times
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parsers::device())]
+    device: Device,
+    /// Precision of activations on a GPU [default: bf16]
+    #[arg(long, value_name = "DTYPE", value_parser = parsers::dtype())]
+    dtype: Option<DType>,
+    /// Images per run on a GPU
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
+    batch: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum To {
+    /// Int8 weights; activations quantised per token
     Int8,
+    /// FP8 (E4M3) weights; with --calibrate also activations
     Fp8,
+    /// FP8 weights and activations, scaled per token
     Fp8Dynamic,
+    /// Bf16 weights; on the CPU also activations
     Bf16,
+    /// Precision chosen per layer, within --budget
     Auto,
+    /// Unchanged precision, for --sparse
     Full,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sparse {
+    /// Two of every four weights along the input channels
     #[value(name = "2:4")]
     TwoOfFour,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
+    /// Scale to the largest weight
     Amax,
+    /// Scale with the least mean square error
     Mse,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let to = match (self.to, self.sparse) {
+        let to = match (self.precision.to, self.precision.sparse) {
             (Some(To::Full), None) => {
-                return Err(Usage("--to full changes nothing without --sparse").into());
+                return Err(Usage("--to full has no effect without --sparse").into());
             }
             (Some(to), _) => to,
             (None, None) => To::Int8,
@@ -112,55 +143,56 @@ impl Args {
             To::Int8 => Precision::Int8,
             To::Auto if !self.calibrate.is_empty() => Precision::Int8,
             To::Auto => {
-                return Err(Usage("--to auto measures errors on images: name some by --calibrate").into());
+                return Err(Usage("--to auto measures errors on images: add --calibrate IMAGES").into());
             }
             To::Fp8 => Precision::Fp8,
-            To::Fp8Dynamic if !self.calibrate.is_empty() && self.sparse.is_none() => {
-                return Err(Usage(
-                    "--to fp8-dynamic measures each token when it is multiplied: without --calibrate",
-                )
-                .into());
+            To::Fp8Dynamic if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
+                return Err(
+                    Usage("--to fp8-dynamic scales each token at run time: leave out --calibrate").into(),
+                );
             }
             To::Fp8Dynamic => Precision::Fp8Dynamic,
-            To::Bf16 if !self.calibrate.is_empty() && self.sparse.is_none() => {
-                return Err(Usage("--to bf16 has no scales to find: without --calibrate").into());
+            To::Bf16 if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
+                return Err(Usage("--to bf16 has no scales to calibrate: leave out --calibrate").into());
             }
             To::Bf16 => Precision::Bf16,
         };
-        if precision == Precision::Fp8 && !self.calibrate.is_empty() && matches!(self.scales, Rule::Mse) {
-            let reason =
-                "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
+        if precision == Precision::Fp8
+            && !self.calibrate.is_empty()
+            && matches!(self.precision.scales, Rule::Mse)
+        {
+            let reason = "--scales mse needs a scale per output channel, but with --to fp8 --calibrate a weight has one scale";
             return Err(Usage(reason).into());
         }
         let in_fp8_by_images = match to {
             To::Fp8 => !self.calibrate.is_empty(),
-            To::Auto => self.device != Device::Cpu,
+            To::Auto => self.target.device != Device::Cpu,
             _ => false,
         };
-        if self.activation_range != ActivationRange::Largest && !in_fp8_by_images {
-            let reason = "--activation-range is for activations in fp8 by images: --to fp8 with --calibrate, or --to auto on a GPU";
+        if self.precision.activation_range != ActivationRange::Largest && !in_fp8_by_images {
+            let reason = "--activation-range needs calibrated fp8 activations: use --to fp8 with --calibrate, or --to auto on a GPU";
             return Err(Usage(reason).into());
         }
-        let scales = match self.scales {
+        let scales = match self.precision.scales {
             Rule::Amax => Scales::Largest,
             Rule::Mse => Scales::MeanSquare,
         };
         let sources = self.sources()?;
         if sources.is_empty() && !self.calibrate.is_empty() {
-            return Err(Usage("--calibrate: there is no image").into());
+            return Err(Usage("--calibrate: no images found").into());
         }
         let decode = self.decode.options();
         let images = sources.iter().map(|source| source.decode(decode));
         let report = quantize(
-            self.model.as_deref(),
+            self.model.path().map(PathBuf::as_path),
             &self.output,
             Options {
                 precision,
                 scales,
-                budget: matches!(to, To::Auto).then_some(self.budget),
-                activation_range: self.activation_range,
+                budget: matches!(to, To::Auto).then_some(self.precision.budget),
+                activation_range: self.precision.activation_range,
                 target: self.target(to)?,
-                sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
+                sparsity: self.precision.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
             },
             images,
         )?;
@@ -171,33 +203,33 @@ impl Args {
         if self.json {
             record::write(&mut out, &report)?;
         } else {
-            print(&mut out, &self.output, &report, self.activation_range)?;
+            print(&mut out, &self.output, &report, self.precision.activation_range)?;
         }
         Ok(Outcome::Complete)
     }
 
-    /// The GPU that the model is to run on.
+    /// Returns the GPU that the model is quantised for.
     fn target(&self, to: To) -> Result<Option<GpuTarget>> {
         if !matches!(to, To::Auto) {
-            return match (self.device, self.dtype) {
+            return match (self.target.device, self.target.dtype) {
                 (Device::Cpu, None) => Ok(None),
-                _ => Err(Usage("--device and --dtype are for --to auto, which measures times").into()),
+                _ => Err(Usage("--device and --dtype need --to auto, which measures times").into()),
             };
         }
-        let dtype = self.dtype.unwrap_or(match self.device {
+        let dtype = self.target.dtype.unwrap_or(match self.target.device {
             Device::Cpu => DType::F32,
             _ => DType::BF16,
         });
-        let builder = Session::builder().device(self.device).dtype(dtype);
+        let builder = Session::builder().device(self.target.device).dtype(dtype);
         let target = |device| GpuTarget {
             device,
             dtype,
-            batch: self.batch,
+            batch: self.target.batch,
         };
         Ok(builder.open_device()?.map(target))
     }
 
-    /// The images to calibrate with.
+    /// Returns the images for calibration.
     fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in &self.calibrate {
@@ -254,7 +286,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         match images {
             0 => writeln!(
                 out,
-                "pruned by magnitude: --calibrate IMAGES corrects the other weights"
+                "pruned by magnitude; --calibrate IMAGES would compensate the error in the other weights"
             )?,
             _ => writeln!(out, "pruned by SparseGPT with {images} images")?,
         }
@@ -263,7 +295,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         let layers = report.unpruned.join(", ");
         writeln!(
             out,
-            "not pruned, their input channels are not a multiple of four: {}",
+            "not pruned, because the number of input channels is not a multiple of four: {}",
             super::one_line(&layers)
         )?;
     }
@@ -271,15 +303,15 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         _ if precision == Precision::Full => {}
         _ if precision == Precision::Bf16 => writeln!(
             out,
-            "activations in bf16 when the CPU multiplies them; GPUs compute these layers in --dtype"
+            "activations in bf16 on the CPU; GPUs compute these layers in --dtype"
         )?,
         0 if precision == Precision::Fp8 => writeln!(
             out,
-            "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES or --to fp8-dynamic quantises activations, too"
+            "dequantised at load time, so as slow as full precision; --calibrate IMAGES or --to fp8-dynamic also quantises activations"
         )?,
         _ if precision == Precision::Fp8Dynamic => writeln!(
             out,
-            "activations in fp8, each token by its own largest magnitude when it is multiplied"
+            "activations in fp8, each token scaled at run time by its largest magnitude"
         )?,
         _ if precision == Precision::Fp8 => {
             let rule = match range {
@@ -293,11 +325,11 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         }
         0 => writeln!(
             out,
-            "not calibrated: --calibrate IMAGES balances channels of large activations"
+            "not calibrated; --calibrate IMAGES would balance channels with large activations"
         )?,
         _ => writeln!(
             out,
-            "calibrated with {images} images: {balanced} norms balanced with the layers that follow"
+            "calibrated with {images} images: {balanced} norms balanced with the following layers"
         )?,
     }
     if let Some(decision) = &report.decision {
@@ -313,7 +345,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     Ok(())
 }
 
-/// As `20 weights in int8, 12 in bf16`.
+/// Returns a summary such as `20 weights in int8, 12 in bf16`.
 fn weights_by_precision(decision: &Decision) -> String {
     let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
         let count = decision.layers(precision).count();
@@ -377,7 +409,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         Some(held_out) => writeln!(out, "  held-out images: {}", fidelity(held_out))?,
         None => writeln!(
             out,
-            "  held-out images: none, as there is only one image: the error on others may be larger"
+            "  held-out images: none, because there is only one image; the error on others may be larger"
         )?,
     }
     if let Some(Reverted { error, layers, .. }) = &decision.reverted {
@@ -403,7 +435,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     Ok(())
 }
 
-/// The budget bounds errors as the CPU computes them, so the GPU's may exceed it.
+/// Warns if the GPU's error can exceed the budget. The budget bounds the errors that the CPU computes.
 fn warn_beyond_budget(decision: &Decision) {
     let beyond = |of: &&OnGpu| !of.quantized.within(decision.budget);
     if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(beyond) {
@@ -421,7 +453,7 @@ fn warn_beyond_budget(decision: &Decision) {
 fn fidelity(of: &Fidelity) -> String {
     let images = of.images;
     let agreeing = match of.agreeing {
-        Some(agreeing) => format!("{agreeing} of {images} keep their best class"),
+        Some(agreeing) => format!("{agreeing} of {images} keep their top-1 class"),
         None => format!("{images} images"),
     };
     format!("{}, {agreeing}", percent(of.error))
@@ -431,7 +463,7 @@ fn percent(part: f64) -> String {
     format!("{:.3} %", 100.0 * part)
 }
 
-/// `amax`, `mse`, or a percentile as `99.99%`.
+/// Parses `amax`, `mse`, or a percentile such as `99.99%`.
 fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
     match (text, text.strip_suffix('%').map(str::parse)) {
         ("amax", _) => Ok(ActivationRange::Largest),
@@ -439,11 +471,11 @@ fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
         (_, Some(Ok(percentile))) if percentile > 0.0 && percentile <= 100.0 => {
             Ok(ActivationRange::Percentile(percentile))
         }
-        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, as 99.99%".into()),
+        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, such as 99.99%".into()),
     }
 }
 
-/// A part of one, from `0.5%` or `0.005`.
+/// Parses a fraction, such as `0.5%` or `0.005`.
 fn parse_percent(text: &str) -> std::result::Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),

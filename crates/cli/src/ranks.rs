@@ -1,8 +1,8 @@
-//! This process among those that a launcher has started to share the images of one command.
+//! Processes (ranks) of a launcher that share the images of one command.
 //!
-//! All ranks prepare alike: they list the images and load the model. Then they compare what they have, and each runs its share: whole
-//! batches by turns, so that every batch is one that a single process would run. Rank 0 takes the results in order, its own and those
-//! that the others send, and writes them; TCP holds back who runs ahead. An error of any rank ends all of them.
+//! All ranks list the images, load the model, and compare their settings. Then each rank runs its share: whole batches
+//! in turn, so that batches equal those of a single process. Rank 0 receives the results in order and writes them. TCP
+//! flow control limits how far other ranks run ahead. An error on any rank ends all ranks.
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver};
@@ -25,77 +25,77 @@ use super::partial::{Journal, Partial, Stamp};
 use super::results::Results;
 use super::{Followed, Outcome, RunArgs, output};
 
-/// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.
+/// Time that a failed rank waits for rank 0 to receive its error. Launchers kill all processes when one has failed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Maximum length of an error that a rank sends to the others, in bytes. They take no long messages.
+/// Maximum length in bytes of an error that a rank sends. Long messages are rejected.
 const MAX_ERROR: usize = 64 << 10;
 
-/// This process's place among the ranks.
+/// State of this process among the ranks.
 pub struct Ranks {
     stage: Stage,
     world: Option<World>,
     sharing: Sharing,
     timeout: Duration,
-    /// Whether they divide the model. Then rank 0 runs all images, and the others follow it when they have loaded their parts.
+    /// True if the ranks divide the model. Rank 0 then runs all images; the others load their parts and follow it.
     divide: bool,
 }
 
 enum Stage {
-    /// There are no other processes, or they are lost, or know already how this ends.
+    /// There are no other processes, their connections are lost, or they already know the outcome.
     Alone,
     Preparing(Rendezvous),
-    /// Rank 0's, while results come.
+    /// State of rank 0 while it receives results.
     Merging(Vec<Connection>),
 }
 
-/// What another rank sends to rank 0.
+/// Message to rank 0.
 #[derive(Serialize, Deserialize)]
 pub enum Message {
-    /// Results of the next image of its share, and the stamp of its file.
+    /// Results of the next image of the sender's share, and the stamp of its file.
     Results(ItemParts, Option<Stamp>),
     /// Error of the next image.
     ImageFailed(String, Option<Stamp>),
     /// The share is complete.
     Complete,
-    /// Why there are no more results.
+    /// The sender failed for this reason.
     Failed(String),
 }
 
-/// How it ends, which rank 0 tells the others.
+/// Outcome of the run, sent by rank 0.
 #[derive(Serialize, Deserialize)]
 enum Verdict {
     Complete,
     Failed(String),
 }
 
-/// What is to be run.
+/// The images to run, and the options of the run.
 pub struct Work<'a> {
-    /// The subcommand.
+    /// Name of the subcommand.
     command: &'a str,
     session: &'a Session,
     model: &'a RunArgs,
     sources: Vec<Source>,
     decode: &'a DecodeArgs,
-    /// Whether the device's phases are measured.
+    /// True if the phases on the device are timed.
     timed: bool,
-    /// File for the results of an interrupted run.
+    /// File of partial results.
     partial: Option<Partial>,
 }
 
-/// Facts of a run before its first result.
+/// Numbers of images of a run, known before its first result.
 pub struct Run {
     /// Number of all images.
     pub images: usize,
-    /// Number of images that an interrupted run has finished. They are the first ones.
+    /// Number of images that an interrupted run has finished. They come first.
     pub finished: usize,
-    /// The other images, for the journal.
+    /// The other images. Their results go to the journal.
     pub recorded: Vec<Source>,
     pub journal: Option<Journal>,
 }
 
 impl DistributedArgs {
-    /// Runs `command` of this model in this process, as one of the launcher's if there are several.
+    /// Runs `command` in this process, together with the launcher's other processes if there are any.
     pub fn run(
         &self,
         model: &RunArgs,
@@ -108,7 +108,7 @@ impl DistributedArgs {
 }
 
 impl Ranks {
-    /// Waits for the other processes, if there are some; if they divide the model, they meet when they load it.
+    /// Connects to the other processes, if any. Processes that divide the model connect when they load it.
     fn join(args: &DistributedArgs, divide: bool) -> Result<Self> {
         let timeout = args.timeout();
         let world = args.world()?;
@@ -124,7 +124,7 @@ impl Ranks {
                 output::leave_to_rank_0();
             } else if world.is_open() {
                 output::warning(
-                    "any peer that reaches rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters at all ranks",
+                    "any host that can reach rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters on all ranks",
                 );
             }
             if divide {
@@ -138,33 +138,33 @@ impl Ranks {
         Ok(ranks)
     }
 
-    /// Which process this is, if there are several.
+    /// Returns the rank and the number of processes; `None` for a single process.
     pub fn world(&self) -> Option<&World> {
         self.world.as_ref()
     }
 
-    /// The processes that divide the model, if they do, and how long they wait for each other.
+    /// Returns the processes that divide the model, and their timeout; `None` if the model is not divided.
     pub fn divide(&self) -> Option<(World, Duration)> {
         let world = self.world.clone().filter(|_| self.divide);
         Some((world?, self.timeout))
     }
 
-    /// Whether this process has images to run.
+    /// Returns true if this process has images to run.
     pub fn runs(&self) -> bool {
         !self.divide || self.writes()
     }
 
-    /// Whether this process writes the results.
+    /// Returns true if this process writes the results.
     pub fn writes(&self) -> bool {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
     }
 
-    /// How many processes share the host with this one.
+    /// Returns the number of processes that share the host with this one.
     pub fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// What rank 0 reads, at all ranks: launchers give standard input to one process alone.
+    /// Sends the bytes that rank 0 reads to all ranks, because launchers forward standard input to one process only.
     pub fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         if self.world.is_none() || self.divide {
             return read();
@@ -174,8 +174,8 @@ impl Ranks {
         Ok(parts.swap_remove(0))
     }
 
-    /// The results of all images, at the process that writes them. The others run their share in here, and have nothing left to do
-    /// (`None`).
+    /// Returns the results of all images in the process that writes them. In other processes, runs their share and
+    /// returns `None`.
     pub fn results(&mut self, mut work: Work<'_>) -> Result<Option<Results>> {
         let journal = work.begin()?;
         let finished = journal.as_ref().map_or(0, Journal::unread);
@@ -211,21 +211,21 @@ impl Ranks {
         }
     }
 
-    /// Compares what the ranks are about to run.
+    /// Checks that all ranks are about to run the same work.
     fn agree(&mut self, work: &Work<'_>) -> Result<()> {
         let mut facts = Facts::default();
         facts.add("images", agreement::images(&work.sources));
         facts.append(work.facts()?);
         let facts = self.exchange(&serde_json::to_vec(&facts)?)?;
         if let Some(differences) = Facts::differences(&decoded(&facts)?) {
-            // All of them know.
+            // All ranks know the error.
             self.stage = Stage::Alone;
             bail!("the processes differ in {differences}; start all with the same options and files");
         }
         Ok(())
     }
 
-    /// What each rank gave, by rank; an error if one has failed instead.
+    /// Returns the values of all ranks, or the error of one that failed.
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let Stage::Preparing(rendezvous) = &mut self.stage else {
             bail!("the other processes are lost");
@@ -238,11 +238,11 @@ impl Ranks {
         gathered
     }
 
-    /// Tells the other ranks how it ends, if they do not know.
+    /// Sends the outcome to the other ranks, if they do not know it yet.
     fn end(self, result: Result<Outcome>) -> Result<Outcome> {
         match (self.stage, &result) {
             (Stage::Preparing(mut rendezvous), Err(error)) => {
-                // An error of the exchange would not say more than this one.
+                // This error is more useful than an error of the exchange.
                 let _ = rendezvous.gather(&part(Err(&with_causes(error))));
             }
             (Stage::Merging(others), result) => {
@@ -251,7 +251,7 @@ impl Ranks {
                     _ => Verdict::Complete,
                 };
                 for mut other in others {
-                    // Whoever is lost has ended already.
+                    // A rank that cannot be reached has already ended.
                     let _ = other.send(&verdict);
                 }
             }
@@ -276,7 +276,7 @@ impl Ranks {
 }
 
 impl<'a> Work<'a> {
-    /// What `command` runs, untimed.
+    /// Creates the work of `command`, without timing.
     pub fn new(
         command: &'a str,
         session: &'a Session,
@@ -295,7 +295,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Keeps results in a file, from which an interrupted run can be resumed.
+    /// Keeps partial results, from which an interrupted run can be resumed.
     pub fn resumable(self, partial: Option<Partial>) -> Self {
         Self { partial, ..self }
     }
@@ -304,7 +304,7 @@ impl<'a> Work<'a> {
         Self { timed, ..self }
     }
 
-    /// Begins the file of partial results, or continues the file of an interrupted run.
+    /// Creates the file of partial results, or continues an existing one.
     fn begin(&mut self) -> Result<Option<Journal>> {
         match self.partial.take() {
             Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
@@ -312,7 +312,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The images without the first `finished`.
+    /// Returns the images after the first `finished` ones.
     fn remaining(&mut self, finished: usize, journal: Option<Journal>) -> (Vec<Source>, Run) {
         let images = self.sources.len();
         let sources = self.sources.split_off(finished.min(images));
@@ -330,14 +330,15 @@ impl<'a> Work<'a> {
         (sources, run)
     }
 
-    /// That of one of `processes` of the host.
+    /// Returns the pipeline for one of `processes` processes on the host.
     fn pipeline(&self, processes: usize) -> Pipeline {
         Pipeline::new(self.session)
             .decode_options(self.decode.options_of_one(processes))
             .timed(self.timed)
     }
 
-    /// Facts that must be equal at all ranks, and when a run is resumed. The images are compared separately.
+    /// Returns the facts that must agree between ranks, and between an interrupted and a resumed run. Images are
+    /// compared separately.
     fn facts(&self) -> Result<Facts> {
         let (session, args) = (self.session, &self.model.model);
         let mut facts = Facts::default();
@@ -358,7 +359,7 @@ impl<'a> Work<'a> {
         facts.add("outputs", kinds.collect::<Vec<_>>().join(" "));
         let [height, width] = session.info().image_size;
         facts.add("image size", format!("{height}x{width}"));
-        facts.add("--resize", lowercase(&session.resize()));
+        facts.add("--resize", session.resize());
         let Degrees {
             data,
             tensor,
@@ -366,18 +367,17 @@ impl<'a> Work<'a> {
         } = session.degrees();
         let degrees = format!("data={data},tensor={tensor},pipeline={pipeline}");
         facts.add("--parallel", degrees);
-        facts.add("--all-reduce", lowercase(&args.parallel.all_reduce));
-        facts.add("--sparse", lowercase(&args.sparse));
-        facts.add("--strict", on_or_off(args.compute.strict));
-        facts.add("--reproducible", on_or_off(args.compute.reproducible));
-        // The memory for decoding changes no result.
+        for (option, value) in args.config.numerics() {
+            facts.add(option, value);
+        }
+        // The memory limit of decoding does not affect results.
         facts.add("--max-pixels", self.decode.max_pixels);
         facts.add("--exif", on_or_off(self.decode.exif));
         Ok(facts)
     }
 }
 
-/// Returns the name of a variant as options write it.
+/// Returns the name of a variant as options spell it.
 fn lowercase(variant: &impl Debug) -> String {
     format!("{variant:?}").to_lowercase()
 }
@@ -386,13 +386,13 @@ fn on_or_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-/// Whole batches by turns, in the order of `sources`.
+/// Returns the images of a rank: every `world_size`-th batch, in the order of `sources`.
 fn share(sources: &[Source], batch: usize, world: &World) -> Vec<Source> {
     let batches = sources.chunks(batch).skip(world.rank()).step_by(world.size());
     batches.flatten().cloned().collect()
 }
 
-/// Runs `share` and sends its results to rank 0, whose verdict counts.
+/// Runs `share` and sends its results to rank 0. Rank 0 decides the outcome.
 fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
     let verdict = watch(root.try_clone()?)?;
     if let Err(error) = send_results(&mut root, pipeline, share) {
@@ -409,7 +409,7 @@ fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> R
     }
 }
 
-/// Ends early where rank 0 takes no more: its verdict says why.
+/// Sends the results. Stops early if rank 0 closes the connection; its verdict has the reason.
 fn send_results(root: &mut Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
     for (result, source) in pipeline.run(share.clone())?.zip(share) {
         let message = match result {
@@ -427,7 +427,7 @@ fn send_results(root: &mut Connection, pipeline: &Pipeline, share: Vec<Source>) 
     Ok(())
 }
 
-/// Receives the verdict while this thread sends.
+/// Starts a thread that receives the verdict while this thread sends.
 fn watch(mut root: Connection) -> Result<Receiver<hip::Result<Verdict>>> {
     let (found, verdict) = mpsc::channel();
     let thread = thread::Builder::new().name("hipvit-rank-0".into());
@@ -437,7 +437,7 @@ fn watch(mut root: Connection) -> Result<Receiver<hip::Result<Verdict>>> {
     Ok(verdict)
 }
 
-/// A part of an exchange: what a rank has, or why it has failed.
+/// Encodes a rank's part of an exchange: its value, or its error.
 fn part(own: Result<&[u8], &str>) -> Vec<u8> {
     match own {
         Ok(content) => [&[0], content].concat(),
@@ -448,7 +448,7 @@ fn part(own: Result<&[u8], &str>) -> Vec<u8> {
     }
 }
 
-/// What the ranks have, unless one has failed.
+/// Decodes the values of all ranks. Returns the error of a rank that failed.
 fn contents(parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let ranks = parts.len();
     let content = |(rank, part): (usize, Vec<u8>)| match part.split_first() {
@@ -458,7 +458,7 @@ fn contents(parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
             String::from_utf8_lossy(text)
         )),
         None => Err(anyhow!(
-            "rank {rank} of {ranks}: runs another command or version of hipvit"
+            "rank {rank} of {ranks} runs a different command or version of hipvit"
         )),
     };
     parts.into_iter().enumerate().map(content).collect()
@@ -467,7 +467,7 @@ fn contents(parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
 fn decoded<T: DeserializeOwned>(parts: &[Vec<u8>]) -> Result<Vec<T>> {
     let decode = |(rank, part): (usize, &Vec<u8>)| {
         let decoded = serde_json::from_slice(part);
-        decoded.with_context(|| format!("rank {rank} runs another command or version of hipvit"))
+        decoded.with_context(|| format!("rank {rank} runs a different command or version of hipvit"))
     };
     parts.iter().enumerate().map(decode).collect()
 }

@@ -1,4 +1,4 @@
-//! What `--json` prints: one object per line.
+//! JSON lines that `--json` prints.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{acts_on_terminal, escaped};
 
-/// The results of an image or a text, the model and the device. `R`'s fields come last.
+/// Results of an image or a text, with the model and the device. The fields of `R` come last.
 #[derive(Debug, Serialize)]
 pub struct Record<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,24 +44,24 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 }
 
-/// Prints `value` as one line of JSON. Numbers that are NaN or infinite, which JSON has not, are `null`.
+/// Prints `value` as one line of JSON. NaN and infinite numbers become `null`, because JSON has none.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    // Not `to_writer`, whose errors hide that a pipe was closed.
+    // The errors of `to_writer` hide a closed pipe.
     let line = serde_json::to_string(value)?;
     writeln!(out, "{}", ascii_controls(&line))?;
     Ok(())
 }
 
-/// The text as it is within the quotes of a JSON string, on one line whatever it contains.
+/// Returns the text as it appears between the quotes of a JSON string, always on one line.
 pub fn json_text(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     ascii_controls(&quoted[1..quoted.len() - 1])
 }
 
-/// Escapes the control characters that JSON allows in strings, which are nowhere else: terminals act on them.
+/// Escapes the control characters that JSON allows in strings, because a terminal would interpret them.
 fn ascii_controls(line: &str) -> String {
     escaped(line, acts_on_terminal, |c, line| {
-        // None of them needs a surrogate pair. A string takes whatever is written.
+        // These characters need no surrogate pairs. Writing to a string cannot fail.
         let _ = write!(line, "\\u{:04x}", u32::from(c));
     })
 }

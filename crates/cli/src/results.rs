@@ -1,4 +1,4 @@
-//! The results of images as a stream, in the order of the images, and the loop over them that all commands share.
+//! Stream of results in the order of the images, and the loop over them that all commands share.
 
 use std::time::Duration;
 
@@ -13,34 +13,35 @@ use super::progress::Progress;
 use super::ranks::{Message, Run};
 use super::{output, report, warn_non_finite};
 
-/// Why an image has no results, as it is reported. The others go on.
+/// Error message of an image without results. The other images go on.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ImageError(String);
 
-/// The results of images, in their order. The results of an interrupted run come first. The ranks then compute batches in turn.
+/// Results in the order of the images. Results of an interrupted run come first; then the ranks take turns, one batch
+/// each.
 pub struct Results {
     session: Session,
-    /// Images whose results the journal gets.
+    /// Images whose results go to the journal.
     recorded: std::vec::IntoIter<Source>,
-    /// Finished results, and the file that keeps new ones.
+    /// Finished results of an earlier run, and the file for new ones.
     journal: Option<Journal>,
-    /// This rank's, which is rank 0 or the only process.
+    /// Results of this process, which is rank 0 or the only one.
     own: pipeline::Results,
-    /// To rank 1 and so on, until all is received.
+    /// Connections to ranks 1, 2, …, until all results are received.
     others: Vec<Connection>,
-    /// How long to wait for a result of another rank.
+    /// Timeout for a result of another rank.
     timeout: Duration,
     ranks: usize,
     images: usize,
     /// Number of images that an interrupted run has finished.
     finished: usize,
-    /// The next image.
+    /// Index of the next image.
     index: usize,
 }
 
 impl Results {
-    /// The results of `run`, whose other parts come from `others`. Waits `timeout` for each of them.
+    /// Creates the stream of `run`'s results. The results of other ranks come from `others`, each within `timeout`.
     pub fn new(
         session: &Session,
         run: Run,
@@ -62,8 +63,8 @@ impl Results {
         }
     }
 
-    /// Calls `each` with the results of every image, beside a progress bar. Reports each image that failed, and then how many did.
-    /// Returns their number.
+    /// Calls `each` with the results of every image, and shows a progress bar. Reports each image that failed, and the
+    /// number of failures. Returns this number.
     pub fn visit(&mut self, mut each: impl FnMut(&Item) -> Result<()>) -> Result<usize> {
         let progress = Progress::images(self.images);
         let mut failed = 0;
@@ -92,17 +93,17 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// [`hipvit::Error::Io`] if the file cannot be removed.
+    /// Returns [`hipvit::Error::Io`] if the file cannot be removed.
     pub fn complete(mut self) -> Result<()> {
         self.journal.take().map_or(Ok(()), Journal::complete)
     }
 
-    /// The time of each phase, in this process.
+    /// Returns the time of each phase in this process.
     pub fn timing(&self) -> &Timing {
         self.own.timing()
     }
 
-    /// The results of the next image, or why it has none; `None` after the last.
+    /// Returns the results or the error of the next image; `None` after the last image.
     fn next(&mut self) -> Result<Option<Result<Item, ImageError>>> {
         let index = self.index;
         if index == self.images {
@@ -129,7 +130,8 @@ impl Results {
         Ok(Some(result))
     }
 
-    /// The result of an image that no earlier run has finished. Another rank sends the image's stamp too.
+    /// Computes or receives the result of an image that no earlier run has finished. Another rank also sends the
+    /// image's stamp.
     fn compute(&mut self, index: usize) -> Result<(Result<Item, ImageError>, Option<Stamp>)> {
         let rank = (index - self.finished) / self.session.batch() % self.ranks;
         if rank > 0 {
@@ -149,9 +151,9 @@ impl Results {
         }
     }
 
-    /// Makes sure that no rank has more results.
+    /// Checks that no rank has more results.
     fn finish(&mut self) -> Result<()> {
-        // The time of this rank ends here, with that of the others.
+        // Reaching the end here ends the timing of this rank together with the others.
         if self.own.next().is_some() {
             bail!("there are more results than images");
         }
@@ -164,7 +166,7 @@ impl Results {
         Ok(())
     }
 
-    /// What `rank` sends next, unless it has failed.
+    /// Receives the next message of `rank`. Returns an error if the rank has failed.
     fn receive(&mut self, rank: usize) -> Result<Message> {
         match self.others[rank - 1].receive(self.timeout)? {
             Message::Failed(text) => bail!("rank {rank} of {}: {text}", self.ranks),
@@ -173,7 +175,7 @@ impl Results {
     }
 }
 
-/// Says how many images of several failed.
+/// Prints a note with the number of failed images, if there were several images.
 pub fn note_failed(failed: usize, images: usize) {
     if failed > 0 && images > 1 {
         output::note(&format!("{failed} of {images} images failed and are left out"));

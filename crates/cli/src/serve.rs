@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
-use clap_complete::engine::ArgValueCandidates;
 use hipvit::image::Limits;
-use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
+use hipvit::run_config::Devices;
+use hipvit::run_config::parsers::{self, seconds};
+use hipvit::{Device, DeviceSet, Parallelism, RunConfig, SessionBuilder};
 use hipvit_files::regular_file;
 use hipvit_serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,154 +21,211 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::choices::DeviceSets;
 use super::inputs::bytes;
-use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive, refused};
+use super::{Outcome, Usage, positive, refused};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    after_long_help = AFTER_HELP,
+    mut_arg("device", |arg| {
+        arg.value_parser(parsers::device_sets())
+            .value_name("DEVICE,…")
+            .help("Devices or groups, with one instance each [default: auto]")
+    }),
+    mut_arg("batch", |arg| arg.alias("max-batch").help("Maximum batch size")),
+)]
 pub struct Args {
-    /// Model directory or ORG/NAME of the hub, which clients know by its last part or by NAME; repeatable [default: the embedded
-    /// TinyViT32]
-    #[arg(long, short, value_name = "[NAME=]DIR", value_parser = model)]
-    model: Vec<ModelSource>,
-    /// Directory of model directories, which are known by their names
-    #[arg(long, value_name = "DIR")]
-    repository: Option<PathBuf>,
-    /// Let clients load and unload models of --model and --repository by name
-    ///
-    /// Beyond this machine it needs --token-file, because a client that unloads models stops the service.
-    #[arg(long)]
-    model_control: bool,
-    /// Allow --model-control beyond this machine without a token
-    #[arg(long, requires = "model_control", hide_short_help = true)]
-    insecure_model_control: bool,
-    /// With --repository, load none of its models at the start
-    #[arg(long, requires = "repository")]
-    no_load: bool,
-    /// Address to listen on, for HTTP and gRPC; repeatable
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
-    listen: Vec<SocketAddr>,
-    /// Where to run, an instance of each model on each device, or on each group of GPUs that --parallel makes of them: auto, cpu,
-    /// hip:0,1, hip:all
-    #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
-    device: DeviceSets,
     #[command(flatten)]
-    parallel: ParallelArgs,
+    models: ServedModels,
     #[command(flatten)]
-    compute: ComputeArgs,
-    /// Where to resize and crop images: on the host or on the GPU, with the same result
-    #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
-    resize: ResizeOn,
-    /// Number of threads that decode images, for all models [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    config: RunConfig,
+    /// Number of decode threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Device")]
     decode_threads: Option<usize>,
-    /// Maximum batch size
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
-    max_batch: usize,
-    /// How long the first image of a batch waits for others while an instance is idle
-    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
-    max_delay_us: u64,
-    /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
-    #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
-    queue: usize,
-    /// Refuse requests while N full batches for each instance, or each stage of a pipeline, wait or run; more take bursts, fewer
-    /// keep waits short
-    #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive)]
-    backlog: usize,
-    /// Load each model a second time, for clients that send normalised pixel_values
-    #[arg(long)]
-    pixel_values: bool,
-    /// Offer the patch tokens as an output
-    #[arg(long)]
-    tokens: bool,
-    /// Offer explanations as an output, to requests that name it: what each pixel contributes to a class; loads each model a
-    /// second time, in double precision on the host
-    #[arg(long)]
-    explanation: bool,
-    /// Do not load the text towers of CLIP and SigLIP models
-    #[arg(long)]
-    no_texts: bool,
+    #[command(flatten)]
+    outputs: OfferedOutputs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    queueing: QueueArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    /// File with the bearer token that clients must send
+    #[command(flatten)]
+    observation: ObservationArgs,
+}
+
+/// The models to serve.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Model")]
+struct ServedModels {
+    /// Model directories, or ORG/NAME on the hub [default: TinyViT32]
+    ///
+    /// Clients use NAME, or the last part of the directory or name.
+    #[arg(value_name = "[NAME=]MODEL", value_parser = model)]
+    positional: Vec<ModelSource>,
+    /// Same as the MODEL arguments; repeatable
+    #[arg(long, short, value_name = "[NAME=]MODEL", value_parser = model)]
+    model: Vec<ModelSource>,
+    /// Directory whose subdirectories are models
+    #[arg(long, value_name = "DIR")]
+    repository: Option<PathBuf>,
+    /// Load no models of --repository at startup
+    #[arg(long, requires = "repository", hide_short_help = true)]
+    no_load: bool,
+    /// Let clients load and unload models by name
+    ///
+    /// Requires --token-file if other machines can connect, because clients could stop the service by unloading models.
+    #[arg(long)]
+    model_control: bool,
+    /// Allow --model-control from other machines without a token
+    #[arg(long, requires = "model_control", hide_short_help = true)]
+    insecure_model_control: bool,
+}
+
+/// Additional inputs and outputs of the models.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+struct OfferedOutputs {
+    /// Accept pixel_values, too; loads each model twice
+    #[arg(long)]
+    pixel_values: bool,
+    /// Offer patch tokens as an output
+    #[arg(long)]
+    tokens: bool,
+    /// Offer explanations; loads each model twice
+    ///
+    /// An explanation is the contribution of each pixel to a class. It is computed on the host in double precision.
+    #[arg(long)]
+    explanation: bool,
+    /// Do not load the text towers of CLIP and SigLIP
+    #[arg(long, hide_short_help = true)]
+    no_texts: bool,
+}
+
+/// Addresses of the server, and access to it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+struct ConnectionArgs {
+    /// Address for HTTP and gRPC; repeatable
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: Vec<SocketAddr>,
+    /// File with the bearer token of clients
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Host name of the server besides IP addresses and localhost; repeatable
-    ///
-    /// Requests to other names are refused: on loopback always, elsewhere if this option is given. A reverse proxy on this machine that
-    /// forwards the public name needs it.
-    #[arg(long, value_name = "NAME", value_parser = host_name)]
-    allow_host: Vec<String>,
     /// Certificate chain for TLS, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
-    /// The certificate's private key, in PEM
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
-    #[arg(long, value_name = "URL")]
-    otlp_endpoint: Option<String>,
-    /// After SIGTERM, SIGINT or SIGHUP, time in which the server still takes requests but is not ready
-    #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
-    drain_delay: f64,
-    /// Time that requests in flight have after that
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
-    drain_timeout: f64,
-    /// Time that a model's GPUs wait for each other
-    #[arg(long, default_value_t = 300.0, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
-    collective_timeout: f64,
-    /// How events are written to standard error
+    /// Host name of the server; repeatable
+    ///
+    /// Requests for other names are rejected: always on loopback, elsewhere only with this option. IP addresses and
+    /// localhost are always allowed. Required behind a reverse proxy on this machine that forwards the public name.
+    #[arg(long, value_name = "NAME", value_parser = host_name, hide_short_help = true)]
+    allow_host: Vec<String>,
+}
+
+/// Queueing of requests, and shutdown.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Advanced")]
+struct QueueArgs {
+    /// Microseconds that an incomplete batch waits for more images
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "MICROSECONDS",
+        hide_short_help = true
+    )]
+    max_delay_us: u64,
+    /// Maximum waiting and running images per model
+    ///
+    /// Further requests are rejected (429, UNAVAILABLE).
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive, hide_short_help = true)]
+    queue: usize,
+    /// Maximum queued full batches per instance
+    ///
+    /// Further requests are rejected. Each stage of a pipeline counts as an instance. A larger number absorbs bursts, a
+    /// smaller one shortens waits.
+    #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive, hide_short_help = true)]
+    backlog: usize,
+    /// Seconds to accept requests after a signal
+    ///
+    /// After SIGTERM, SIGINT or SIGHUP, the server reports that it is not ready, but accepts requests for this time.
+    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    drain_delay: Duration,
+    /// Seconds to finish requests in flight after that
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    drain_timeout: Duration,
+}
+
+/// Logs and traces.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+struct ObservationArgs {
+    /// Format of the log on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     log: LogFormat,
-    /// Form of the access log on standard output
+    /// Format of the access log on standard output
     #[arg(long, default_value = "off", value_name = "FORMAT")]
     access_log: AccessLogFormat,
+    /// Collector of OTLP traces (HTTP) [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    otlp_endpoint: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
-Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, width, 3]) or, with --pixel-values, pixel_values.
-Outputs: logits, top, embedding and, with --tokens, patch_tokens, with --explanation, explanation. Metrics for Prometheus are at /metrics.
+Inputs: image (BYTES, encoded files) or pixels (UINT8, [n, height, width, 3]); with --pixel-values also pixel_values.
+Outputs: logits, top, embedding; with --tokens also patch_tokens; with --explanation also explanation.
+Metrics for Prometheus: /metrics.
 
-    hipvit serve --model vit=path/to/vit_base_patch16_224
+    hipvit serve vit=path/to/vit_base_patch16_224
     curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' \\
-      http://127.0.0.1:8000/v2/models/vit/infer";
+      http://127.0.0.1:8000/v2/models/vit/infer
 
-/// What clients may send.
+    hipvit serve --repository /models --device hip:all --dtype f16
+    hipvit serve --listen 0.0.0.0:8000 --token-file token --tls-certificate chain.pem --tls-key key.pem vit=models/vit";
+
+/// Limits on requests.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Advanced")]
 struct LimitArgs {
     /// Reject images with more than N pixels
-    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
+    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels, hide_short_help = true)]
     max_pixels: u64,
-    /// Memory for decoding images, as 800M or 4G [default: half of the memory]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    /// Memory for decoding, e.g. 800M or 4G [default: half of RAM]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
     max_decode_memory: Option<u64>,
-    /// Maximum size of a request's body
-    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
+    /// Maximum size of a request body
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes, hide_short_help = true)]
     max_body: usize,
-    /// Maximum memory of all requests and answers
-    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes)]
+    /// Maximum memory of all requests and responses
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes, hide_short_help = true)]
     body_memory: usize,
-    /// Maximum number of connections [default: 1024, or what open files allow]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// Maximum number of connections [default: 1024, or fewer]
+    ///
+    /// The default is lower if the limit on open files requires it.
+    #[arg(long, value_name = "N", value_parser = positive, hide_short_help = true)]
     max_connections: Option<usize>,
-    /// Time in which a client must send the head of a request
-    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = seconds)]
+    /// Timeout in seconds for the header of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     header_timeout: f64,
-    /// Time after which a connection without an open request is closed
-    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().idle_time.as_secs_f64(), value_parser = seconds)]
+    /// Timeout in seconds for idle connections
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().idle_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     idle_timeout: f64,
-    /// Time in which a client must send the body of a request
-    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = seconds)]
+    /// Timeout in seconds for the body of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     body_timeout: f64,
-    /// Time after which a request is given up, if its client does not ask for a shorter one
-    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().request_time.as_secs_f64(), value_parser = seconds)]
+    /// Timeout in seconds for a request
+    ///
+    /// Clients can request a shorter timeout.
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().request_time.as_secs_f64(), value_parser = number_of_seconds, hide_short_help = true)]
     timeout: f64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
-    /// For people
+    /// Human-readable lines
     Text,
     /// One JSON object per line
     Json,
@@ -177,7 +235,7 @@ enum LogFormat {
 enum AccessLogFormat {
     /// No access log
     Off,
-    /// For people
+    /// Human-readable lines
     Text,
     /// One JSON object per line
     Json,
@@ -193,7 +251,7 @@ impl AccessLogFormat {
     }
 }
 
-/// What each instance of a model runs on: a device, or as many GPUs as divide the model.
+/// Returns the devices of each instance of a model: one device, or the GPUs that divide the model.
 fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(DeviceSet, Parallelism)>> {
     let devices: Vec<Vec<Device>> = sets
         .iter()
@@ -206,14 +264,14 @@ fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(D
         return Ok(devices.into_iter().map(|device| (device.into(), one)).collect());
     }
     let names: Vec<String> = devices.iter().map(Device::to_string).collect();
-    // Refuses the CPU beside GPUs, and a GPU in two groups.
+    // Rejects a set with CPU and GPUs, and a GPU in two groups.
     names.join(",").parse::<DeviceSet>()?;
     let group = |names: &[String]| Ok((names.join(",").parse()?, one));
     names.chunks(degrees.shards()).map(group).collect()
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {
-    // A path may contain `=`; a name has no `/`.
+    // A path can contain `=`, but a name cannot contain `/`.
     let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
     let (name, directory) = match named {
         Some((name, directory)) => (name.to_owned(), directory),
@@ -222,25 +280,25 @@ fn model(text: &str) -> Result<ModelSource, String> {
     if directory.is_empty() {
         return Err("names no directory".into());
     }
-    // Requests have the name in their URL.
+    // The name is part of a URL.
     let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || !name.chars().all(allowed) {
         return Err(format!(
-            "`{name}` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME={directory}"
+            "`{name}` is not a valid model name (letters, digits, `-`, `_` and `.`): write NAME={directory}"
         ));
     }
     Ok(ModelSource::new(name, directory))
 }
 
-/// Returns the name of a model that is given without one: its folder's name, or its repository's name on the hub.
+/// Returns the name of a model without an explicit one: the name of its folder or hub repository.
 fn last_part(model: &str) -> String {
-    // The URL of a revision's page ends with the revision.
+    // The URL of a revision ends with the revision.
     let model = match model.split_once("/tree/") {
         Some((page, _)) if page.contains("://") => page,
         _ => model,
     };
     let path = Path::new(model);
-    // `.` and `..` have no name of their own.
+    // `.` and `..` have no file name.
     let absolute = match path.file_name() {
         Some(_) => path.to_owned(),
         None => path.canonicalize().unwrap_or_default(),
@@ -252,12 +310,8 @@ fn last_part(model: &str) -> String {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=86400.0 * 365.0).contains(&seconds) => Ok(seconds),
-        Ok(_) => Err("must be from 0 to a year".into()),
-        Err(e) => Err(e.to_string()),
-    }
+fn number_of_seconds(text: &str) -> Result<f64, String> {
+    seconds(text).map(|time| time.as_secs_f64())
 }
 
 fn mebibytes(text: &str) -> Result<usize, String> {
@@ -268,29 +322,29 @@ fn mebibytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A host of `--allow-host`, without scheme and port.
+/// Parses a host of `--allow-host`, without scheme and port.
 fn host_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let text = text.trim_end_matches('.');
     if text.is_empty() || !text.chars().all(allowed) {
-        return Err("must be a name without scheme and port, as vit.example.org".into());
+        return Err("must be a name without scheme and port, such as vit.example.org".into());
     }
     Ok(text.to_owned())
 }
 
-/// True if other machines can reach one of the addresses.
+/// Returns true if other machines can reach one of the addresses.
 fn is_open(listen: &[SocketAddr]) -> bool {
     listen.iter().any(|address| !address.ip().is_loopback())
 }
 
-/// Maximum size of a file with a token.
+/// Maximum size in bytes of a token file.
 const MAX_TOKEN_FILE: u64 = 1 << 20;
 
 /// Reads the token in a file.
 ///
 /// # Errors
 ///
-/// The file cannot be read, is not text, or has no token.
+/// Returns an error if the file cannot be read, is not text, or contains no token.
 fn read_token(path: &Path) -> Result<String> {
     let bytes = regular_file::read_within(path, MAX_TOKEN_FILE).map_err(refused(path))?;
     let text = std::str::from_utf8(&bytes);
@@ -302,10 +356,10 @@ fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Number of open files that connections leave to models, logs and sensors.
+/// Number of open files reserved for models, logs and sensors.
 const RESERVED_FILES: u64 = 256;
 
-/// Raises the number of files that this process may open as far as it may. Returns the number, if there is a limit.
+/// Raises the limit on open files to its maximum. Returns the limit, if there is one.
 fn open_files() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -320,10 +374,10 @@ fn open_files() -> Option<u64> {
     limit.current
 }
 
-/// Returns the maximum number of connections: the given one, or as much of the default as the limit of open files allows.
+/// Returns the maximum number of connections: `given`, or the default reduced to fit the limit on open files.
 fn connections(given: Option<usize>, files: Option<u64>) -> usize {
     let default = ServerLimits::default().connections;
-    // Few files are shared in halves.
+    // If the limit is low, connections get half of the files.
     let most = files.map_or(u64::MAX, |files| {
         files.saturating_sub(RESERVED_FILES).max(files / 2)
     });
@@ -333,7 +387,7 @@ fn connections(given: Option<usize>, files: Option<u64>) -> usize {
             tracing::warn!(
                 max_connections = given,
                 open_files = files,
-                "the limit of open files is too low for so many connections: raise it (ulimit -n)"
+                "the limit on open files is too low for this number of connections: raise it (ulimit -n)"
             );
             given
         }
@@ -363,22 +417,22 @@ impl LimitArgs {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
-        // Writes the last lines when it is dropped.
+        // Dropping it writes the last lines.
         let log = self.log();
         let options = self.options()?;
         if is_open(&options.listen) {
             if options.token.is_none() {
-                tracing::warn!("listening beyond this machine without --token-file: every client is served");
+                tracing::warn!("other machines can connect, and without --token-file every client is served");
             } else if options.tls.is_none() {
                 tracing::warn!(
-                    "listening beyond this machine without --tls-certificate: the network can read the token. Use TLS, here or in a proxy"
+                    "other machines can connect, and without --tls-certificate the token is sent in plain text. Use TLS, here or in a proxy"
                 );
             }
         }
-        // A signal during the start removes temporary files, and ends the process.
+        // A signal during the start removes temporary files and ends the process.
         let loading = super::interrupt::start()?;
         let server = Server::start(options)?;
-        // Catch signals before the address is logged: whatever reads it may stop the server.
+        // Catch signals before logging the address, because a reader of the log may stop the server.
         let signals = server.catch_signals()?;
         drop(loading);
         for address in server.addresses() {
@@ -389,7 +443,7 @@ impl Args {
         if !server.stop() {
             drop(log);
             hipvit_files::temporary::remove_all();
-            // At once: what a GPU's runtime does at the end of a process may wait for the device that hangs.
+            // Exit at once. The GPU runtime's exit handlers could wait for a device that hangs.
             signal_hook::low_level::exit(0);
         }
         Ok(Outcome::Complete)
@@ -402,81 +456,89 @@ impl Args {
             .with_writer(writer)
             .log_internal_errors(false)
             .with_target(false);
-        // Clients choose how often the HTTP libraries warn of them.
+        // Clients can trigger warnings of the HTTP libraries without limit.
         let levels = Targets::new()
             .with_default(Level::INFO)
             .with_targets(["h2", "hyper", "hyper_util", "rustls", "tonic"].map(|name| (name, Level::ERROR)));
         let log = tracing_subscriber::registry().with(levels);
-        match self.log {
+        match self.observation.log {
             LogFormat::Text => {
                 let is_terminal = std::io::stderr().is_terminal();
                 log.with(layer.with_ansi(is_terminal)).init();
             }
             LogFormat::Json => log.with(layer.json().flatten_event(true)).init(),
         }
-        // The default hook would wait for a standard error that is not read.
+        // The default hook would block if standard error is not read.
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         flush
     }
 
-    /// Refuses model control beyond loopback without a token.
+    /// Rejects --model-control without a token if other machines can connect.
     fn check_model_control(&self) -> Result<()> {
-        if self.model_control
-            && is_open(&self.listen)
-            && self.token_file.is_none()
-            && !self.insecure_model_control
+        if self.models.model_control
+            && is_open(&self.connection.listen)
+            && self.connection.token_file.is_none()
+            && !self.models.insecure_model_control
         {
-            let reason = "--model-control beyond this machine needs --token-file: without a token any client can unload models. \
-                Name a token file, or allow it by --insecure-model-control";
+            let reason = "--model-control needs --token-file if other machines can connect: without a token any client can unload models. \
+                Add --token-file, or allow it with --insecure-model-control";
             return Err(Usage(reason).into());
         }
         Ok(())
     }
 
     fn instances(&self) -> hipvit::Result<Vec<SessionBuilder>> {
-        let builder = self.parallel.apply(self.compute.builder()).resize(self.resize);
-        let builder = builder.collective_timeout(Duration::from_secs_f64(self.collective_timeout));
-        let groups = groups(&self.device.0, self.parallel.kind)?.into_iter();
+        let builder = self.config.builder();
+        let default = Devices::from(Device::Auto);
+        let devices = self.config.device.as_ref().unwrap_or(&default);
+        let groups = groups(devices.sets(), self.config.execution.parallel)?.into_iter();
         let instance = |(devices, parallelism)| builder.clone().devices(devices).parallel(parallelism);
         Ok(groups.map(instance).collect())
     }
 
     fn options(&self) -> Result<ServerOptions> {
         let mut options = ServerOptions::default();
-        options.models.clone_from(&self.model);
-        if self.model.is_empty() && self.repository.is_none() {
+        let models = self.models.positional.iter().chain(&self.models.model);
+        options.models = models.cloned().collect();
+        if options.models.is_empty() && self.models.repository.is_none() {
             options.models.push(ModelSource::tinyvit32());
         }
-        options.repository.clone_from(&self.repository);
-        options.load_repository = !self.no_load;
-        options.model_control = self.model_control;
-        if self.no_load && !self.model_control {
-            return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
+        options.repository.clone_from(&self.models.repository);
+        options.load_repository = !self.models.no_load;
+        options.model_control = self.models.model_control;
+        if self.models.no_load && !self.models.model_control {
+            return Err(
+                Usage("--no-load needs --model-control, because no model could be loaded otherwise").into(),
+            );
         }
         self.check_model_control()?;
-        options.listen.clone_from(&self.listen);
+        options.listen.clone_from(&self.connection.listen);
         options.instances = self.instances()?;
         options.decode_threads = self.decode_threads.unwrap_or(0);
-        options.max_batch = self.max_batch;
-        options.max_delay = Duration::from_micros(self.max_delay_us);
-        options.queue = self.queue;
-        options.backlog = self.backlog;
-        options.pixel_values = self.pixel_values;
-        options.tokens = self.tokens;
-        options.explanation = self.explanation;
-        options.texts = !self.no_texts;
-        options.access_log = self.access_log.form();
+        options.max_batch = self.config.batch;
+        options.max_delay = Duration::from_micros(self.queueing.max_delay_us);
+        options.queue = self.queueing.queue;
+        options.backlog = self.queueing.backlog;
+        options.pixel_values = self.outputs.pixel_values;
+        options.tokens = self.outputs.tokens;
+        options.explanation = self.outputs.explanation;
+        options.texts = !self.outputs.no_texts;
+        options.access_log = self.observation.access_log.form();
         options.limits = self.limits.limits();
-        if let Some(path) = &self.token_file {
+        if let Some(path) = &self.connection.token_file {
             options.token = Some(read_token(path)?);
         }
-        options.allowed_hosts.clone_from(&self.allow_host);
-        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+        options.allowed_hosts.clone_from(&self.connection.allow_host);
+        if let (Some(certificate), Some(key)) = (&self.connection.tls_certificate, &self.connection.tls_key) {
             options.tls = Some(TlsFiles::new(certificate, key));
         }
-        options.otlp_endpoint = self.otlp_endpoint.clone().or_else(hipvit_serve::otlp_endpoint);
-        options.drain_delay = Duration::from_secs_f64(self.drain_delay);
-        options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
+        options.otlp_endpoint = self
+            .observation
+            .otlp_endpoint
+            .clone()
+            .or_else(hipvit_serve::otlp_endpoint);
+        options.drain_delay = self.queueing.drain_delay;
+        options.drain_timeout = self.queueing.drain_timeout;
         Ok(options)
     }
 }
@@ -589,7 +651,7 @@ mod tests {
         }
         assert_eq!(
             model("runs/lr=3").unwrap_err(),
-            "`lr=3` cannot be the model's name, which has letters, digits, `-`, `_` and `.`: write NAME=runs/lr=3"
+            "`lr=3` is not a valid model name (letters, digits, `-`, `_` and `.`): write NAME=runs/lr=3"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! A file that results are written to. It is checked before the work, and changes only when the results are complete.
+//! A file that receives results. It is checked before the work, and changes only when the results are complete.
 //!
 //! | target | how it is written |
 //! | --- | --- |
-//! | a new file | an unnamed file in its directory, which gets the name at the end |
-//! | an existing file | likewise; mode, owner and extended attributes are kept |
-//! | a symbolic link | the file that it leads to, which may not exist yet |
-//! | a mount point, a file with several hard links, a file in a read-only directory | the finished results are copied into it |
+//! | a new file | as an unnamed file in its directory, which is named at the end |
+//! | an existing file | as a new file; mode, owner and extended attributes are kept |
+//! | a symbolic link | to the file it points to, which may not exist yet |
+//! | a mount point, a file with several hard links, a file in a read-only directory | by copying the finished results into it |
 //! | a device, a pipe, `/dev/stdout`, `/dev/fd/N` | directly |
 
 use std::env;
@@ -24,28 +24,28 @@ use tempfile::NamedTempFile;
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Target {
-    /// The file, behind all symbolic links.
+    /// Path of the file, with all symbolic links resolved.
     file: PathBuf,
     content: Content,
 }
 
-/// Where bytes go until the target is finished.
+/// Where bytes are written until the target is finished.
 #[derive(Debug)]
 enum Content {
-    /// A file without a name, which vanishes with the process.
+    /// An unnamed file, which disappears with the process.
     Unnamed(File),
-    /// A temporary file, on file systems that have no files without a name.
+    /// A temporary file, for file systems that do not support unnamed files.
     Named { file: NamedTempFile, _listed: Listed },
     /// The target itself: a device, a pipe or a file descriptor.
     Direct(File),
 }
 
 impl Target {
-    /// Begins to write `path`, whose content stays until [`Staged::commit`].
+    /// Opens `path` for writing. Its content does not change until [`Staged::commit`].
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if the path is a directory, is not writable, or cannot be created.
+    /// Returns an [`io::Error`] if the path is a directory, is not writable, or cannot be created.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = resolve(path)?;
         if let Some(descriptor) = descriptor(&file) {
@@ -77,12 +77,12 @@ impl Target {
         Ok(Self { file, content })
     }
 
-    /// True if the target is a file, which is replaced as a whole.
+    /// Returns true if the target is a file, which is replaced as a whole.
     pub fn is_file(&self) -> bool {
         !matches!(self.content, Content::Direct(_))
     }
 
-    /// Directory of the target, or that for temporary files if the target is not a file.
+    /// Returns the directory of the target, or the directory for temporary files if the target is not a file.
     pub fn directory(&self) -> PathBuf {
         match self.content {
             Content::Direct(_) => env::temp_dir(),
@@ -90,11 +90,11 @@ impl Target {
         }
     }
 
-    /// Brings the results to the target's file system, so that [`Staged::commit`] only renames them.
+    /// Moves the results to the target's file system, so that [`Staged::commit`] only renames them.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if they cannot be written there. It names the file in which the results are kept.
+    /// Returns an [`io::Error`] if the results cannot be written there. It names the file that keeps them.
     pub fn stage(mut self) -> io::Result<Staged> {
         self.flush()?;
         let renamed = match self.content {
@@ -107,8 +107,8 @@ impl Target {
         })
     }
 
-    /// Gives the results a name in the target's directory. Returns `None` if the existing file cannot be replaced, as a mount point, a
-    /// file of another user, or a file with several names.
+    /// Links the results to a name in the target's directory. Returns `None` if the existing file cannot be replaced: a
+    /// mount point, another user's file, or a file with several hard links.
     fn link(&self) -> io::Result<Option<(NamedTempFile<File>, Listed)>> {
         let existing = match fs::metadata(&self.file) {
             Ok(existing) => Some(existing),
@@ -134,7 +134,7 @@ impl Target {
         }
     }
 
-    /// The error of a target that cannot be written, with the name of the file that has the results.
+    /// Returns the error of an unwritable target, with the name of the file that keeps the results.
     fn kept(&self, error: &io::Error) -> io::Error {
         let kept = self
             .keep()
@@ -149,9 +149,9 @@ impl Target {
         Ok(())
     }
 
-    /// Keeps the results under another name, which is returned.
+    /// Keeps the results under another name. Returns this name.
     fn keep(&self) -> io::Result<PathBuf> {
-        /// Maximum number of characters of the old name, so that the new one is not too long.
+        /// Maximum number of characters of the old name, so that the new name is not too long.
         const STEM: usize = 50;
         let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
         let stem: String = stem.chars().take(STEM).collect();
@@ -169,7 +169,7 @@ impl Target {
         keep_in(directory(&self.file)).or_else(|_: io::Error| keep_in(&env::temp_dir()))
     }
 
-    /// Moves what was written to the directory for temporary files, because the target's file system is full.
+    /// Moves the written bytes to the directory for temporary files, because the target's file system is full.
     fn move_elsewhere(&mut self) -> io::Result<()> {
         let mut elsewhere = Content::new(&env::temp_dir())?;
         io::copy(&mut self.content.rewound()?, elsewhere.file())?;
@@ -178,10 +178,10 @@ impl Target {
     }
 }
 
-/// A target whose results are complete, but not in place.
+/// A target with complete results that are not in place yet.
 pub struct Staged {
     target: Target,
-    /// The results under another name. `None` if they are copied into the existing file, or are written already.
+    /// The results under another name. `None` if they are copied into the existing file, or already written.
     renamed: Option<(NamedTempFile<File>, Listed)>,
 }
 
@@ -190,7 +190,7 @@ impl Staged {
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if the file cannot be written. It names the file in which the results are kept.
+    /// Returns an [`io::Error`] if the file cannot be written. It names the file that keeps the results.
     pub fn commit(self) -> io::Result<()> {
         let Self { target, renamed } = self;
         if !target.is_file() {
@@ -223,7 +223,7 @@ impl Write for Target {
 }
 
 impl Content {
-    /// A new file in `directory`, with the permissions of any new file.
+    /// Creates a file in `directory` with the default permissions of a new file.
     fn new(directory: &Path) -> io::Result<Self> {
         const PERMISSIONS: u32 = 0o666;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -250,14 +250,14 @@ impl Content {
         }
     }
 
-    /// The content from its first byte on.
+    /// Returns a reader that starts at the first byte.
     fn rewound(&self) -> io::Result<impl Read> {
         let mut file = self.shared();
         file.rewind()?;
         Ok(file)
     }
 
-    /// Gives the content the name `path`, as a copy if a link is not possible.
+    /// Gives the content the name `path`. Copies it if linking is not possible.
     fn link(&self, path: &Path) -> io::Result<File> {
         let linked = match self {
             Self::Named { file, .. } => fs::hard_link(file.path(), path),
@@ -283,9 +283,9 @@ impl Content {
     }
 }
 
-/// The file to which `path` leads through symbolic links. It may not exist yet.
+/// Resolves the symbolic links of `path`. The file may not exist yet.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
-    /// The kernel's own limit.
+    /// Maximum number of links, equal to the kernel's limit.
     const LINKS: usize = 40;
     let mut file = path.to_owned();
     for _ in 0..LINKS {
@@ -297,10 +297,10 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
             Err(_) => return Ok(file),
         }
     }
-    Err(io::Error::other("too many symbolic links lead on from here"))
+    Err(io::Error::other("too many levels of symbolic links"))
 }
 
-/// True if `path` names an open file of the process, such as `/dev/stdout`.
+/// Returns true if `path` names an open file of the process, such as `/dev/stdout`.
 fn is_descriptor(path: &Path) -> bool {
     let of_process = || path.starts_with("/proc") && path.parent().is_some_and(|path| path.ends_with("fd"));
     ["/dev/stdout", "/dev/stderr"]
@@ -310,7 +310,7 @@ fn is_descriptor(path: &Path) -> bool {
         || of_process()
 }
 
-/// Opens a descriptor of this process. Earlier content of the file behind it stays, as with a shell's redirection.
+/// Opens a descriptor of this process. Does not truncate its file, like a redirection in a shell.
 fn descriptor(path: &Path) -> Option<io::Result<File>> {
     if !is_descriptor(path) {
         return None;
@@ -330,7 +330,7 @@ fn keep_attributes(path: &Path, existing: &Metadata, new: &File) -> io::Result<(
     if (own.uid(), own.gid()) != (existing.uid(), existing.gid()) {
         fchown(new, Some(existing.uid()), Some(existing.gid()))?;
     }
-    // After the owner: a change of owner clears some permissions.
+    // After the owner, because changing the owner clears some permissions.
     new.set_permissions(existing.permissions())?;
     for (name, value) in extended_attributes(path) {
         if attribute(new, &name).as_ref() != Some(&value) {
@@ -340,14 +340,14 @@ fn keep_attributes(path: &Path, existing: &Metadata, new: &File) -> io::Result<(
     Ok(())
 }
 
-/// Extended attributes of a file by name, access control lists among them. None on file systems without them.
+/// Returns a file's extended attributes by name, including access control lists. Empty on file systems without them.
 fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
     };
     let mut names = vec![0; rustix::fs::flistxattr_query(&file).unwrap_or(0)];
     let length = rustix::fs::flistxattr(&file, &mut names[..]).unwrap_or(0);
-    // An attribute may have been added since its size was asked for.
+    // The list can be shorter than the size that was queried.
     names.truncate(length);
     let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
     names
@@ -362,7 +362,7 @@ fn attribute(file: &File, name: impl Arg + Copy) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// Directory of a file: `.` for a name alone.
+/// Returns the directory of a file: `.` for a bare name.
 pub fn directory(file: &Path) -> &Path {
     let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
@@ -388,7 +388,7 @@ fn not_writable(error: io::Error) -> io::Error {
     )
 }
 
-/// The error of a file that cannot be created in `directory`.
+/// Returns the error of a file that cannot be created in `directory`.
 fn cannot_create(directory: &Path, error: &io::Error) -> io::Error {
     let text = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -398,7 +398,7 @@ fn cannot_create(directory: &Path, error: &io::Error) -> io::Error {
             )
         }
         kind => {
-            // Without the name of the temporary file.
+            // Leave out the name of the temporary file.
             let reason = error.raw_os_error().map_or_else(
                 || kind.to_string(),
                 |code| io::Error::from_raw_os_error(code).to_string(),
@@ -491,7 +491,7 @@ mod tests {
         let file = folder.path().join("file.csv");
         let mut target = Target::open(&file).unwrap();
         target.write_all(b"results").unwrap();
-        // A directory takes the name meanwhile.
+        // Create a directory with this name in the meantime.
         fs::create_dir(&file).unwrap();
         let error = target.stage().and_then(Staged::commit).unwrap_err().to_string();
         let (_, kept) = error.split_once("The complete results are in ").unwrap();

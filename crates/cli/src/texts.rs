@@ -1,4 +1,4 @@
-//! `--text` and the options beside it, for commands that embed texts or classify by them.
+//! `--text` and related options, for commands that embed texts or use them as labels.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,15 @@ use hipvit::{Session, ZeroShot, ZeroShotOptions};
 use super::inputs::is_image;
 use super::{Usage, output};
 
-/// Texts on the command line.
+/// Texts that the command line names.
 #[derive(Debug, clap::Args)]
 pub struct Texts {
-    /// Texts for a model that has a text tower (CLIP, SigLIP). Name images first: all words up to the next option are texts
+    /// Texts to embed, or to use as labels
+    ///
+    /// The option takes all arguments that follow, so put images before it.
     #[arg(long, value_name = "TEXT", num_args = 1.., value_parser = not_blank, help_heading = "Texts")]
     text: Vec<String>,
-    /// File with the texts: one per line, or JSON
+    /// File with the texts, one per line or as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Texts")]
     text_file: Option<PathBuf>,
 }
@@ -25,7 +27,9 @@ pub struct Texts {
 pub struct TextArgs {
     #[command(flatten)]
     texts: Texts,
-    /// Prompt template; {} is replaced by the text, as in "a photo of a {}." Repeat to average several
+    /// Prompt template with {} for the text; repeatable
+    ///
+    /// The embeddings of several templates are averaged.
     #[arg(long = "template", value_name = "TEMPLATE", value_parser = template, help_heading = "Texts")]
     templates: Vec<String>,
 }
@@ -41,23 +45,24 @@ fn template(text: &str) -> Result<String, String> {
     if text.contains("{}") {
         return Ok(text.into());
     }
-    Err("must have {} where the text goes".into())
+    Err("must contain {} in place of the text".into())
 }
 
 impl Texts {
-    /// True if there are texts.
+    /// Returns true if there are texts.
     pub fn is_given(&self) -> bool {
         !self.text.is_empty() || self.text_file.is_some()
     }
 
-    /// Reads the texts, before a model is loaded. `has_images` is true if the command line names images too.
+    /// Reads the texts before a model is loaded. `has_images` is true if the command line also names images.
     ///
     /// # Errors
     ///
-    /// [`Usage`] if `--text` took the images of the command line; an error of the file.
+    /// Returns [`Usage`] if `--text` consumed the images of the command line. Returns an error if the file cannot be
+    /// read.
     pub fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
         if let Some(taken) = self.text.iter().find(|text| is_image_file(Path::new(text))) {
-            let reason = format!("--text took `{taken}` as a text. Name images before --text");
+            let reason = format!("--text took `{taken}` as a text. Put images before --text");
             if !has_images {
                 return Err(Usage(reason).into());
             }
@@ -70,28 +75,26 @@ impl Texts {
     }
 }
 
-/// True for an existing file with an image's extension.
+/// Returns true for an existing file with the extension of an image.
 fn is_image_file(path: &Path) -> bool {
     is_image(path) && path.is_file()
 }
 
-/// Warns of texts that were longer than the model's context.
+/// Warns about texts that were truncated to the model's context length.
 pub fn warn_of_truncated<'a>(session: &Session, texts: impl IntoIterator<Item = &'a String>) {
     for text in texts {
         let context = session.info().text.as_ref().map_or(0, |text| text.context);
-        output::warning(&format!(
-            "longer than the model's {context} tokens, its end was left out: \"{text}\""
-        ));
+        output::warning(&format!("truncated to the model's {context} tokens: \"{text}\""));
     }
 }
 
 impl TextArgs {
-    /// True if texts are the labels.
+    /// Returns true if texts are used as labels.
     pub fn is_given(&self) -> bool {
         self.texts.is_given()
     }
 
-    /// True if there are templates, which need texts.
+    /// Returns true if there are templates, which require texts.
     pub fn has_templates(&self) -> bool {
         !self.templates.is_empty()
     }
@@ -101,7 +104,7 @@ impl TextArgs {
         self.texts.read(has_images)
     }
 
-    /// Embeds the texts, and warns of those that were cut.
+    /// Embeds the texts. Warns about texts that were truncated.
     pub fn zero_shot(&self, session: &Session, texts: &[String]) -> hipvit::Result<ZeroShot> {
         let options = ZeroShotOptions::new().templates(&self.templates);
         let zero_shot = session.zero_shot_with(texts, &options)?;

@@ -1,50 +1,54 @@
-//! `hipvit tune`: measures which kernel or library is fastest for each linear layer, the patch embedding and the attention of a
-//! model, and keeps the result for later runs. That 2:4 sparse weights stay packed must make the whole model faster, too.
+//! `hipvit tune`: selects the fastest kernel or library for each linear layer, patch embedding and attention of a
+//! model. Stores the result for later runs. 2:4 sparse weights stay packed only if the whole model is faster.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hipvit::Sparse;
 use hipvit::exec::Tuned;
 use hipvit::exec::select::{PackedLayer, Store, WholeModel};
+use hipvit::{RunConfig, Sparse};
 
-use super::{ModelArgs, Outcome, output, record};
+use super::{NamedModel, Outcome, output, record};
 
-/// Time of a whole model's runs in a turn: a GPU at its power limit changes its clock within milliseconds.
+/// Duration of a turn of the whole model's runs. A GPU at its power limit changes its clock within milliseconds.
 const TURN: Duration = Duration::from_millis(400);
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit tune MODEL --device hip --dtype bf16 --batches 1,64
+  hipvit tune MODEL --device hip --dry-run --json";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// As --model
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
-    positional: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
-    /// Batch sizes to measure for [default: that of --batch]
-    #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = super::positive)]
+    model: NamedModel,
+    #[command(flatten)]
+    config: RunConfig,
+    /// Batch sizes to measure for [default: --batch]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = super::positive, help_heading = "Device")]
     batches: Vec<usize>,
-    /// Print one JSON object for each shape, and for the whole model at each batch size, if 2:4 sparse weights are fastest packed
-    #[arg(long)]
+    /// Print one JSON object per shape
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Measure only; keep nothing
-    #[arg(long)]
+    /// Measure only; do not store the results
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
+        let session = self.model.with(&self.config).load()?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
             bail!(
-                "device: one GPU is measured at a time; GPUs of the same name share the result: name one by --device hip:N"
+                "device: tune needs a single GPU: select it with --device hip:N. GPUs of the same name share the results"
             );
         }
         let Some(gpu) = session.executor().hip() else {
             bail!(
-                "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"
+                "device: the model runs on the CPU, which has no kernels to tune; select a GPU with --device"
             );
         };
         let batches = match &self.batches[..] {
@@ -72,7 +76,8 @@ impl Args {
                 packed.extend(tuned.packed_layer(batch));
             })?;
             all.extend(&store);
-            // Kept after each batch, so that an interruption loses little; packed weights only once the whole model confirms them.
+            // Store after each batch, so that little is lost on an interruption. Store packed weights only after the
+            // whole model confirms them.
             store.set_packed(&packed, false);
             self.keep(&store, "shapes")?;
         }
@@ -80,7 +85,7 @@ impl Args {
         let stay = all.packed(&packed);
         if stay.is_empty() {
             if !packed.is_empty() {
-                output::note("no weight is fastest packed at each batch size: all stay dense");
+                output::note("no weight is fastest packed at every batch size: all stay dense");
             }
             return Ok(Outcome::Complete);
         }
@@ -96,9 +101,9 @@ impl Args {
         }
         if !self.json {
             let weights = if is_packed {
-                "stay packed: the whole model is faster"
+                "stay packed: this makes the whole model faster"
             } else {
-                "are dense: packed, the whole model is not faster at each batch size"
+                "stay dense: the whole model is not faster with packed weights at every batch size"
             };
             writeln!(out, "2:4 sparse weights {weights}")?;
         }
@@ -114,14 +119,14 @@ impl Args {
         Ok(())
     }
 
-    /// The whole model's times by what is in `tuned`, and with dense weights in place of those of `packed`.
+    /// Measures the whole model with the choices in `tuned`, and again with the weights in `packed` dense.
     fn measure_whole(
         &self,
         tuned: &Store,
         packed: &[PackedLayer],
         batches: &[usize],
     ) -> Result<Vec<WholeModel>> {
-        let model = self.model.clone().or_model(self.positional.as_ref());
+        let model = self.model.with(&self.config);
         let load = |tuned: &Store| {
             let builder = model.builder().sparse(Sparse::Auto).reproducible(false);
             let builder = builder.tuned(tuned.clone());
@@ -143,7 +148,7 @@ impl Args {
                 };
                 session.executor().time_runs(plan, time)
             };
-            // Code is loaded, graphs are captured, and the GPU gets warm.
+            // Load code, capture graphs, and warm up the GPU.
             for is_packed in [true, false] {
                 for _ in 0..2 {
                     time(is_packed, Duration::ZERO)?;
@@ -156,7 +161,7 @@ impl Args {
     }
 }
 
-/// A whole model's times, and what they decided.
+/// Times of the whole model, and the resulting choice.
 #[derive(serde::Serialize)]
 struct WholeRecord<'a> {
     whole_model: &'a WholeModel,

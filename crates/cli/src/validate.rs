@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
-use clap_complete::engine::ArgValueCandidates;
 use hipvit::image::Limits;
+use hipvit::run_config::{ImageSize, parsers};
 use hipvit::{DType, Device, Session};
 use hipvit_diagnostics::certificate::Certificate;
 use hipvit_diagnostics::validate::{
@@ -20,58 +20,73 @@ use serde::Serialize;
 use super::format::{self, Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::progress::Progress;
-use super::{ImageSize, Outcome, Usage, choices, completions, inputs, output, report};
+use super::{NamedModel, Outcome, Usage, inputs, output, report};
 
 const AFTER_HELP: &str = "\
-Without --model, --against or --tier the ops are checked against the f64 reference. With --model or --against a whole model is run on the \
-device and as a baseline, on the same images, and compared after every layer; the first layer beyond its tolerance is named. --tier does \
-both: unit takes less than 30 s, integration less than 5 min, stress less than 30 min.";
+Default: check the ops against the f64 reference. With MODEL or --against: compare a model with a baseline after every layer, \
+and report the first layer beyond its tolerance. With --tier: do both.
+
+Examples:
+  hipvit validate --device hip --config small,awkward
+  hipvit validate MODEL --device hip --against cpu
+  hipvit validate --tier unit --device hip --certificate proof.json";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Args {
-    /// Check a whole model layer by layer: its directory, or its name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION
-    /// [default with --against or --tier: the embedded TinyViT32]
-    #[arg(long, short, value_name = "MODEL")]
-    model: Option<PathBuf>,
-    /// What the model is compared with: cpu (in f32), unoptimized (the same device and dtype without fusion, fused kernels, graphs
-    /// and reuse of memory), eager (the same, launched step by step), or another provider, as emu:gfx942, cuda or the path of a library
-    /// [default: cpu for a GPU, unoptimized for the CPU]
-    #[arg(long, value_name = "BASELINE", value_parser = StringValueParser::new().try_map(|text| text.parse::<Baseline>()))]
+    #[command(flatten)]
+    model: NamedModel,
+    /// Baseline of the model [default: cpu; on the CPU unoptimized]
+    ///
+    /// cpu: the CPU in f32. unoptimized: without fusion, fused kernels, graphs and memory reuse. eager: unoptimized,
+    /// step by step. Otherwise a provider: emu:gfx942, cuda, or the path of a library.
+    #[arg(long, value_name = "BASELINE", value_parser = StringValueParser::new().try_map(|text| text.parse::<Baseline>()), help_heading = "Model")]
     against: Option<Baseline>,
-    /// The baseline's files, if not the model's own: another model of the same form, as one before it was quantized
-    #[arg(long, value_name = "MODEL")]
+    /// Model of the baseline, e.g. before quantisation [default: MODEL]
+    #[arg(long, value_name = "MODEL", help_heading = "Model")]
     baseline: Option<PathBuf>,
-    /// Images or directories of them to compare on [default: the embedded digits, or random structured images]
-    #[arg(long, value_name = "IMAGE|DIR", num_args = 1..)]
-    images: Vec<PathBuf>,
-    /// Image size, if not the model's own
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
+    /// Image size [default: the model's]
+    #[arg(long, value_name = "N|HxW", help_heading = "Model")]
     image_size: Option<ImageSize>,
-    /// Check ops and a model, as much as the tier has: unit (< 30 s), integration (< 5 min), stress (< 30 min)
-    #[arg(long, value_name = "TIER", value_parser = TierParser)]
-    tier: Option<Tier>,
-    /// Write what was checked, on which device, driver and libraries, the worst errors, and the SHA-256 of the code, as JSON
-    #[arg(long, value_name = "FILE")]
-    certificate: Option<PathBuf>,
-    /// Where to run: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
+    /// Images to compare on [default: digits or random images]
+    #[arg(long, value_name = "IMAGE|DIR", num_args = 1.., help_heading = "Input")]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    checks: CheckArgs,
+    /// Device to check
+    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = parsers::device(), help_heading = "Device")]
     device: Device,
-    /// Compute precisions: f32, f16, bf16 [default: all that the device supports]
-    #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
+    /// Compute precisions [default: all that the device supports]
+    #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = parsers::dtype(), help_heading = "Device")]
     dtype: Vec<DType>,
-    /// Sizes to check, by name or as batch × heads × tokens × channels per head (8x12x197x64) [default: all named ones on a
-    /// GPU; micro, small, awkward and heads on the CPU]
-    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = ConfigParser)]
-    config: Vec<Config>,
-    /// Ops to check [default: all]
-    #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
-    op: Vec<String>,
+    /// Number of compute threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Device")]
+    threads: Option<usize>,
     #[command(flatten)]
     output: OutputArgs<Report>,
-    /// Number of compute threads on the CPU [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    threads: Option<usize>,
+    /// Write the checks and their worst errors as JSON
+    ///
+    /// The certificate names the device, the driver and the libraries, and contains the SHA-256 of the code.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    certificate: Option<PathBuf>,
+}
+
+/// Checks to run.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Checks")]
+struct CheckArgs {
+    /// Check ops and a model within a time limit
+    #[arg(long, value_name = "TIER", value_parser = TierParser)]
+    tier: Option<Tier>,
+    /// Ops to check [default: all]
+    #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()), hide_possible_values = true)]
+    op: Vec<String>,
+    /// Sizes to check, e.g. small or 8x12x197x64 [default: by device]
+    ///
+    /// A size is a name, or batch × heads × tokens × channels per head. The default on a GPU is all names; on the CPU
+    /// it is micro, small, awkward and heads.
+    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = ConfigParser)]
+    config: Vec<Config>,
     /// Check results without timing
     #[arg(long)]
     untimed: bool,
@@ -84,7 +99,7 @@ impl Formats for Report {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv];
 }
 
-/// The fields of a row's JSON that are columns of CSV.
+/// Fields of a row's JSON that become columns of CSV.
 const FIELDS: [&str; 25] = [
     "op",
     "form",
@@ -113,7 +128,7 @@ const FIELDS: [&str; 25] = [
     "of_peak",
 ];
 
-/// Takes sizes too, beside the names that it offers.
+/// Parser that accepts any size, and offers the named sizes.
 #[derive(Clone, Debug)]
 struct ConfigParser;
 
@@ -139,7 +154,7 @@ impl TypedValueParser for ConfigParser {
     }
 }
 
-/// Offers the tiers.
+/// Parser that accepts and offers the tiers.
 #[derive(Clone, Debug)]
 struct TierParser;
 
@@ -159,13 +174,14 @@ impl TypedValueParser for TierParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(
-            Tier::ALL.into_iter().map(|tier| PossibleValue::new(tier.name())),
-        ))
+        Some(Box::new(Tier::ALL.into_iter().map(|tier| {
+            let limit = format!("Less than {} s", tier.limit().as_secs());
+            PossibleValue::new(tier.name()).help(limit)
+        })))
     }
 }
 
-/// A tier's results.
+/// Results of a tier.
 #[derive(Serialize)]
 struct Both<'a> {
     tier: Tier,
@@ -178,27 +194,30 @@ struct Both<'a> {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let start = Instant::now();
-        let of_model = self.model.is_some() || self.against.is_some() || self.baseline.is_some();
-        if of_model && self.tier.is_none() && !(self.op.is_empty() && self.config.is_empty()) {
+        let of_model = self.model.path().is_some() || self.against.is_some() || self.baseline.is_some();
+        if of_model
+            && self.checks.tier.is_none()
+            && !(self.checks.op.is_empty() && self.checks.config.is_empty())
+        {
             return Err(Usage(
-                "--op and --config are of ops: leave out --model and --against, or add --tier",
+                "--op and --config select ops: leave out the model and --against, or add --tier",
             )
             .into());
         }
-        if !of_model && self.tier.is_none() && !self.images.is_empty() {
-            return Err(Usage("--images are for a model: add --model, --against or --tier").into());
+        if !of_model && self.checks.tier.is_none() && !self.images.is_empty() {
+            return Err(Usage("--images needs a model: add --model, --against or --tier").into());
         }
         let (format, mut sink) = self.output.open()?;
         let certificate_file = self.certificate.as_deref().map(Sink::file).transpose()?;
-        if format == Format::Csv && (of_model || self.tier.is_some()) {
-            return Err(Usage("CSV has the rows of ops alone: use --format json").into());
+        if format == Format::Csv && (of_model || self.checks.tier.is_some()) {
+            return Err(Usage("CSV only supports ops: use --format json").into());
         }
-        let ops = if self.tier.is_some() || !of_model {
+        let ops = if self.checks.tier.is_some() || !of_model {
             Some(self.ops()?)
         } else {
             None
         };
-        let models = if self.tier.is_some() || of_model {
+        let models = if self.checks.tier.is_some() || of_model {
             self.models()?
         } else {
             Vec::new()
@@ -213,13 +232,13 @@ impl Args {
                     .chain(models.iter().map(|model| model.text(width)))
                     .collect();
                 sink.write_all(super::lines(&texts.join("\n")).as_bytes())?;
-                if let Some(tier) = self.tier {
+                if let Some(tier) = self.checks.tier {
                     let (taken, limit) = (start.elapsed().as_secs_f64(), tier.limit().as_secs());
                     writeln!(sink, "\n{tier}: {taken:.1} s of {limit}")?;
                 }
             }
         }
-        // The text says it already, where one sees it.
+        // Text output already says this on the terminal.
         if format != Format::Text || self.output.file().is_some() {
             ops.iter()
                 .flat_map(OpsReport::complaints)
@@ -231,14 +250,14 @@ impl Args {
                 .map(Error::msg)
                 .for_each(report);
         }
-        if let Some(tier) = self.tier.filter(|tier| start.elapsed() > tier.limit()) {
+        if let Some(tier) = self.checks.tier.filter(|tier| start.elapsed() > tier.limit()) {
             output::note(&format!(
-                "this machine takes longer than the {} s of {tier}",
+                "this machine needs more than the {} s of {tier}",
                 tier.limit().as_secs()
             ));
         }
         if let Some(file) = certificate_file {
-            let certificate = Certificate::new(self.device, self.tier, ops.as_ref(), &models)?;
+            let certificate = Certificate::new(self.device, self.checks.tier, ops.as_ref(), &models)?;
             let text = serde_json::to_string_pretty(&certificate)? + "\n";
             file.write_whole(text.as_bytes())?;
         }
@@ -251,9 +270,9 @@ impl Args {
         })
     }
 
-    /// The ops against the reference.
+    /// Checks the ops against the reference.
     fn ops(&self) -> Result<OpsReport> {
-        let configs = match (self.config.as_slice(), self.tier) {
+        let configs = match (self.checks.config.as_slice(), self.checks.tier) {
             ([], Some(tier)) => tier.configs().to_vec(),
             (configs, _) => configs.to_vec(),
         };
@@ -261,9 +280,9 @@ impl Args {
             device: self.device,
             dtypes: self.dtype.clone(),
             configs,
-            ops: self.op.clone(),
+            ops: self.checks.op.clone(),
             threads: self.threads,
-            untimed: self.untimed || self.tier.is_some_and(|tier| !tier.times()),
+            untimed: self.checks.untimed || self.checks.tier.is_some_and(|tier| !tier.times()),
         };
         let mut progress = None;
         Ok(validate(&options, &mut |total, _| {
@@ -273,15 +292,15 @@ impl Args {
         })?)
     }
 
-    /// A model in each dtype against each baseline.
+    /// Checks a model in each dtype against each baseline.
     fn models(&self) -> Result<Vec<LayerReport>> {
         let on_gpu = Session::builder().device(self.device).open_device()?.is_some();
-        let against: Vec<Option<Baseline>> = match (&self.against, self.tier) {
+        let against: Vec<Option<Baseline>> = match (&self.against, self.checks.tier) {
             (Some(baseline), _) => vec![Some(baseline.clone())],
             (None, Some(tier)) => tier.baselines(on_gpu).into_iter().map(Some).collect(),
             (None, None) => vec![None],
         };
-        let dtypes = match (self.dtype.as_slice(), self.tier) {
+        let dtypes = match (self.dtype.as_slice(), self.checks.tier) {
             ([], Some(Tier::Integration | Tier::Stress)) if on_gpu => &[DType::F32, DType::F16, DType::BF16],
             ([], _) => &[DType::F32][..],
             (dtypes, _) => dtypes,
@@ -300,7 +319,7 @@ impl Args {
         for &dtype in dtypes {
             for against in &against {
                 reports.push(validate_model(&ModelOptions {
-                    model: self.model.clone(),
+                    model: self.model.path().cloned(),
                     baseline_model: self.baseline.clone(),
                     image_size: self.image_size.map(|size| size.0),
                     device: self.device,
@@ -321,7 +340,7 @@ impl Args {
         models: &[LayerReport],
         taken: Duration,
     ) -> Result<()> {
-        if let Some(tier) = self.tier {
+        if let Some(tier) = self.checks.tier {
             let both = Both {
                 tier,
                 seconds: taken.as_secs_f64(),

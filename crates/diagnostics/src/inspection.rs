@@ -1,4 +1,4 @@
-//! What `hipvit inspect` shows of a model: [`Inspection`](hipvit::inspection::Inspection) as text, and a plan's arena as a drawing.
+//! Views for `hipvit inspect`: an [`Inspection`](hipvit::inspection::Inspection) as text, and a plan's arena as a drawing.
 
 mod plot;
 mod text;

@@ -1,4 +1,4 @@
-//! Which pixel values an output comes from.
+//! Attribution of an output to pixel values.
 
 use std::fmt;
 
@@ -13,29 +13,29 @@ use hipvit::error::{Error, Result};
 use hipvit::graph::ValueId;
 use hipvit::reference::Real;
 
-/// How an output is attributed to pixel values.
+/// Attribution method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Method {
-    /// AttnLRP: one backward pass with rules for attention (Achtibat et al., ICML 2024,
-    /// <https://arxiv.org/abs/2402.05602>), with ε = 0. Relevance that softmax and biases take is not the pixels'.
+    /// AttnLRP: one backward pass with rules for attention (Achtibat et al., ICML 2024, <https://arxiv.org/abs/2402.05602>), with ε = 0.
+    /// Relevance absorbed by softmax and biases is not attributed to pixels.
     #[default]
     #[serde(rename = "attnlrp")]
     AttnLrp,
-    /// Integrated gradients (Sundararajan et al., ICML 2017, <https://arxiv.org/abs/1703.01365>): sums to the difference of
-    /// the outputs of image and baseline, up to the error of the quadrature.
+    /// Integrated gradients (Sundararajan et al., ICML 2017, <https://arxiv.org/abs/1703.01365>). The contributions sum to the difference
+    /// between the outputs of image and baseline, up to the error of the quadrature.
     IntegratedGradients,
-    /// Conservative propagation (Ali et al., ICML 2022, <https://arxiv.org/abs/2202.07304>): attention, standard deviations
-    /// and gates count as constants, so that the contributions and the constants' sum exactly to the output.
+    /// Conservative propagation (Ali et al., ICML 2022, <https://arxiv.org/abs/2202.07304>). Attention, standard deviations and gates are
+    /// treated as constants. The contributions of pixels and constants sum exactly to the output.
     Conservative,
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::AttnLrp, Self::IntegratedGradients, Self::Conservative];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::AttnLrp => "attnlrp",
@@ -44,7 +44,7 @@ impl Method {
         }
     }
 
-    /// The paper.
+    /// Returns the citation of the paper.
     pub fn source(self) -> &'static str {
         match self {
             Self::AttnLrp => "AttnLRP, Achtibat et al. 2024, arXiv:2402.05602",
@@ -60,12 +60,12 @@ impl fmt::Display for Method {
     }
 }
 
-/// What integrated gradients compare the image with.
+/// Baseline image of integrated gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Baseline {
-    /// The mean colour that preprocessing subtracts: pixel values of 0.
+    /// The mean colour of the preprocessing: pixel values of 0.
     #[default]
     Mean,
     /// Bytes of 0.
@@ -74,67 +74,67 @@ pub enum Baseline {
     White,
 }
 
-/// The part of the output that is due to one of the model's constants: a bias, a token, position embeddings.
+/// Contribution of one of the model's constants: a bias, a token or position embeddings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Constant {
-    /// The tensor's name in the weight file.
+    /// Name of the tensor in the weight file.
     pub name: String,
-    /// Its part of the output.
+    /// Contribution to the output.
     pub contribution: f64,
 }
 
-/// The contributions of all pixel values to one output.
+/// Contributions of all pixel values to one output.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attribution {
-    /// How they were computed.
+    /// Attribution method.
     pub method: Method,
-    /// The output that is explained: a logit, or an embedding's length.
+    /// The explained output: a logit, or the length of an embedding.
     pub output: f64,
-    /// The contribution of each pixel value, `[3, H, W]`.
+    /// Contribution of each pixel value, `[3, H, W]`.
     pub values: Array3<f64>,
-    /// The part of the output that is no pixel's: the baseline's output for integrated gradients; for conservative
-    /// propagation the sum of `constants`; `None` for AttnLRP, which does not say.
+    /// Part of the output that is not attributed to pixels. Integrated gradients: the output of the baseline. Conservative propagation: the
+    /// sum of `constants`. `None` for AttnLRP, which does not determine it.
     pub constant: Option<f64>,
-    /// The model's constants and what they contribute, for conservative propagation.
+    /// Contributions of the model's constants. Only for conservative propagation.
     pub constants: Vec<Constant>,
-    /// What each contribution is per unit of its pixel value.
+    /// Contribution per unit of each pixel value.
     gradients: Array3<f64>,
 }
 
 impl Attribution {
-    /// What a pixel value's contribution is per unit of it.
+    /// Returns the contribution per unit of a pixel value.
     pub(super) fn gradient(&self, channel: usize, y: usize, x: usize) -> f64 {
         self.gradients[[channel, y, x]]
     }
 
-    /// The sum of all contributions of pixels.
+    /// Returns the sum of the contributions of all pixels.
     pub fn sum(&self) -> f64 {
         self.values.sum()
     }
 
-    /// What the contributions and the constant are off the output, if the method is to be complete.
+    /// Returns the contributions and the constant minus the output. `None` if the method is not complete.
     pub fn gap(&self) -> Option<f64> {
         Some(self.sum() + self.constant? - self.output)
     }
 
-    /// Each pixel's contribution, the sum over its channels: `[H, W]`.
+    /// Returns the contribution of each pixel, summed over its channels: `[H, W]`.
     pub fn by_pixel(&self) -> Array2<f64> {
         self.values.sum_axis(Axis(0))
     }
 
-    /// The contribution of each whole patch of this height and width, `[rows, columns]`.
+    /// Returns the contribution of each whole patch of this height and width, `[rows, columns]`.
     pub fn by_patch(&self, [height, width]: [usize; 2]) -> Array2<f64> {
         let pixels = self.by_pixel();
         let whole = pixels.exact_chunks((height, width));
         let (rows, columns) = (pixels.nrows() / height, pixels.ncols() / width);
         let sums: Vec<f64> = whole.into_iter().map(|patch| patch.sum()).collect();
-        // As many patches as there are sums.
+        // There are as many patches as sums.
         Array2::from_shape_vec((rows, columns), sums).unwrap_or_default()
     }
 }
 
-/// What is attributed: the dot product of a graph's output with a fixed direction.
+/// The explained scalar: the dot product of a graph's output with a fixed direction.
 #[derive(Clone, Debug)]
 pub(super) struct Direction {
     pub(super) output: ValueId,
@@ -152,7 +152,7 @@ impl Direction {
     }
 }
 
-/// The gradient of relevance times the value, by one backward pass of `run`.
+/// Computes gradient of relevance times value, by one backward pass of `run`.
 pub(super) fn propagated<T: Real>(
     run: &Run<'_, T>,
     method: Method,
@@ -168,7 +168,7 @@ pub(super) fn propagated<T: Real>(
     from_gradients(run, method, direction, &gradients)
 }
 
-/// The gradient of relevance times the value, from the backward pass by the rules of `method`.
+/// Computes gradient of relevance times value, given the backward pass by the rules of `method`.
 pub(super) fn from_gradients<T: Real>(
     run: &Run<'_, T>,
     method: Method,
@@ -184,7 +184,7 @@ pub(super) fn from_gradients<T: Real>(
     let pixels = run.value(graph.input());
     let gradient: Vec<f64> = match gradients.of(graph.input()) {
         Some(gradient) => gradient.iter().map(|g| g.to_f64()).collect(),
-        // An output that no pixel matters for.
+        // The output does not depend on any pixel.
         None => vec![0.0; pixels.len()],
     };
     let values = gradient.iter().zip(pixels).map(|(g, x)| g * x.to_f64()).collect();
@@ -211,7 +211,7 @@ pub(super) fn from_gradients<T: Real>(
     })
 }
 
-/// Integrated gradients along the straight line from `baseline` to `image`, with `steps` nodes.
+/// Computes integrated gradients along the straight line from `baseline` to `image`, with `steps` quadrature nodes.
 pub(super) fn integrated<T: Real>(
     program: &Program<T>,
     image: &[f32],
@@ -219,7 +219,7 @@ pub(super) fn integrated<T: Real>(
     direction: &Direction,
     steps: usize,
 ) -> Result<Attribution> {
-    /// Passes that are in memory at once.
+    /// Number of passes in memory at a time.
     const TOGETHER: usize = 8;
     let blend = |alpha: f64| -> Vec<T> {
         let pairs = baseline.iter().zip(image);
@@ -264,7 +264,7 @@ pub(super) fn integrated<T: Real>(
     })
 }
 
-/// One image's values as `[3, H, W]`.
+/// Returns the values of one image as `[3, H, W]`.
 fn planes(shape: &[usize], values: Vec<f64>) -> Result<Array3<f64>> {
     let wrong = |e: ndarray::ShapeError| Error::internal("pixel values", e);
     let array = ArrayD::from_shape_vec(&shape[1..], values).map_err(wrong)?;

@@ -1,5 +1,5 @@
-//! The backward pass: gradients, or relevance by the rules of layer-wise relevance propagation, which are gradients of a network where some
-//! factors count as constants. Rules append nodes to the graph, as the derivatives of its ops do.
+//! Backward passes: gradients, or relevance by layer-wise relevance propagation. Its rules are gradients of a network in which some factors
+//! are constants. Rules append nodes to the graph, like the derivatives of ops.
 
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
@@ -12,24 +12,24 @@ use hipvit::reference::{Array, Real};
 
 use super::program::{Program, Run};
 
-/// What a backward pass computes.
+/// Rules of a backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     /// Derivatives.
     Gradient,
-    /// AttnLRP (Achtibat et al. 2024, <https://arxiv.org/abs/2402.05602>): activations by their gate, layer norms with
-    /// a constant standard deviation, softmax by its derivative, half of the relevance to each factor of a product.
+    /// AttnLRP (Achtibat et al. 2024, <https://arxiv.org/abs/2402.05602>). Activations propagate by their gate, layer norms with a constant
+    /// standard deviation, softmax by its derivative. Each factor of a product gets half of the relevance.
     AttnLrp,
-    /// Ali et al. 2022, <https://arxiv.org/abs/2202.07304>: attention probabilities, standard deviations and gates are constants.
-    /// What remains is affine in the pixels, so that the contributions and the constants' sum to the output.
+    /// Ali et al. 2022, <https://arxiv.org/abs/2202.07304>: attention probabilities, standard deviations and gates are constants. The rest
+    /// is affine in the pixels, so that the contributions of pixels and constants sum to the output.
     Conservative,
 }
 
-/// Gradients of each operand of a node.
+/// Gradients of the operands of a node.
 type OfOperands = graph::Result<Vec<Option<ValueId>>>;
 
 impl Rules {
-    /// Takes gradients back through `node`: by derivatives, except where these rules differ. Constants that multiply get none.
+    /// Propagates gradients back through `node`, by derivatives unless these rules differ. Constant factors get none.
     fn apply(self, graph: &mut Graph, node: &Node, of_results: &[Option<ValueId>]) -> OfOperands {
         let mut gradients = match (&node.op, of_results) {
             (Op::Linear(spec), &[Some(gradient)]) => {
@@ -47,7 +47,7 @@ impl Rules {
         Ok(gradients)
     }
 
-    /// Replaces the derivatives by relevance.
+    /// Replaces the derivatives by relevance rules.
     fn replace(
         self,
         graph: &mut Graph,
@@ -80,7 +80,7 @@ impl Rules {
                 let operands = [x, node.inputs[1], gradient];
                 gradients[0] = Some(graph.push_backward(node, backward, operands)?);
             }
-            // Each factor of a gate has half.
+            // Each factor of a gate gets half.
             Op::SwiGlu(_) => {
                 let d_x = graph.push_backward(node, SwiGluBackward { secant: true }, [x, gradient])?;
                 gradients[0] = Some(graph.push_backward(node, MulScalar(0.5), [d_x])?);
@@ -101,8 +101,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Scales the gradients of queries, keys and values. Half of the relevance of a product of two activations goes to each: P·V, and Q·Kᵀ
-    /// before it. Where the probabilities are constants, values have all of it.
+    /// Scales the gradients of queries, keys and values. Each factor of a product of two activations gets half of the relevance: P·V, and
+    /// Q·Kᵀ before it. If the probabilities are constants, the values get all of it.
     fn share(
         self,
         graph: &mut Graph,
@@ -135,10 +135,10 @@ impl Rules {
     }
 }
 
-/// The operands whose gradients are propagated: all but weights, which multiply.
+/// Returns the operands that gradients are propagated to: all but weights, which are factors.
 fn additive(op: &Op, operands: usize) -> Vec<usize> {
     match op {
-        // Its bias is none of the image.
+        // The bias does not depend on the image.
         Op::Attention(spec) => (0..spec.operands.count()).collect(),
         Op::Scale(_) | Op::Rope(_) => vec![0],
         Op::Transpose(spec) => (0..operands).filter(|&i| !(spec.scale && i == 1)).collect(),
@@ -149,25 +149,25 @@ fn additive(op: &Op, operands: usize) -> Vec<usize> {
     }
 }
 
-/// The backward pass of a program from one of its values.
+/// Backward pass of a program from one of its values.
 pub(crate) struct Backward {
     graph: Graph,
     output: ValueId,
     seed: ValueId,
-    /// Of the program's values.
+    /// Gradient of each value of the program.
     gradients: Vec<Option<ValueId>>,
-    /// The values whose gradients are always wanted.
+    /// Values whose gradients are always computed.
     wrt: Vec<ValueId>,
 }
 
-/// The gradients of some of a run's values.
+/// Gradients of some values of a run.
 pub(crate) struct Gradients<T> {
     ids: Vec<Option<ValueId>>,
     values: Vec<Option<Array<T>>>,
 }
 
 impl<T: Real> Gradients<T> {
-    /// The gradient of `id`; `None` if the output does not depend on it, or it was not asked for.
+    /// Returns the gradient of `id`. `None` if the output does not depend on it, or if it was not requested.
     pub(crate) fn of(&self, id: ValueId) -> Option<&[T]> {
         let gradient = (*self.ids.get(id.index())?)?;
         self.values[gradient.index()].as_ref().map(Array::values)
@@ -175,7 +175,7 @@ impl<T: Real> Gradients<T> {
 }
 
 impl<T: Real> Program<T> {
-    /// The backward pass from `output` to the input, and to constants that are added if `constants`.
+    /// Builds the backward pass from `output` to the input and, if `constants`, to additive constants.
     ///
     /// # Errors
     ///
@@ -207,12 +207,12 @@ impl<T: Real> Program<T> {
 }
 
 impl Backward {
-    /// Propagates `seed`, the gradient of the output, back through `run`. `keep` says whose gradients are wanted beside the input's and the
-    /// constants'.
+    /// Propagates `seed`, the gradient of the output, back through `run`. `keep` selects the gradients to return besides those of the input
+    /// and the constants.
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] for a seed that does not have the output's shape.
+    /// [`Error::Internal`] for a seed whose shape differs from the output's.
     pub(crate) fn run<T: Real>(
         &self,
         run: &Run<'_, T>,

@@ -1,4 +1,4 @@
-//! A model loaded to explain its results.
+//! A model that is loaded to explain its results.
 
 use std::path::Path;
 
@@ -17,31 +17,31 @@ use hipvit::outputs::{Prediction, Scores};
 use hipvit::session::Session;
 use hipvit::threads;
 
-/// A model loaded to explain its results, on the host. See [`explain`] for one image.
+/// A model that is loaded on the host to explain its results. See [`explain`] for one image.
 pub struct Explainer {
     name: String,
     info: Info,
     preprocess: Preprocess,
     labels: Labels,
     scores: Scores,
-    /// Its constants map the weight files.
+    /// The graph. Its constants map the weight files.
     graph: Graph,
     exact: Program<f64>,
 }
 
-/// What is explained.
+/// The explained output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Target {
     /// The logit of a class.
     Class {
-        /// The class's number.
+        /// Index of the class.
         index: usize,
-        /// Its name.
+        /// Name of the class.
         label: String,
     },
-    /// The length of the embedding, of a model without a classifier.
+    /// The length of the embedding, for a model without a classifier.
     Embedding,
 }
 
@@ -55,22 +55,22 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The options of [`Explainer::explain_with`].
+/// Options of [`Explainer::explain_with`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExplainOptions {
-    /// The class to explain; by default the most likely one.
+    /// The class to explain. By default the most likely one.
     pub class: Option<usize>,
-    /// How.
+    /// Attribution method.
     pub method: Method,
-    /// The baseline of integrated gradients.
+    /// Baseline of integrated gradients.
     pub baseline: Baseline,
-    /// The nodes of their quadrature, Gauss-Legendre's.
+    /// Number of Gauss-Legendre nodes of integrated gradients.
     pub steps: usize,
 }
 
 impl ExplainOptions {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
@@ -111,15 +111,15 @@ impl Default for ExplainOptions {
     }
 }
 
-/// Why a model says what it says of an image.
+/// Explanation of a model's result for an image.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What is explained.
+    /// The explained output.
     pub target: Target,
     /// The most likely classes, at most five.
     pub top: Vec<Prediction>,
-    /// The image at the model's size, which the maps lie on.
+    /// The image at the model's size, on which the maps are drawn.
     pub resized: RgbImage,
     /// Rows and columns of patches.
     pub grid: [usize; 2],
@@ -127,17 +127,17 @@ pub struct Explanation {
     pub patch: [usize; 2],
     /// Tokens before the patches.
     pub prefix_tokens: usize,
-    /// Each layer's attention; none of a model that has no attention.
+    /// Attention of each layer. Empty if the model has no attention.
     pub attention: Vec<AttentionMap>,
-    /// Attention rollout over the patches, `[rows, columns]`; empty if the model has no attention.
+    /// Attention rollout over the patches, `[rows, columns]`. Empty if the model has no attention.
     pub rollout: Array2<f32>,
-    /// Which pixels the output comes from.
+    /// Contributions of the pixels to the output.
     pub attribution: Attribution,
     readout: Vec<f64>,
 }
 
 impl Explanation {
-    /// What the tokens that the model's head reads take from each patch in a layer: `[rows, columns]` for each head.
+    /// Returns how much the tokens that the model's head uses read from each patch in a layer: `[rows, columns]` per attention head.
     pub fn attention_to_patches(&self, layer: usize) -> Vec<Array2<f32>> {
         let Some(map) = self.attention.get(layer) else {
             return Vec::new();
@@ -157,22 +157,22 @@ fn on_grid(tokens: impl Iterator<Item = f32>, prefix: usize, [rows, columns]: [u
 }
 
 impl Explainer {
-    /// The model of `session`, loaded again: a session's executor has the weights in another form.
+    /// Loads the model of `session` again, since the session's executor has the weights in another form.
     ///
     /// # Errors
     ///
-    /// As loading it; [`Error::Argument`] for a session that was loaded from bytes, which it does not keep.
+    /// The errors of loading it, and [`Error::Argument`] for a session loaded from bytes, which it does not keep.
     pub fn new(session: &Session) -> Result<Self> {
         let mut model = session.reload(InputKind::PixelValues)?;
         model.labels = session.labels().clone();
         Self::of(model)
     }
 
-    /// The model at `path`, as [`Session::load`] finds it.
+    /// Loads the model at `path`, as [`Session::load`] finds it.
     ///
     /// # Errors
     ///
-    /// As [`Session::load`].
+    /// The errors of [`Session::load`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let options = LoadOptions {
             input: InputKind::PixelValues,
@@ -194,17 +194,17 @@ impl Explainer {
         })
     }
 
-    /// The model's name.
+    /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The model's family and sizes.
+    /// Returns the family and sizes of the model.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// The names of the classes.
+    /// Returns the names of the classes.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
@@ -217,11 +217,11 @@ impl Explainer {
         [0, 1].map(|axis| self.info.image_size[axis] / self.info.patch[axis])
     }
 
-    /// Explains the logit of `class`, by default of the most likely one, by AttnLRP.
+    /// Explains the logit of `class`, by default of the most likely one, with AttnLRP.
     ///
     /// # Errors
     ///
-    /// As [`explain_with`](Self::explain_with).
+    /// The errors of [`explain_with`](Self::explain_with).
     pub fn explain(&self, image: &RgbImage, class: Option<usize>) -> Result<Explanation> {
         let options = ExplainOptions {
             class,
@@ -230,11 +230,11 @@ impl Explainer {
         self.explain_with(image, &options)
     }
 
-    /// Explains with options.
+    /// Explains an image with options.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a class that the model has not, no step, or an image that cannot be brought to the model's
+    /// [`Error::Argument`] for a class that does not exist, for 0 steps, or for an image that preprocessing cannot bring to the model's
     /// size.
     pub fn explain_with(&self, image: &RgbImage, options: &ExplainOptions) -> Result<Explanation> {
         let (resized, values) = self.pixel_values(image)?;
@@ -263,12 +263,11 @@ impl Explainer {
         })
     }
 
-    /// Explains the result for an image that is preprocessed already: only which of its values the output comes from.
-    /// `values`: normalised, `[3, H, W]` at the model's size.
+    /// Computes the attribution for a preprocessed image. `values` are normalised, `[3, H, W]` at the model's size.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for another number of values, a class that the model has not, or no step.
+    /// [`Error::Argument`] for a wrong number of values, a class that does not exist, or 0 steps.
     pub fn attribute(&self, values: &[f32], options: &ExplainOptions) -> Result<(Target, Attribution)> {
         let [height, width] = self.info.image_size;
         if values.len() != 3 * height * width {
@@ -291,7 +290,7 @@ impl Explainer {
         let attribution = match options.method {
             Method::IntegratedGradients => {
                 let baseline = self.baseline(options.baseline)?;
-                // Many passes, whose sum needs no more than their type's precision.
+                // Many passes. The precision of f32 suffices for their sum.
                 let program = Program::<f32>::new(&self.graph)?;
                 integrated(&program, values, &baseline, &direction, options.steps)?
             }
@@ -300,7 +299,7 @@ impl Explainer {
         Ok((target, attribution))
     }
 
-    /// The image at the model's size, and its normalised values, `[3, H, W]`.
+    /// Returns the image at the model's size, and its normalised values, `[3, H, W]`.
     pub fn pixel_values(&self, image: &RgbImage) -> Result<(RgbImage, Vec<f32>)> {
         let resized = self.preprocess.apply(image)?;
         let mut values = vec![0.0; resized.data.len()];
@@ -308,12 +307,12 @@ impl Explainer {
         Ok((resized, values))
     }
 
-    /// The forward pass in double precision.
+    /// Runs the forward pass in double precision.
     pub(super) fn run(&self, values: &[f32]) -> Result<Run<'_, f64>> {
         self.exact.run(1, values.iter().map(|&v| v.into()).collect())
     }
 
-    /// A constant image.
+    /// Returns the values of a baseline image.
     fn baseline(&self, baseline: Baseline) -> Result<Vec<f32>> {
         let elements = 3 * self.info.image_size.iter().product::<usize>();
         let byte = match baseline {
@@ -340,7 +339,7 @@ impl Explainer {
         }
     }
 
-    /// What is explained, as a direction of the graph's output.
+    /// Returns the explained output, as a direction of the graph's output.
     pub(super) fn target(&self, run: &Run<'_, f64>, class: Option<usize>) -> Result<(Target, Direction)> {
         let output = |wanted| {
             let mut outputs = self.graph.outputs().iter();
@@ -393,14 +392,14 @@ impl std::fmt::Debug for Explainer {
     }
 }
 
-/// Explains a session's result for an image: attention maps, rollout, and the pixels that the logit of `class` comes from, by AttnLRP.
+/// Explains a session's result for an image: attention maps, rollout, and the AttnLRP contributions of the pixels to the logit of `class`.
 ///
-/// Without `class`, the most likely one is explained. The host computes it, whatever the session's device, and the model is loaded
-/// again. An [`Explainer`] is faster for several images.
+/// Without `class`, the most likely class is explained. The host computes it on any device of the session, and loads the model again. Use
+/// an [`Explainer`] for several images, which is faster.
 ///
 /// # Errors
 ///
-/// Errors of [`Explainer::new`] and [`Explainer::explain_with`].
+/// The errors of [`Explainer::new`] and [`Explainer::explain_with`].
 pub fn explain(session: &Session, image: &RgbImage, class: Option<usize>) -> Result<Explanation> {
     Explainer::new(session)?.explain(image, class)
 }

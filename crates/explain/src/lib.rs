@@ -1,9 +1,10 @@
-//! Why a model says what it says: attention maps, rollout, and which pixels a class's logit comes from.
+//! Explanations of a model's results: attention maps, rollout, and the contributions of pixels to a logit.
 //!
-//! [`explain`] explains one image, an [`Explainer`] many. Everything is computed on the host, from the model as its
-//! library computes it, without fusion; on a GPU the fused attention kernel writes no probabilities that could be shown. The
-//! forward pass is the reference implementation of the ops (`program`). The backward pass is a graph that the ops' derivatives append, or
-//! rules of relevance in their place (`backward`).
+//! [`explain`] explains one image, an [`Explainer`] many. The host computes everything from the model without fusion, as its library does.
+//! The fused attention kernel of a GPU stores no probabilities to show.
+//!
+//! The forward pass uses the reference implementation of the ops (`program`). The backward pass is a graph, from the ops' derivatives or
+//! from relevance rules in their place (`backward`).
 //!
 //! ```
 //! # fn main() -> hipvit::Result<()> {

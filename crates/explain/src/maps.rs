@@ -1,4 +1,4 @@
-//! Attention maps, and rollout: attention over all layers.
+//! Attention maps, and rollout of attention over all layers.
 
 use ndarray::{Array2, Array3, ArrayView2, Axis};
 
@@ -7,25 +7,25 @@ use hipvit::graph::Graph;
 use hipvit::ops::Op;
 use hipvit::reference::Real;
 
-/// The attention probabilities of one layer.
+/// Attention probabilities of one layer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AttentionMap {
-    /// The layer's name, such as `blocks.3.attn`.
+    /// Name of the layer, such as `blocks.3.attn`.
     pub name: String,
-    /// The block that it is part of; `None` of a pooling layer. A block may have several.
+    /// Index of the layer's block, which may have several layers. `None` for a pooling layer.
     pub block: Option<usize>,
-    /// How much each query reads of each key: `[heads, queries, keys]`; the rows sum to 1. A pooling layer has one query.
+    /// Probabilities, `[heads, queries, keys]`. The rows sum to 1. A pooling layer has one query.
     pub weights: Array3<f32>,
 }
 
 impl AttentionMap {
-    /// The mean over the heads, `[queries, keys]`.
+    /// Returns the mean over the heads, `[queries, keys]`.
     pub fn mean(&self) -> Array2<f32> {
         self.weights.mean_axis(Axis(0)).unwrap_or_default()
     }
 
-    /// For each head, what the tokens that the head of the model reads take from each key, `[heads, keys]`.
+    /// Returns per attention head how much the tokens that the model's head uses read from each key, `[heads, keys]`.
     pub(super) fn by_head(&self, readout: &[f64]) -> Array2<f32> {
         let one = [1.0];
         let (heads, queries, keys) = self.weights.dim();
@@ -36,7 +36,7 @@ impl AttentionMap {
     }
 }
 
-/// What `readout`, a distribution over queries, reads of each key.
+/// Returns how much `readout`, a distribution over queries, reads from each key.
 fn read(weights: ArrayView2<'_, f32>, readout: &[f64]) -> Vec<f64> {
     let mut read = vec![0.0; weights.ncols()];
     for (row, &share) in weights.rows().into_iter().zip(readout) {
@@ -46,13 +46,13 @@ fn read(weights: ArrayView2<'_, f32>, readout: &[f64]) -> Vec<f64> {
     read
 }
 
-/// The block of a node of this name.
+/// Returns the block of a node with this name.
 pub(super) fn block_of(name: &str) -> Option<usize> {
     let (block, _) = name.strip_prefix("blocks.")?.split_once('.')?;
     block.parse().ok()
 }
 
-/// The maps of a forward pass of one image, in the order of the layers.
+/// Returns the attention maps of a forward pass of one image, in the order of the layers.
 pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
     let mut maps = Vec::new();
     for node in run.graph().nodes() {
@@ -70,7 +70,7 @@ pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
     maps
 }
 
-/// How much of each of the last block's tokens the model's head reads: all of one, or the same of several.
+/// Returns the share of each of the last block's tokens in the input of the model's head: one token, or several in equal parts.
 pub(super) fn readout(graph: &Graph, tokens: usize) -> Vec<f64> {
     let mut read = vec![0.0; tokens];
     for node in graph.nodes() {
@@ -84,15 +84,15 @@ pub(super) fn readout(graph: &Graph, tokens: usize) -> Vec<f64> {
     }
     let sum: f64 = read.iter().sum();
     if sum == 0.0 {
-        // A pooling by attention: its map is among those of the layers.
+        // Attention pooling: its map is one of the layers' maps.
         return vec![1.0 / tokens as f64; tokens];
     }
     read.iter().map(|share| share / sum).collect()
 }
 
-/// Attention rollout (Abnar & Zuidema, ACL 2020, <https://arxiv.org/abs/2005.00928>): how much of each input token reaches
-/// the head, if each block gives half of the mean attention and half of the residual stream. The mean is over all heads, also
-/// those of a block's other attention layers. One value per token.
+/// Computes attention rollout (Abnar & Zuidema, ACL 2020, <https://arxiv.org/abs/2005.00928>), one value per token: how much of each input
+/// token reaches the model's head. Each block contributes half of the mean attention and half of the residual stream. The mean is over all
+/// heads of all attention layers of the block.
 pub(super) fn rollout(maps: &[AttentionMap], readout: &[f64]) -> Vec<f64> {
     let mut flow = readout.to_vec();
     for block in maps
@@ -100,7 +100,7 @@ pub(super) fn rollout(maps: &[AttentionMap], readout: &[f64]) -> Vec<f64> {
         .rev()
     {
         if let [pooling @ AttentionMap { block: None, .. }] = block {
-            // No residual stream.
+            // Pooling has no residual stream.
             let queries = pooling.weights.dim().1;
             flow = read(pooling.mean().view(), &vec![1.0 / queries as f64; queries]);
             continue;

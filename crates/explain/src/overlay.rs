@@ -1,11 +1,11 @@
-//! Maps as pictures.
+//! Maps as images.
 
 use ndarray::Array2;
 
 use hipvit::error::{Error, Result};
 use hipvit::image::RgbImage;
 
-/// Black over purple and orange to yellow, of even lightness steps.
+/// Colours from black over purple and orange to yellow, in even steps of lightness.
 const HEAT: [[u8; 3]; 6] = [
     [4, 3, 20],
     [66, 10, 104],
@@ -17,7 +17,7 @@ const HEAT: [[u8; 3]; 6] = [
 const POSITIVE: [u8; 3] = [214, 30, 40];
 const NEGATIVE: [u8; 3] = [30, 90, 220];
 
-/// The colour of a value between 0 and 1.
+/// Returns the colour of a value between 0 and 1.
 fn heat_colour(value: f32) -> [u8; 3] {
     let at = value.clamp(0.0, 1.0) * (HEAT.len() - 1) as f32;
     let below = (at as usize).min(HEAT.len() - 2);
@@ -32,7 +32,7 @@ fn mix(from: [u8; 3], to: [u8; 3], share: f32) -> [u8; 3] {
     [channel(0), channel(1), channel(2)]
 }
 
-/// `map`, one value per patch, over `image`: the brighter the larger, 0 to the largest value.
+/// Draws `map`, one value per patch, over `image`. Brightness is proportional to the value, from 0 to the largest value.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub fn heat(image: &RgbImage, map: &Array2<f32>) -> Result<RgbImage> {
     }))
 }
 
-/// `map` alone, a pixel for each value: black is 0, yellow the largest.
+/// Draws `map` alone, one pixel per value, from black for 0 to yellow for the largest value.
 ///
 /// # Errors
 ///
@@ -60,8 +60,8 @@ pub fn colours(map: &Array2<f32>) -> Result<RgbImage> {
     Ok(RgbImage::new(map.ncols(), map.nrows(), data)?)
 }
 
-/// `map`, one value per pixel or per patch, over the greys of `image`: red where it is positive, blue where it is negative, at
-/// full strength from the 99th percentile of the absolute values on.
+/// Draws `map`, one value per pixel or per patch, over the greys of `image`. Positive values are red, negative values blue, at full
+/// strength from the 99th percentile of the absolute values on.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ fn empty() -> Error {
     Error::argument("map", "is empty")
 }
 
-/// Linear between the patches' centres, row by row.
+/// Interpolates linearly between the centres of the patches, row by row.
 fn enlarged(map: &Array2<f32>, [height, width]: [usize; 2]) -> Result<Vec<f32>> {
     let (rows, columns) = map.dim();
     if map.is_empty() {
@@ -137,7 +137,7 @@ fn nearest(map: &Array2<f32>, [height, width]: [usize; 2]) -> Result<Vec<f32>> {
         .collect())
 }
 
-/// Each pixel as a square of `factor` pixels.
+/// Enlarges each pixel to a square of `factor` pixels.
 pub fn enlarge(image: &RgbImage, factor: usize) -> RgbImage {
     let factor = factor.max(1);
     let (pixels, _) = image.data.as_chunks::<3>();
@@ -160,11 +160,11 @@ pub fn enlarge(image: &RgbImage, factor: usize) -> RgbImage {
     }
 }
 
-/// Pictures of one size, row by row, with a margin of 2 pixels between them.
+/// Arranges images of the same size in rows, with a margin of 2 pixels between them.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if there is none, or the sizes differ.
+/// [`Error::Argument`] if there are no images, or if their sizes differ.
 pub fn tiles(images: &[RgbImage], columns: usize) -> Result<RgbImage> {
     const MARGIN: usize = 2;
     let [first, ..] = images else {
@@ -191,7 +191,7 @@ pub fn tiles(images: &[RgbImage], columns: usize) -> Result<RgbImage> {
     Ok(RgbImage::new(width, height, data)?)
 }
 
-/// The picture as a PNG file.
+/// Encodes the image as a PNG file.
 ///
 /// # Errors
 ///
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn enlarging_keeps_the_centres_and_is_linear_between_them() {
-        // The weights are powers of two, so that nothing is rounded.
+        // The weights are powers of two, so nothing is rounded.
         let map = array![[0.0, 4.0]];
         let wide = enlarged(&map, [1, 4]).unwrap();
         assert_eq!(wide, [0.0, 1.0, 3.0, 4.0]);

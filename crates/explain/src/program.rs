@@ -1,27 +1,29 @@
-//! Runs a graph forward by the reference implementation of its ops, with every value kept for a backward pass: in f64 for exactness, in f32
-//! where one image takes many runs.
+//! Forward passes of a graph by the reference implementation, which keep all values for a backward pass. They use f64 for accuracy, or f32
+//! if one image takes many runs.
 
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, ValueId, evaluate};
 use hipvit::ops::Op;
 use hipvit::reference::{Array, Real};
 
-/// A graph with its constants in the type that it computes in.
+/// A graph with its constants in the type of the computation.
 pub(crate) struct Program<T> {
     graph: Graph,
     constants: Vec<Option<Array<T>>>,
 }
 
-/// One forward pass.
+/// A forward pass.
 pub(crate) struct Run<'p, T> {
     program: &'p Program<T>,
     values: Vec<Option<Array<T>>>,
 }
 
 impl<T: Real> Program<T> {
+    /// Converts the constants of a graph.
+    ///
     /// # Errors
     ///
-    /// [`Error::Graph`] for a constant whose elements were released, and for one rank's part of a model.
+    /// [`Error::Graph`] for a released constant, and for one rank's part of a model.
     pub(crate) fn new(graph: &Graph) -> Result<Self> {
         for node in graph.nodes() {
             if let Op::AllReduce(_) = node.op {
@@ -55,7 +57,7 @@ impl<T: Real> Program<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `input` is not whole images, [`Error::Graph`] if a node's operands do not fit it.
+    /// [`Error::Argument`] if `input` is not whole images. [`Error::Graph`] if the operands of a node do not fit its op.
     pub(crate) fn run(&self, batch: usize, input: Vec<T>) -> Result<Run<'_, T>> {
         let input_id = self.graph.input();
         let mut shape = self.graph.value(input_id).shape.clone();
@@ -90,7 +92,7 @@ impl<'p, T: Real> Run<'p, T> {
         &self.program.graph
     }
 
-    /// Returns a value of this run, `None` if it is not one of the graph.
+    /// Returns a value of this run. `None` if the graph does not have it.
     pub(super) fn array(&self, id: ValueId) -> Option<&Array<T>> {
         let computed = self.values.get(id.index())?.as_ref();
         computed.or(self.program.constants[id.index()].as_ref())

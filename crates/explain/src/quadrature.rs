@@ -1,12 +1,12 @@
 //! Gauss-Legendre quadrature on [0, 1].
 
-/// The nodes and weights of the rule with `n` nodes, exact for polynomials of degree `2n − 1`. The nodes are the roots of
-/// the Legendre polynomial, found by Newton's method from Tricomi's estimate.
+/// Returns nodes and weights of the rule with `n` nodes, which is exact for polynomials of degree `2n − 1`. The nodes are the roots of the
+/// Legendre polynomial, computed by Newton's method from Tricomi's estimate.
 pub(super) fn gauss_legendre(n: usize) -> Vec<(f64, f64)> {
     let node = |i: usize| {
         let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (n as f64 + 0.5)).cos();
         let mut slope = 1.0;
-        // It doubles the correct digits with each step; some are enough for all.
+        // Each step doubles the correct digits, so a few suffice.
         for _ in 0..16 {
             let value;
             (value, slope) = legendre(n, x);
@@ -17,7 +17,7 @@ pub(super) fn gauss_legendre(n: usize) -> Vec<(f64, f64)> {
     (0..n).map(node).collect()
 }
 
-/// The Legendre polynomial of degree `n` and its derivative at `x`, inside (−1, 1).
+/// Returns the Legendre polynomial of degree `n` and its derivative at `x` in (−1, 1).
 fn legendre(n: usize, x: f64) -> (f64, f64) {
     let (mut before, mut value) = (1.0, x);
     for k in 2..=n {

@@ -12,7 +12,7 @@ use hipvit::ops::{
 };
 use hipvit::tensor::{DType, Input, Tensor};
 
-/// Values between −1 and 1, the same every time.
+/// Returns reproducible values between −1 and 1.
 fn noise(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -39,8 +39,8 @@ fn golden(name: &str, input: InputKind) -> Graph {
     model::load(&directory, &options).unwrap().graph
 }
 
-/// One of each form: packed and separate Q, K and V, RMS norms, norms of heads and inside of branches, parallel blocks and
-/// branches, differential attention, rotary positions, SwiGLU, LayerScale, mixed tokens, every pooling, every activation of a model.
+/// Models of every form: packed and separate Q, K and V, RMS norms, norms of heads and inside branches, parallel blocks and branches,
+/// differential attention, rotary positions, SwiGLU, LayerScale, mixers, every pooling, every activation.
 const GOLDENS: [&str; 28] = [
     "timm_vit_class_token",
     "timm_vit_avg_pool",
@@ -117,8 +117,8 @@ fn forward_passes_equal_the_interpreter() {
     }
 }
 
-/// The derivative of the dot product of the first output with fixed values, along a random direction of the input and of the
-/// additive constants.
+/// Checks the derivative of the dot product of the first output with fixed values. The derivative is along a random direction of the input
+/// and of the additive constants.
 fn assert_gradient(graph: &Graph, name: &str) {
     let program = Program::<f64>::new(graph).unwrap();
     let len: usize = graph.value(graph.input()).shape.iter().product();
@@ -145,7 +145,7 @@ fn assert_gradient(graph: &Graph, name: &str) {
     let gradients = backward.run(&run, direction.seed(), |_| false).unwrap();
     let gradient = gradients.of(graph.input()).unwrap();
     let got: f64 = gradient.iter().zip(&along).map(|(g, a)| g * a).sum();
-    // Fourth order in the step: the error of the formula is some 1e-12, of the subtraction 1e-15 / 1e-4.
+    // Fourth order in the step: the formula has an error of about 1e-12, the subtraction 1e-15 / 1e-4.
     let h = 1e-4;
     let expected = (8.0 * (value(h) - value(-h)) - (value(2.0 * h) - value(-2.0 * h))) / (12.0 * h);
     let size = gradient.iter().map(|g| g * g).sum::<f64>().sqrt() * scale * (len as f64).sqrt();
@@ -171,7 +171,7 @@ fn gradients_of_whole_models_equal_differences() {
     }
 }
 
-/// A graph of a few tokens from the pixel values, and one op after another.
+/// A graph that turns the pixel values into a few tokens, followed by appended ops.
 struct Small(Graph, hipvit::graph::ValueId);
 
 impl Small {
@@ -249,7 +249,7 @@ fn gradients_of_ops_equal_differences() {
     let sizes = [[0, 0], [3, 1]];
     for ([pad, crop], scale) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
-            // Of six tokens; the second operand depends on the image too.
+            // Six tokens. The second operand depends on the image too.
             let mut small = Small::new(4);
             let mut more: Vec<_> = scale.then(|| small.constant("gamma", &[6])).into_iter().collect();
             if combine.is_some() {
@@ -275,7 +275,7 @@ fn gradients_of_ops_equal_differences() {
     let mut small = Small::new(4);
     let w = small.constant("w2", &[4]);
     small.check(Op::RmsNorm(RmsNorm { epsilon: 1e-6 }), &[w]);
-    // Each of two heads.
+    // Two heads, each normalised.
     let mut small = Small::new(6);
     let (w, b) = (small.constant("w2", &[3]), small.constant("b2", &[3]));
     small.check(Op::LayerNorm(LayerNorm { epsilon: 1e-6 }), &[w, b]);
@@ -328,13 +328,13 @@ fn contributions_and_constants_sum_to_the_output() {
                     .sum::<f64>();
             let gap = attribution.gap().unwrap();
             assert!(gap.abs() < 1e-12 * size, "{name} {kind:?}: {gap:e} of {size}");
-            // They are not all the constants'.
+            // Some contributions belong to pixels, not to constants.
             assert!(attribution.by_pixel().iter().any(|v| v.abs() > 1e-6), "{name}");
         }
     }
 }
 
-/// A network without attention or normalisation whose gates are all open is linear, where all methods agree.
+/// A network without attention or normalisation and with open gates is linear, so that all methods agree.
 #[test]
 fn methods_agree_on_a_linear_network() {
     let mut small = Small::new(4);
@@ -364,7 +364,7 @@ fn methods_agree_on_a_linear_network() {
             assert_near(*a, *b, 1e-12, other.method.name());
         }
     }
-    // Patches of 2×2 of an image of 4×6.
+    // Patches of 2×2 in an image of 4×6.
     let patches = by_rules.by_patch([2, 2]);
     assert_eq!(patches.dim(), (2, 3));
     assert_near(patches.sum(), by_rules.sum(), 1e-12, "patches");
@@ -454,7 +454,7 @@ fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
     bytemuck::pod_collect_to_vec(tensor.data())
 }
 
-/// captum's integrated gradients, and lxt's rules in timm's layers: `scripts/golden_explanations.py`.
+/// Expected values are from captum's integrated gradients and from lxt's rules in timm's layers: `scripts/golden_explanations.py`.
 #[test]
 fn contributions_equal_those_of_captum_and_lxt() {
     let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
@@ -484,7 +484,7 @@ fn contributions_equal_those_of_captum_and_lxt() {
             assert_near(got.output, model.logit, 1e-5, &name);
             let expected = tensor(&stored, method.name());
             let largest = expected.iter().fold(0.0, |m: f32, v| m.max(v.abs()));
-            // They are stored in f32; captum's nodes are, too.
+            // The expected values are stored in f32, and captum's nodes are in f32.
             let tolerance = 1e-5 * f64::from(largest);
             for (at, (&got, &expected)) in got.values.iter().zip(&expected).enumerate() {
                 assert_near(
@@ -498,14 +498,14 @@ fn contributions_equal_those_of_captum_and_lxt() {
     }
 }
 
-/// A picture larger than the model's, cropped: what a source pixel is part of takes all of its weights, so that over all
-/// pixels of a colour image the parts sum to what the input's pixels contribute.
+/// An image larger than the model's is resized and cropped. A source pixel's contribution uses all of its weights. For an image of one
+/// colour, these contributions sum to those of the input's pixels.
 #[test]
 fn source_pixels_sum_to_the_inputs() {
     let directory =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/timm_vit_class_token");
     let explainer = Explainer::load(directory).unwrap();
-    // Of even colour, so that resampling does not round.
+    // One colour, so that resampling does not round.
     let image = hipvit::image::RgbImage::new(20, 14, [200, 30, 90].repeat(20 * 14)).unwrap();
     let mut sum = 0.0;
     let mut last = None;
@@ -541,7 +541,7 @@ fn a_trace_follows_the_pixel() {
     assert_eq!(trace.layers.len(), explainer.info().depth);
     let weights: f64 = trace.resize.outputs.iter().map(|part| part.weight).sum();
     assert!(weights > 0.0, "{:?}", trace.resize);
-    // What the model's head reads after the last block, and the constants behind it, are all of the output.
+    // The output consists of the tokens that the head reads after the last block, and the constants after it.
     let contribution = &trace.contribution;
     assert!(
         contribution.gap.abs() < 1e-4 * contribution.output.abs(),

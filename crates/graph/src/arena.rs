@@ -1,17 +1,16 @@
-//! Places storages with known lifetimes in one arena. Used by [`Plan`](super::plan::Plan).
+//! Placement of storages with known lifetimes in one arena, for a [`Plan`](super::plan::Plan).
 //!
-//! Greedy by size and its relatives, as in Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
-//! Inference", 2020, <https://arxiv.org/abs/2001.03288>: take the storages in some order and put each into the smallest
-//! gap that fits among those already placed which live at the same time. No one order is always the best, so a few
-//! are tried; a graph has hundreds of storages, so this costs microseconds.
+//! Greedy by size and related orders, as in Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020,
+//! <https://arxiv.org/abs/2001.03288>. Each storage goes into the smallest gap that fits, among the placed storages with overlapping
+//! lifetimes. No single order is always the best, so a few are tried. A graph has hundreds of storages, so this takes microseconds.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Every storage starts at a multiple of this many bytes: enough for any vector load and for GPU coalescing.
+/// Alignment of storages in bytes. Enough for any vector load and for coalescing on GPUs.
 pub const ALIGNMENT: usize = 256;
 
-/// A size and a lifetime: the first and last step that need it, both inclusive.
+/// A size and a lifetime: the first and the last step that need the storage, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub(super) bytes: usize,
@@ -20,7 +19,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Its bytes, rounded up to the alignment.
+    /// Returns the bytes, rounded up to the alignment.
     fn padded(&self) -> usize {
         self.bytes.next_multiple_of(ALIGNMENT)
     }
@@ -30,7 +29,7 @@ impl Storage {
     }
 }
 
-/// The offset of every storage, and the bytes of an arena that holds them.
+/// Returns the offset of every storage, and the bytes of the arena.
 pub(super) fn place(storages: &[Storage]) -> (Vec<usize>, usize) {
     let by_size = |s: &Storage| (Reverse(s.padded()), s.first);
     let by_area = |s: &Storage| (Reverse(s.padded() * (s.last + 1 - s.first)), s.first);
@@ -46,7 +45,7 @@ pub(super) fn place(storages: &[Storage]) -> (Vec<usize>, usize) {
     .unwrap_or_default()
 }
 
-/// The most bytes alive at any step: a lower bound for any arena.
+/// Returns the peak of live bytes, a lower bound for any arena.
 pub(super) fn lower_bound(storages: &[Storage]) -> usize {
     let live = |step| {
         storages
@@ -55,11 +54,11 @@ pub(super) fn lower_bound(storages: &[Storage]) -> usize {
             .map(Storage::padded)
             .sum()
     };
-    // The live set only grows where a storage begins.
+    // The live set only grows at the start of a storage.
     storages.iter().map(|s| live(s.first)).max().unwrap_or(0)
 }
 
-/// The bytes of an arena in which nothing is ever reused.
+/// Returns the bytes of an arena without any reuse.
 pub(super) fn naive(bytes: impl Iterator<Item = usize>) -> usize {
     bytes.map(|b| b.next_multiple_of(ALIGNMENT)).sum()
 }
@@ -81,7 +80,7 @@ fn greedy<K: Ord>(storages: &[Storage], key: impl Fn(&Storage) -> K) -> (Vec<usi
     (offsets, bytes)
 }
 
-/// Where `storage` fits most tightly between those of `placed`, sorted by offset, that live with it.
+/// Returns the offset of the tightest gap for `storage` among the `placed` ones with overlapping lifetimes. `placed` is sorted by offset.
 fn best_gap(placed: &[(Range<usize>, Storage)], storage: &Storage) -> usize {
     let mut end = 0;
     let mut best: Option<Range<usize>> = None;
@@ -128,7 +127,7 @@ mod tests {
     #[test]
     fn a_gap_is_reused() {
         let at = |first, last, bytes| Storage { bytes, first, last };
-        // The second dies before the third begins; the first spans both.
+        // The second storage ends before the third begins. The first overlaps both.
         let storages = [at(0, 9, 256), at(0, 1, 512), at(2, 9, 512)];
         let (offsets, bytes) = place(&storages);
         assert_eq!(bytes, 768);

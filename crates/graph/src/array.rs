@@ -1,4 +1,4 @@
-//! The tensor of the reference implementation, and the numbers that it has.
+//! Tensors and numbers of the reference implementation.
 
 use std::fmt;
 use std::iter::Sum;
@@ -8,7 +8,7 @@ use ndarray::LinalgScalar;
 
 use crate::tensor::Tensor;
 
-/// Numbers that ops are computed in: f64 for exactness, f32 for speed.
+/// Numbers that ops are computed in: f64 for accuracy, f32 for speed.
 pub trait Real:
     LinalgScalar
     + Default
@@ -123,7 +123,7 @@ macro_rules! real {
 real!(f32, libm::erfcf);
 real!(f64, libm::erfc);
 
-/// A row-major tensor, in double precision unless another type is named.
+/// A row-major tensor, in f64 by default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array<T = f64> {
     shape: Vec<usize>,
@@ -156,7 +156,7 @@ impl<T: Real> Array<T> {
         &self.values
     }
 
-    /// Elements in row-major order, to be changed.
+    /// Elements in row-major order, mutable.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
@@ -171,7 +171,7 @@ impl<T: Real> Array<T> {
         self.values.iter().map(|&value| value.to_f32()).collect()
     }
 
-    /// Extents of an array whose rank the shape rules have checked.
+    /// Returns the extents of an array whose rank the shape rules have checked.
     pub(crate) fn extents<const N: usize>(&self) -> [usize; N] {
         let mut extents = [1; N];
         for (extent, &actual) in extents.iter_mut().zip(&self.shape) {
@@ -190,7 +190,7 @@ impl<T: Real> From<&Tensor> for Array<T> {
     }
 }
 
-/// Dot product, by eight partial sums, so that the compiler can vectorise.
+/// Returns the dot product. Uses eight partial sums, so that the compiler can vectorise it.
 pub(crate) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     let (x, x_rest) = x.as_chunks::<8>();
     let (y, y_rest) = y.as_chunks::<8>();

@@ -1,29 +1,30 @@
-//! Cases that check what computes ops: each op in each form at each size. An op's own are its [`Definition::cases`](crate::op::Definition::cases).
+//! Cases to check implementations of ops: each op in each form at each size. An op defines its cases in
+//! [`Definition::cases`](crate::op::Definition::cases).
 
 use std::fmt;
 
 use crate::dtype::DType;
 use crate::op::{Activation, Normalize, Op};
 
-/// An op with operands to check it by.
+/// An op and the operands to check it with.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The op.
     pub op: Op,
     /// Its operands.
     pub operands: Vec<Operand>,
-    /// Whether activations are in the arena, where the result may overwrite them, rather than beside it.
+    /// True if activations are in the arena, where the result may overwrite them.
     pub in_arena: bool,
     /// Index of the result that is checked.
     pub result: usize,
 }
 
-/// An operand's shape and what its elements are.
+/// Shape and elements of an operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// What the operand is.
+    /// Kind of the operand.
     pub role: Role,
     /// Elements are uniform in `mean` ± `spread`.
     pub mean: f32,
@@ -31,7 +32,7 @@ pub struct Operand {
     pub spread: f32,
 }
 
-/// What an operand is.
+/// Kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The graph's input, u8 `[B,H,W,3]` or f32 `[B,3,H,W]`.
@@ -40,37 +41,37 @@ pub enum Role {
     Activation,
     /// A weight.
     Parameter,
-    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
+    /// A weight in 8 bits: int8 with a scale per row, or E4M3 with one scale.
     ByteWeight(DType),
-    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
+    /// A 2:4 sparse weight, which a GPU packs for the builtin kernel.
     SparseWeight,
-    /// The same, but on a GPU hipSPARSELt compresses it.
+    /// A 2:4 sparse weight, which a GPU compresses with hipSPARSELt.
     CompressedWeight,
-    /// u8, 0 for an absent key.
+    /// A key mask in u8, with 0 for a missing key.
     KeyMask,
 }
 
-/// Sizes of a model, from which all shapes follow.
+/// Sizes of a model, which determine all shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sizes {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Tokens of an image.
+    /// Tokens per image.
     pub tokens: usize,
-    /// Channels of a head.
+    /// Channels per head.
     pub head_dim: usize,
 }
 
 impl Sizes {
-    /// Channels of a token.
+    /// Returns the channels of a token.
     pub fn channels(self) -> usize {
         self.heads * self.head_dim
     }
 }
 
-/// `8x12x197x64`.
+/// Formats as `8x12x197x64`.
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -83,7 +84,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// Every activation function.
+/// All activation functions.
 pub const ACTIVATIONS: [Activation; 6] = [
     Activation::GeluErf,
     Activation::GeluTanh,
@@ -93,28 +94,28 @@ pub const ACTIVATIONS: [Activation; 6] = [
     Activation::Tanh,
 ];
 
-/// A normalisation whose channels differ.
+/// A normalisation with different values per channel.
 pub const NORMALIZE: Normalize = Normalize {
     scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
     shift: [-2.1, -2.0, -1.8],
 };
 
-/// Sizes around those of tiles and waves, with channels that are no multiple of a vector.
+/// Sizes around those of tiles and waves. Channels are not multiples of a vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Awkward {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
-    /// Tokens of an image.
+    /// Tokens per image.
     pub tokens: usize,
-    /// Channels of a token.
+    /// Channels per token.
     pub channels: usize,
     /// Height and width of a patch.
     pub patch: [usize; 2],
-    /// K and N of a GEMM.
+    /// K of a GEMM.
     pub k: usize,
-    /// See [`k`](Self::k).
+    /// N of a GEMM.
     pub n: usize,
-    /// Heads and their channels.
+    /// Numbers of heads, with the channels of each head.
     pub heads: &'static [(usize, usize)],
 }
 
@@ -150,20 +151,20 @@ const fn awkward(
 /// Sizes that ops are checked at.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
-    /// Those of one model; every form of every op where `every_form`.
+    /// The sizes of one model.
     Model {
         /// The model.
         sizes: Sizes,
-        /// Whether every form is checked.
+        /// True if every form of every op is checked.
         every_form: bool,
     },
     /// [`AWKWARD`].
     Awkward,
-    /// One of each head size.
+    /// One case for each head size.
     Heads,
 }
 
-/// A list of cases that ops add theirs to.
+/// A list of cases that ops append to.
 #[derive(Clone, Debug)]
 pub struct Cases {
     scale: Scale,
@@ -172,7 +173,7 @@ pub struct Cases {
 }
 
 impl Cases {
-    /// Returns the cases of all ops. `is_micro` asks for the smallest set that has each form of each kernel.
+    /// Returns the cases of all ops. `is_micro` selects the smallest set that covers each form of each kernel.
     pub fn of_all_ops(scale: Scale, is_micro: bool) -> Vec<Case> {
         let mut cases = Self {
             scale,
@@ -183,17 +184,17 @@ impl Cases {
         cases.cases
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// Whether this is the smallest set, which has each form of each kernel.
+    /// Returns true for the smallest set that covers each form of each kernel.
     pub fn is_micro(&self) -> bool {
         self.is_micro
     }
 
-    /// Adds a case.
+    /// Appends a case.
     pub fn push(&mut self, op: impl Into<Op>, operands: Vec<Operand>) {
         self.cases.push(Case {
             op: op.into(),
@@ -203,7 +204,7 @@ impl Cases {
         });
     }
 
-    /// Adds a case whose activations are in the arena, where the result may overwrite them.
+    /// Appends a case whose activations are in the arena, where the result may overwrite them.
     pub fn push_in_arena(&mut self, op: impl Into<Op>, operands: Vec<Operand>) {
         self.push(op, operands);
         if let Some(case) = self.cases.last_mut() {
@@ -211,7 +212,7 @@ impl Cases {
         }
     }
 
-    /// Adds a case that checks result `result`.
+    /// Appends a case that checks result `result`.
     pub fn push_result(&mut self, result: usize, op: impl Into<Op>, operands: Vec<Operand>) {
         self.push(op, operands);
         if let Some(case) = self.cases.last_mut() {
@@ -219,7 +220,7 @@ impl Cases {
         }
     }
 
-    /// Calls `add` with the extents of activations `[batch, tokens, channels]` at each size, and with whether every form is checked.
+    /// Calls `add` for each size, with the extents `[batch, tokens, channels]` of activations, and true if every form is checked.
     pub fn for_each_shape(&mut self, mut add: impl FnMut(&mut Self, [usize; 3], bool)) {
         match self.scale {
             Scale::Model { sizes, every_form } => {
@@ -235,12 +236,12 @@ impl Cases {
     }
 }
 
-/// Extents with `channels` behind them.
+/// Returns the extents `outer` followed by `channels`.
 pub fn with(outer: &[usize], channels: usize) -> Vec<usize> {
     outer.iter().copied().chain([channels]).collect()
 }
 
-/// The graph's input.
+/// Returns the graph's input.
 pub fn image(shape: &[usize], dtype: DType) -> Operand {
     Operand {
         role: Role::Image(dtype),
@@ -248,7 +249,7 @@ pub fn image(shape: &[usize], dtype: DType) -> Operand {
     }
 }
 
-/// An activation, uniform in ±1.
+/// Returns an activation, uniform in ±1.
 pub fn activation(shape: &[usize]) -> Operand {
     Operand {
         shape: shape.to_vec(),
@@ -258,7 +259,7 @@ pub fn activation(shape: &[usize]) -> Operand {
     }
 }
 
-/// A parameter. Weights are small, so that sums stay within half precision.
+/// Returns a parameter. Weights are small, so that sums stay within the range of f16.
 pub fn parameter(shape: &[usize]) -> Operand {
     Operand {
         role: Role::Parameter,
@@ -267,7 +268,7 @@ pub fn parameter(shape: &[usize]) -> Operand {
     }
 }
 
-/// A weight that is 2:4 sparse, with one of the roles for such.
+/// Returns a 2:4 sparse weight with one of its two roles.
 pub fn sparse_weight(shape: &[usize], role: Role) -> Operand {
     Operand {
         role,
@@ -275,7 +276,7 @@ pub fn sparse_weight(shape: &[usize], role: Role) -> Operand {
     }
 }
 
-/// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
+/// Returns a weight in 8 bits with scales. Its values are uniform, of about the size of a [`parameter`]'s.
 pub fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
     Operand {
         role: Role::ByteWeight(dtype),
@@ -283,7 +284,7 @@ pub fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
     }
 }
 
-/// Whole images of this many patches, with `rest` more pixels at the right and the bottom: height and width.
+/// Returns height and width of an image of this many patches, with `rest` more pixels at the right and at the bottom.
 pub fn image_size(tokens: usize, patch: [usize; 2], rest: usize) -> [usize; 2] {
     let down = (1..=tokens).rfind(|&d| d * d <= tokens && tokens.is_multiple_of(d));
     let down = down.unwrap_or(1);

@@ -1,15 +1,15 @@
-//! The error of graphs: which node or argument is at fault, and why.
+//! The error of graphs: the node or argument at fault, and the reason.
 
 use crate::op::{Op, OpError};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A graph that is not sound, or that cannot do what it is asked for.
+/// An invalid graph or argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The graph is not sound at this node or value.
+    /// The graph is invalid at this node or value.
     #[error("node `{node}`: {reason}")]
     Graph {
         /// Name of the node or value.
@@ -46,7 +46,7 @@ impl Error {
         }
     }
 
-    /// Returns an error of the node `node`, whose op does not accept its operands.
+    /// Returns an error of the node `node`, whose op rejects its operands.
     pub fn op(node: impl Into<String>, op: &Op, source: OpError) -> Self {
         Self::Op {
             node: node.into(),

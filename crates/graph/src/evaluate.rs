@@ -1,18 +1,17 @@
-//! Evaluates some of a graph's values by the reference implementation of its ops.
+//! Evaluation of selected values of a graph by the reference implementation.
 
 use crate::array::{Array, Real};
 use crate::error::{Error, Result};
 use crate::{Graph, Node, ValueId};
 
-/// Computes the values `wanted`, and what they depend on, from those that `known` has. Constants and initial
-/// parameters that are not known are read from the graph.
+/// Computes the values `wanted` and the values that they depend on, starting from the values in `known`. Constants and initial parameters
+/// that are not known are read from the graph.
 ///
-/// Returns the wanted values that had to be computed, by [`ValueId::index`]. Every other value is dropped after its last use.
+/// Returns the wanted values that were computed, by [`ValueId::index`]. All other values are dropped after their last use.
 ///
 /// # Errors
 ///
-/// [`Error::Graph`] if an operand is neither known nor computed, or is a constant that was released; [`Error::Op`] if an op does not accept its
-/// operands.
+/// [`Error::Graph`] if an operand is neither known nor computed, or is a released constant. [`Error::Op`] if an op rejects its operands.
 pub fn evaluate<'a, T: Real>(
     graph: &Graph,
     known: impl Fn(ValueId) -> Option<&'a Array<T>>,
@@ -56,7 +55,7 @@ pub fn evaluate<'a, T: Real>(
     Ok(values)
 }
 
-/// Reads the constants and initial parameters among the operands of `node` that are not known.
+/// Loads the constants and initial parameters among the unknown operands of `node`.
 fn load_constants<'a, T: Real>(
     graph: &Graph,
     node: &Node,

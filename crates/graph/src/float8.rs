@@ -1,39 +1,43 @@
-//! 8-bit floating point: E4M3 and E5M2, in OCP's encoding (gfx950, gfx12, NVIDIA; safetensors' `F8_E4M3`, `F8_E5M2`) and in the
-//! FNUZ encoding of gfx942, which has one NaN, no infinity and no negative zero, and an exponent bias that is larger by one.
+//! 8-bit floating point: E4M3 and E5M2 in two encodings.
+//!
+//! - OCP's (gfx950, gfx12, NVIDIA; `F8_E4M3` and `F8_E5M2` of safetensors).
+//! - FNUZ (gfx942): one NaN, no infinity, no negative zero, and an exponent bias that is larger by one.
+//!
 //! <https://www.opencompute.org/documents/ocp-8-bit-floating-point-specification-ofp8-revision-1-0-2023-12-01-pdf-1>
 //!
 //! # Rounding
 //!
-//! The rounding to FP8 (E4M3) of what linear layers multiply.
+//! The operands of linear layers are rounded to FP8 (E4M3) with one of two kinds of scales:
 //!
-//! By a scale for all elements, found by calibration: the largest magnitude over some images becomes 448, and what is larger
-//! saturates. Or by a scale for each row (token), whose largest magnitude becomes 448: nothing is calibrated, and results do not
-//! depend on the batch. GPUs multiply a GEMM's result by the scales. The CPU rounds and multiplies in f32, to the same numbers that a GPU's
-//! FP8 multiplies; only the order of the sums differs.
+//! - One scale for all elements, from calibration: the largest magnitude over some images becomes 448. Larger values saturate.
+//! - A scale per row (token): the row's largest magnitude becomes 448. No calibration is needed, and results do not depend on the batch.
+//!
+//! GPUs multiply the result of a GEMM by the scales. The CPU rounds to the numbers that a GPU multiplies in FP8, but multiplies them in
+//! f32. Only the order of the sums differs.
 
 use rayon::prelude::*;
 
 use crate::op::Float8Scale;
 
-/// The formats.
+/// FP8 formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Float8 {
-    /// OCP E4M3: to ±448, NaN, no infinity.
+    /// OCP E4M3: up to ±448, NaN, no infinity.
     E4M3,
-    /// OCP E5M2: to ±57344, NaN and infinity as IEEE 754 has them.
+    /// OCP E5M2: up to ±57344, NaN and infinity as in IEEE 754.
     E5M2,
-    /// E4M3 FNUZ: to ±240.
+    /// E4M3 FNUZ: up to ±240.
     E4M3Fnuz,
-    /// E5M2 FNUZ: to ±57344.
+    /// E5M2 FNUZ: up to ±57344.
     E5M2Fnuz,
 }
 
-/// What is written for a number whose magnitude is above the largest.
+/// Conversion of numbers whose magnitude exceeds the largest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// The largest of its sign, for infinity too.
+    /// Convert to the largest number of the same sign, also infinity.
     Saturate,
-    /// Infinity where the format has it, NaN elsewhere.
+    /// Convert to infinity if the format has it, otherwise to NaN.
     NonFinite,
 }
 
@@ -57,7 +61,7 @@ impl Float8 {
         }
     }
 
-    /// The bits of the largest number.
+    /// Returns the bits of the largest number.
     const fn largest_bits(self) -> u8 {
         match self {
             Self::E4M3 => 0x7e,
@@ -66,17 +70,17 @@ impl Float8 {
         }
     }
 
-    /// Whether there is one zero, whose sign bit alone is NaN.
+    /// Returns true if the format has a single zero, and the sign bit alone is NaN.
     const fn is_fnuz(self) -> bool {
         matches!(self, Self::E4M3Fnuz | Self::E5M2Fnuz)
     }
 
-    /// The largest number.
+    /// Returns the largest number.
     pub fn largest(self) -> f32 {
         self.to_f32(self.largest_bits())
     }
 
-    /// The value of `bits`, exactly.
+    /// Returns the exact value of `bits`.
     pub fn to_f32(self, bits: u8) -> f32 {
         if self.is_fnuz() && bits == 0x80 {
             return f32::NAN;
@@ -84,7 +88,7 @@ impl Float8 {
         let magnitude = bits & 0x7f;
         let sign = if bits == magnitude { 1.0 } else { -1.0 };
         if magnitude > self.largest_bits() {
-            // E5M2's infinity follows its largest number, NaNs follow that.
+            // In E5M2, infinity follows the largest number and NaNs follow infinity.
             return if self == Self::E5M2 && magnitude == self.largest_bits() + 1 {
                 sign * f32::INFINITY
             } else {
@@ -101,18 +105,18 @@ impl Float8 {
         sign * f32::from(mantissa) * power_of_two(unit)
     }
 
-    /// `value` rounded to nearest, ties to even. NaN stays NaN.
+    /// Rounds `value` to nearest, ties to even. NaN stays NaN.
     pub fn from_f32(self, value: f32, overflow: Overflow) -> u8 {
         let sign = (value.to_bits() >> 24) as u8 & 0x80;
         if value.is_nan() {
             return if self.is_fnuz() { 0x80 } else { sign | 0x7f };
         }
         let mantissa_bits = self.mantissa_bits().cast_signed();
-        // In units of the last place; below the smallest normal number there is one unit for all.
+        // Exponent of the last place. All subnormal numbers share one.
         let exponent = ((value.to_bits() >> 23 & 0xff).cast_signed() - 127).max(1 - self.bias());
-        // Dividing by a power of two is exact, unless it underflows, which is far below half a unit; infinity is above the largest.
+        // Division by a power of two is exact, unless it underflows, far below half a unit. Infinity exceeds the largest number.
         let units = (value.abs() / power_of_two(exponent - mantissa_bits)).round_ties_even();
-        // Where rounding carries, the sum carries into the exponent.
+        // A carry of the rounding carries into the exponent.
         let bits = ((exponent + self.bias() - 1) << mantissa_bits).saturating_add(units as i32);
         let bits = match (u8::try_from(bits), overflow) {
             (Ok(bits), _) if bits <= self.largest_bits() => bits,
@@ -130,24 +134,26 @@ impl Float8 {
         }
     }
 
-    /// The values of all bits.
+    /// Returns the values of all bit patterns.
     pub fn table(self) -> [f32; 256] {
         std::array::from_fn(|bits| self.to_f32(bits as u8))
     }
 }
 
-/// 2^exponent, for exponents of normal f32.
+/// Returns 2^exponent for exponents of normal f32 numbers.
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent + 127).cast_unsigned() << 23)
 }
 
-/// Elements of a task.
+/// Elements per parallel task.
 const PIECE: usize = 1 << 14;
 
-/// The scale by which the largest magnitude of a row becomes E4M3's, 448: 0 for a row of zeros, or of numbers so small that there is
-/// no normal scale; they become 0. NaN for a row with an infinite number or NaN, all of whose results are NaN.
+/// Returns the scale that maps the largest magnitude of a row to 448, the largest number of E4M3.
+///
+/// - 0 for a row of zeros, or of numbers so small that no normal scale exists. They become 0.
+/// - NaN for a row with an infinite number or NaN. All its results are NaN.
 pub fn row_scale(row: &[f32]) -> f32 {
-    // `max` leaves NaN out.
+    // `max` ignores NaN.
     let magnitude = |x: &f32| if x.is_nan() { f32::INFINITY } else { x.abs() };
     let scale = row.iter().map(magnitude).fold(0.0, f32::max) / Float8::E4M3.largest();
     if !scale.is_finite() {
@@ -159,17 +165,17 @@ pub fn row_scale(row: &[f32]) -> f32 {
     }
 }
 
-/// The number nearest to `x` that E4M3 represents with this scale. NaN stays NaN; with scale 0 all is 0.
+/// Rounds `x` to the nearest number that E4M3 represents with this scale. NaN stays NaN. With scale 0 the result is 0.
 pub fn round(x: f32, scale: f32) -> f32 {
     if scale == 0.0 {
         return 0.0;
     }
-    // As GPUs do it: a multiplication by the reciprocal.
+    // Multiply by the reciprocal, as GPUs do.
     let bits = Float8::E4M3.from_f32(x * (1.0 / scale), Overflow::Saturate);
     Float8::E4M3.to_f32(bits) * scale
 }
 
-/// All of `x`, rows of `channels`, [rounded](round).
+/// [Rounds](round) all of `x`, in rows of `channels`.
 pub fn rounded(x: &[f32], channels: usize, scale: Float8Scale) -> Vec<f32> {
     let mut y = vec![0.0; x.len()];
     let (piece, fixed) = match scale {
@@ -192,7 +198,7 @@ mod tests {
 
     const NAMES: [&str; 4] = ["e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz"];
 
-    /// `tests/data/float8.safetensors`: what the Python package `ml_dtypes` converts, by `scripts/float8_table.py`.
+    /// Reads `tests/data/float8.safetensors`, the conversions of the Python package `ml_dtypes`, from `scripts/float8_table.py`.
     fn reference(name: &str) -> Vec<u8> {
         let file = include_bytes!("../../../tests/data/float8.safetensors");
         let tensors = SafeTensors::deserialize(file).unwrap();
@@ -232,7 +238,7 @@ mod tests {
                     "{name} of {value:e} ({:#010x}): {bits:#04x}, expected {expected:#04x}",
                     value.to_bits()
                 );
-                // Saturation differs where the reference has no number, and there alone.
+                // Saturation only differs where the reference has no number.
                 let saturated = format.to_f32(format.from_f32(value, Overflow::Saturate));
                 let wanted = match format.to_f32(expected) {
                     _ if value.is_nan() => f32::NAN,
@@ -265,14 +271,14 @@ mod tests {
     fn values_are_rounded_to_steps_and_saturate() {
         let x = [0.0, 1.0, -1.06, 1.07, 2000.0, -2000.0, f32::INFINITY];
         let scale = 2.0;
-        // Between 0.5 and 1 the unit is 1/16.
+        // Numbers from 0.5 to 1 have a spacing of 1/16.
         let fixed = Float8Scale::Fixed(scale);
         assert_eq!(
             rounded(&x, x.len(), fixed),
             [0.0, 1.0, -1.0, 1.125, 896.0, -896.0, 896.0]
         );
         assert!(round(f32::NAN, scale).is_nan());
-        // Below 2^-6 there is one unit, 2^-9.
+        // Numbers below 2^-6 have one spacing, 2^-9.
         assert_eq!(round(0.003, 1.0), 1.5f32.round_ties_even() / 512.0);
     }
 
@@ -287,7 +293,7 @@ mod tests {
             [f32::INFINITY, 1.0, 2.0],
         ];
         let y = rounded(x.as_flattened(), 3, Float8Scale::Row);
-        // Between 1/4 and 1/2 the unit is 1/32.
+        // Numbers from 1/4 to 1/2 have a spacing of 1/32.
         assert_eq!(y[..3], [1.0, -448.0, 0.25]);
         assert_eq!(y[3..6], [2.0, -896.0, 0.5]);
         assert_eq!(y[6..12], [0.0; 6]);

@@ -1,21 +1,22 @@
 //! Reverse-mode differentiation: the backward pass of a graph, as nodes of a graph.
 //!
-//! [`grad`] asks each op for its vector-Jacobian product, [`Op::vjp`](crate::op::Op::vjp). It is applied to graphs as model builders make them: [`optimize`](crate::optimize())
-//! then fuses forward and backward pass alike, and not every fused op has a derivative. [`differentiate`] takes another [`Rule`] for some ops.
+//! [`grad`] asks each op for its vector-Jacobian product, [`Op::vjp`](crate::op::Op::vjp). Apply it to graphs before
+//! [`optimize`](crate::optimize()), which then fuses the forward and the backward pass. Not every fused op has a derivative.
+//! [`differentiate`] takes another [`Rule`] for some ops.
 
 use crate::error::{Error, Result};
 use crate::op::{Add, ExpandAs, Op, SumToSize};
 use crate::tensor::Tensor;
 use crate::{Graph, Node, OutputKind, ValueId};
 
-/// Appends the nodes that take gradients back through a node: given those of its results, returns those of its operands. [`Op::vjp`](crate::op::Op::vjp) is
-/// the rule of derivatives.
+/// Appends the nodes that propagate gradients back through a node: maps the gradients of its results to those of its operands.
+/// [`Op::vjp`](crate::op::Op::vjp) is the rule of derivatives.
 pub type Rule<'a> = dyn Fn(&mut Graph, &Node, &[Option<ValueId>]) -> Result<Vec<Option<ValueId>>> + 'a;
 
 /// Appends the backward pass of `output` to `graph`, and returns the gradient of each value that has one, by [`ValueId::index`].
 ///
-/// `seed` is the gradient of `output`, a value of its shape. Gradients flow to the values `wrt` and to what depends on them. Gradients that are
-/// computed on the way, such as those of weights that are not in `wrt`, are nodes that no output needs.
+/// `seed` is the gradient of `output` and has its shape. Gradients flow to the values `wrt` and to the values that depend on them. Other
+/// gradients on the way, such as those of weights that are not in `wrt`, are nodes without a reader.
 ///
 /// # Errors
 ///
@@ -58,8 +59,8 @@ pub fn differentiate(
     Ok(gradients)
 }
 
-/// Returns `graph` with its backward pass: the outputs [`OutputKind::Gradient`] are the derivatives of `output`, the sum of its elements over all
-/// images, with respect to each of `wrt`, in order. Equal runs give equal bits: sums are in a fixed order.
+/// Returns `graph` with its backward pass. The outputs [`OutputKind::Gradient`] are the derivatives with respect to each of `wrt`, in
+/// order, of the sum of `output` over all elements and images. Sums have a fixed order, so that equal runs give equal bits.
 ///
 /// # Errors
 ///
@@ -83,11 +84,11 @@ pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
 
 /// Nodes of backward passes.
 impl Graph {
-    /// Appends the gradient that a backward pass from `output` begins with: ones, in its shape for any number of images.
+    /// Appends the initial gradient of a backward pass from `output`: ones in the shape of `output`, for any number of images.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`] if the graph is not sound.
+    /// [`Error::Graph`] if the graph is invalid.
     pub fn push_seed(&mut self, output: ValueId) -> Result<ValueId> {
         let value = self.value(output);
         let (name, shape) = (value.name.clone(), value.shape.clone());
@@ -130,7 +131,7 @@ impl Graph {
         self.push_node(node.role, name, op.into(), inputs)
     }
 
-    /// Appends a constant to the backward pass of `node`: `period`, over and over, as `len` elements.
+    /// Appends a constant to the backward pass of `node`. It has `len` elements, which repeat `period`.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl Graph {
         Ok(self.constant(name, tensor))
     }
 
-    /// Returns `gradient`, summed to the shape of `value` if the value is smaller: it was repeated for every image, row or group of channels.
+    /// Returns `gradient`, summed to the shape of `value`. Needed if the value was repeated for every image, row or group of channels.
     pub(crate) fn summed_to(&mut self, node: &Node, gradient: ValueId, value: ValueId) -> Result<ValueId> {
         let shape = &self.value(value).shape;
         if *shape == self.value(gradient).shape && self.is_batched(gradient)? == self.is_batched(value)? {
@@ -162,7 +163,7 @@ impl Graph {
         Ok(self.shapes(2)?[id.index()].first() != value.shape.first())
     }
 
-    /// Values of the backward pass of a node are appended one after the other, so that counting the last ones gives each a name of its own.
+    /// Returns a unique name. The values of a node's backward pass are appended consecutively, so that counting them gives each a number.
     fn backward_name(&self, node: &Node) -> String {
         let prefix = format!("{}.backward", node.name);
         let last = self.values().iter().rev();
@@ -173,7 +174,7 @@ impl Graph {
     }
 }
 
-/// The gradient of the only result of `node`.
+/// Returns the gradient of the only result of `node`.
 pub(crate) fn only(node: &Node, gradients: &[Option<ValueId>]) -> Result<ValueId> {
     let first = gradients.first().copied().flatten();
     first.ok_or_else(|| Error::graph(&node.name, "is differentiated without a gradient of its result"))

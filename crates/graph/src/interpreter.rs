@@ -1,4 +1,4 @@
-//! Runs graphs by the reference implementation of their ops, in double precision.
+//! Interpreter of graphs by the reference implementation, in double precision.
 
 use ndarray::Array2;
 
@@ -7,25 +7,24 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::tensor::Input;
 
-/// The outputs of a graph, each as `[B, channels]`, or `[B·tokens, channels]`.
+/// Outputs of a graph, each as `[B, channels]` or `[B·tokens, channels]`.
 type Outputs = Vec<(OutputKind, Array2<f64>)>;
 
-/// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`, or
-/// `[B·tokens, channels]`.
+/// Runs `graph`, optimised or not, on `batch` images. Returns each output as `[B, channels]` or `[B·tokens, channels]`.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if `input` is not what the graph takes, [`Error::Graph`] if a node's operands do not fit it.
+/// [`Error::Argument`] if `input` does not fit the graph. [`Error::Graph`] if the operands of a node do not fit its op.
 pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Outputs> {
     let mut results = interpret_shards(std::slice::from_ref(graph), batch, input)?;
     Ok(results.pop().unwrap_or_default())
 }
 
-/// Runs the [shards](super::shard()) of a graph in lock step, each on the same images: the outputs of each.
+/// Runs the [shards](super::shard()) of a graph in lock step on the same images. Returns the outputs of each shard.
 ///
 /// # Errors
 ///
-/// As [`interpret`]; [`Error::Graph`] if the graphs do not have the same nodes.
+/// The errors of [`interpret`], and [`Error::Graph`] if the graphs do not have the same nodes.
 pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
     let start = |graph| {
         Graph::check_input(graph, input, batch)?;
@@ -36,22 +35,22 @@ pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Res
     ranks.iter_mut().map(Values::outputs).collect()
 }
 
-/// Runs the [stages](super::stages()) of a graph one after the other: the outputs in the order that the whole graph has.
+/// Runs the [stages](super::stages()) of a graph one after the other. Returns the outputs in the order of the whole graph.
 ///
 /// # Errors
 ///
-/// As [`interpret`].
+/// The errors of [`interpret`].
 pub fn interpret_stages(stages: &[Stage], batch: usize, input: Input<'_>) -> Result<Outputs> {
     let mut results = interpret_stage_shards(&[stages], batch, input)?;
     Ok(results.pop().unwrap_or_default())
 }
 
-/// Runs the [shards of stages](super::shard_stages()), the ranks of each stage in lock step, and the stages one after the other: the outputs of
-/// each rank, in the order that the whole graph has.
+/// Runs the [shards of stages](super::shard_stages()): the ranks of each stage in lock step, and the stages one after the other. Returns
+/// the outputs of each rank, in the order of the whole graph.
 ///
 /// # Errors
 ///
-/// As [`interpret_shards`]; [`Error::Graph`] if the ranks do not have equally many stages.
+/// The errors of [`interpret_shards`], and [`Error::Graph`] if the ranks have different numbers of stages.
 pub fn interpret_stage_shards(ranks: &[&[Stage]], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
     let mut results: Vec<Vec<_>> = ranks.iter().map(|_| Vec::new()).collect();
     let mut boundaries: Vec<Option<Array>> = ranks.iter().map(|_| None).collect();
@@ -87,11 +86,11 @@ pub fn interpret_stage_shards(ranks: &[&[Stage]], batch: usize, input: Input<'_>
     Ok(results.into_iter().map(whole).collect())
 }
 
-/// The values of a graph that runs.
+/// Values of a running graph.
 struct Values<'a> {
     graph: &'a Graph,
     values: Vec<Option<Array>>,
-    /// The last node that reads each.
+    /// Index of the last node that reads each value.
     last_use: Vec<usize>,
 }
 
@@ -132,7 +131,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Keeps the results of node number `index`, and drops what no later one reads.
+    /// Stores the results of node number `index`, and drops the values without later readers.
     fn keep(&mut self, index: usize, results: Vec<Array>) {
         let node = &self.graph.nodes()[index];
         for (id, result) in node.outputs.iter().zip(results) {
@@ -182,7 +181,7 @@ fn run(ranks: &mut [Values<'_>]) -> Result<()> {
             .map(|(rank, node)| rank.operands(node));
         let operands = operands.collect::<Result<Vec<_>>>()?;
         let op = &first.op;
-        // Ranks differ in their shares of the heads, which the operands have.
+        // The ops of ranks differ in their share of the heads; the operands have it too.
         let results = if nodes.iter().all(|node| node.op == *op) {
             op.eval_ranks(&operands)
         } else {

@@ -1,9 +1,10 @@
-//! Vision Transformers as graphs of typed ops over named values, with passes, memory plans and a reference interpreter. Pure: no device, no files.
+//! Vision Transformers as graphs of typed ops over named values, with passes, memory plans and a reference interpreter. This crate accesses
+//! no devices and no files.
 //!
-//! A model builder makes a [`Graph`]. [`optimize`] rewrites it, [`Plan`](plan::Plan) fixes the batch and places every activation, and an executor
-//! runs the plan. [`interpret`] runs a graph in double precision, to check executors.
+//! A model builder creates a [`Graph`]. [`optimize`] rewrites it. A [`Plan`](plan::Plan) fixes the batch size and places every activation,
+//! and an executor runs the plan. [`interpret`] runs a graph in double precision, to check executors.
 
-// Tests that other crates include name this crate as those do.
+// Tests that other crates include use this name for the crate.
 #[cfg(test)]
 extern crate self as hipvit_graph;
 
@@ -53,68 +54,68 @@ use serde::{Deserialize, Serialize};
 use crate::op::{Linear, Op, Rounding};
 use crate::tensor::{Input, Tensor};
 
-/// Names a [`Value`] of one graph.
+/// Identifies a [`Value`] of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueId(u32);
 
 impl ValueId {
-    /// The position in [`Graph::values`].
+    /// Returns the index in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where a value comes from, and how long it lasts.
+/// Origin and lifetime of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueKind {
-    /// The caller gives it with each run.
+    /// Provided by the caller with each run.
     Input,
-    /// A weight that is trained: it survives runs, and runs may [write it](Graph::update).
+    /// A trained weight. It persists across runs, and runs may [update it](Graph::update).
     Parameter,
-    /// What a model remembers, such as a running mean: it survives runs, and runs may [write it](Graph::update).
+    /// State of the model, such as a running mean. It persists across runs, and runs may [update it](Graph::update).
     State,
-    /// A weight that never changes, so that passes may compute with it.
+    /// A weight that never changes, so that passes may fold it.
     Constant,
-    /// A node computes it.
+    /// Computed by a node.
     Result,
 }
 
-/// What flows along an edge.
+/// An operand or result of nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
-    /// A unique, readable name; a constant's is the tensor's name in the weight file.
+    /// Unique, readable name. The name of a constant is that of the tensor in the weight file.
     pub name: String,
-    /// The element type. Activations are f32 here; a plan may choose a narrower one.
+    /// Dtype. Activations are f32 here; a plan may choose a narrower dtype.
     pub dtype: DType,
-    /// The extents at batch 1, outermost first.
+    /// Extents at batch 1, outermost first.
     pub shape: Vec<usize>,
-    /// How its elements are rounded to 8 bits, if plans store it so, a row with what its own elements decide: see [`Float8::Stored`]
-    /// and [`Passes::rounded_rows`].
+    /// Rounding of the elements to 8 bits if plans store the value so. Per-row rounding depends on the row's elements. See
+    /// [`Float8::Stored`] and [`Passes::rounded_rows`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounding: Option<Rounding>,
-    /// Where it comes from.
+    /// Origin of the value.
     pub kind: ValueKind,
-    /// A constant's elements, until [`Graph::release_constants`].
+    /// Elements of a constant, until [`Graph::release_constants`].
     #[serde(skip)]
     pub constant: Option<Tensor>,
-    /// A parameter's or state's elements before the first run.
+    /// Elements of a parameter or state before the first run.
     #[serde(skip)]
     pub initial: Option<Tensor>,
 }
 
 impl Value {
-    /// Whether it is a constant.
+    /// Returns true for a constant.
     pub fn is_constant(&self) -> bool {
         self.kind == ValueKind::Constant
     }
 
-    /// Whether it survives runs, which may write it.
+    /// Returns true for a value that persists across runs, which may update it.
     pub fn is_stateful(&self) -> bool {
         matches!(self.kind, ValueKind::Parameter | ValueKind::State)
     }
 
-    /// The result number `index` of the node `node`.
+    /// Creates result number `index` of the node `node`.
     fn result(node: &str, index: usize, shape: Vec<usize>) -> Self {
         Self {
             name: match index {
@@ -131,29 +132,29 @@ impl Value {
     }
 }
 
-/// One op applied to some values.
+/// An op applied to values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
-    /// A unique, readable name, such as `blocks.3.attn`.
+    /// Unique, readable name, such as `blocks.3.attn`.
     pub name: String,
-    /// What is computed.
+    /// The op with its attributes.
     pub op: Op,
-    /// The operands, in the order that [`Op`] states.
+    /// Operands, in the order of the [`Op`].
     pub inputs: Vec<ValueId>,
-    /// The results; most ops have one.
+    /// Results. Most ops have one.
     pub outputs: Vec<ValueId>,
-    /// The part of the model that a latency breakdown attributes the node to.
+    /// Part of the model that a latency breakdown assigns the node to.
     pub role: Role,
 }
 
 impl Node {
-    /// The first result.
+    /// Returns the first result.
     pub fn output(&self) -> ValueId {
         self.outputs[0]
     }
 }
 
-/// The parts of a Vision Transformer in a latency breakdown.
+/// Parts of a Vision Transformer in a latency breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -181,29 +182,29 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a graph's result means to the caller.
+/// Meaning of a graph's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputKind {
-    /// One score per class, before softmax or sigmoid: `[B, classes]`.
+    /// A score per class, before softmax or sigmoid: `[B, classes]`.
     Logits,
-    /// The image's feature vector: `[B, D]`.
+    /// Feature vector of the image: `[B, D]`.
     Embedding,
     /// All tokens before the first block: `[B, prefix + N, D]`.
     EmbeddedTokens,
     /// All tokens after the final norm: `[B, prefix + N, D]`.
     Tokens,
-    /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
+    /// All tokens after the block with this index, without a norm: `[B, prefix + N, D]`.
     HiddenLayer(usize),
-    /// [Statistics](op::Attention::statistics) of the attention of this index: `[B, heads, queries, 3]`.
+    /// [Statistics](op::Attention::statistics) of the attention layer with this index: `[B, heads, queries, 3]`.
     AttentionStatistics(usize),
-    /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
+    /// Activations that a [stage](stages()) of the model passes to the next one: `[B, prefix + N, D]`.
     Boundary,
-    /// Derivative with respect to the value of this index among those given to [`grad()`], in that value's shape.
+    /// Derivative with respect to the value with this index in the list given to [`grad()`], in the shape of that value.
     Gradient(usize),
 }
 
-/// The shapes of the node's operands, by those of all values.
+/// Returns the shapes of the node's operands. `shapes` has those of all values.
 pub(crate) fn operands<'a>(node: &Node, shapes: &'a [Vec<usize>]) -> Vec<&'a [usize]> {
     node.inputs
         .iter()
@@ -211,13 +212,13 @@ pub(crate) fn operands<'a>(node: &Node, shapes: &'a [Vec<usize>]) -> Vec<&'a [us
         .collect()
 }
 
-/// An output's `values` as a matrix with a row per image, or per token of each image, as executors return it.
+/// Returns an output's `values` as a matrix with a row per image, or per token of each image, as executors return it.
 pub fn matrix<T>(shape: &[usize], values: Vec<T>) -> std::result::Result<Array2<T>, ShapeError> {
     let (columns, rows) = shape.split_last().unwrap_or((&1, &[]));
     Array2::from_shape_vec((rows.iter().product(), *columns), values)
 }
 
-/// A model: nodes in an order in which they can run. Shapes are those of batch 1; see [`Graph::shapes`].
+/// A model: nodes in topological order. Shapes are those at batch 1; see [`Graph::shapes`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Graph {
     name: String,
@@ -228,14 +229,14 @@ pub struct Graph {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     updates: Vec<(ValueId, ValueId)>,
     optimizations: Optimizations,
-    /// The input is not an image, but what an earlier [stage](stages()) left: activations, in a plan's dtype.
+    /// True if the input is not images but the activations of an earlier [stage](stages()), in a plan's dtype.
     takes_activations: bool,
-    /// Of which rank of how many it is, if it is a [`shard()`].
+    /// `(rank, ranks)` if this graph is a [`shard()`].
     shard: Option<(usize, usize)>,
 }
 
 impl Graph {
-    /// A graph of one input, `[1, …]`, and no node yet.
+    /// Creates a graph with one input, `[1, …]`, and no nodes.
     pub fn new(name: impl Into<String>, input_shape: [usize; 4], input_dtype: DType) -> Self {
         let input = Value {
             name: "input".into(),
@@ -259,7 +260,7 @@ impl Graph {
         }
     }
 
-    /// As [`new`](Self::new), of an input that is activations, `[1, tokens, channels]`, in a plan's dtype.
+    /// Creates a graph whose input is activations `[1, tokens, channels]`, in a plan's dtype.
     pub fn of_tokens(name: impl Into<String>, [tokens, channels]: [usize; 2]) -> Self {
         let mut graph = Self::new(name, [1, tokens, channels, 1], DType::F32);
         graph.values[0].shape.pop();
@@ -267,11 +268,11 @@ impl Graph {
         graph
     }
 
-    /// The graph for inputs of another number of tokens. Only of a graph without a constant that has one for each token.
+    /// Returns the graph for inputs with another number of tokens. The graph must have no constant with a row per token.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the node, if an op does not accept that many.
+    /// [`Error::Graph`], naming the node, if an op rejects this number.
     pub fn with_tokens(&self, tokens: usize) -> Result<Self> {
         let mut graph = self.clone();
         graph.values[self.input.index()].shape[1] = tokens;
@@ -282,12 +283,12 @@ impl Graph {
         Ok(graph)
     }
 
-    /// What plans and executors of this graph do for speed: what [`optimize`] was given.
+    /// Returns the optimisations given to [`optimize`], for plans and executors of this graph.
     pub fn optimizations(&self) -> Optimizations {
         self.optimizations
     }
 
-    /// The shapes of the weights of linear layers that [round to FP8](op::Rounding::Float8).
+    /// Returns the shapes of the weights of linear layers that [round to FP8](op::Rounding::Float8).
     fn float8_weights(&self) -> impl Iterator<Item = &[usize]> {
         let rounds = |spec: &Linear| matches!(spec.rounding, Some(Rounding::Float8(_)));
         let nodes = self
@@ -297,72 +298,72 @@ impl Graph {
         nodes.filter_map(|node| Some(self.value(*node.inputs.get(1)?).shape.as_slice()))
     }
 
-    /// Whether a linear layer [rounds to FP8](op::Rounding::Float8).
+    /// Returns true if a linear layer [rounds to FP8](op::Rounding::Float8).
     pub fn has_float8(&self) -> bool {
         self.float8_weights().next().is_some()
     }
 
-    /// Whether a linear layer [rounds row by row](op::Rounding::is_of_rows).
+    /// Returns true if a linear layer [rounds row by row](op::Rounding::is_of_rows).
     pub fn rounds_rows(&self) -> bool {
         let rounds = |spec: &Linear| spec.rounding.is_some_and(Rounding::is_of_rows);
         let mut nodes = self.nodes.iter();
         nodes.any(|node| matches!(&node.op, Op::Linear(spec) if rounds(spec)))
     }
 
-    /// Whether each of `ranks` GPUs has a multiple of 16 channels of all such layers, as the libraries' GEMMs of FP8 take them. One GPU
-    /// has a choice for each layer.
+    /// Returns true if each of `ranks` GPUs gets a multiple of 16 channels of all these layers, as the FP8 GEMMs of the libraries require.
+    /// A single GPU chooses per layer.
     pub fn divides_float8(&self, ranks: usize) -> bool {
         let divides = |shape: &[usize]| shape.iter().all(|n| n.is_multiple_of(16 * ranks));
         ranks == 1 || self.float8_weights().all(divides)
     }
 
-    /// Whether the input is what an earlier [stage](stages()) of the model left, in a plan's dtype.
+    /// Returns true if the input is the activations of an earlier [stage](stages()), in a plan's dtype.
     pub fn takes_activations(&self) -> bool {
         self.takes_activations
     }
 
-    /// Of which rank of how many it is, if it is a [`shard()`].
+    /// Returns `(rank, ranks)` if this graph is a [`shard()`].
     pub fn shard(&self) -> Option<(usize, usize)> {
         self.shard
     }
 
-    /// The model's name.
+    /// Returns the name of the model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All values, by [`ValueId::index`]; some may no longer be used by any node.
+    /// Returns all values, by [`ValueId::index`]. Some may not be used by any node.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// The ids of all values, in the order of [`values`](Self::values).
+    /// Returns the ids of all values, in the order of [`values`](Self::values).
     pub fn ids(&self) -> impl Iterator<Item = ValueId> + use<> {
-        // A graph has thousands of values at most.
+        // A graph has at most thousands of values.
         (0..self.values.len() as u32).map(ValueId)
     }
 
-    /// The value `id`.
+    /// Returns the value `id`.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// The nodes, in an order in which they can run.
+    /// Returns the nodes in topological order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The one input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`.
+    /// Returns the input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`.
     pub fn input(&self) -> ValueId {
         self.input
     }
 
-    /// The results, each `[1, …]`.
+    /// Returns the outputs, each `[1, …]`.
     pub fn outputs(&self) -> &[(OutputKind, ValueId)] {
         &self.outputs
     }
 
-    /// Declares `value` as a result.
+    /// Declares `value` an output.
     pub fn set_output(&mut self, kind: OutputKind, value: ValueId) {
         self.outputs.push((kind, value));
     }
@@ -380,12 +381,12 @@ impl Graph {
         })
     }
 
-    /// Adds a weight that is trained. `tensor` has its elements before the first run.
+    /// Adds a trained weight. `tensor` has its elements before the first run.
     pub fn parameter(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
         self.stateful(name.into(), ValueKind::Parameter, tensor)
     }
 
-    /// Adds what the model remembers from run to run. `tensor` has its elements before the first run.
+    /// Adds state that persists across runs. `tensor` has its elements before the first run.
     pub fn state(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
         self.stateful(name.into(), ValueKind::State, tensor)
     }
@@ -402,11 +403,12 @@ impl Graph {
         })
     }
 
-    /// Declares that every run ends by writing `result`, a node's, to the parameter or state `to`. All nodes of the run read what was there before.
+    /// Makes every run end by writing `result`, the result of a node, to the parameter or state `to`. All nodes of the run read the
+    /// previous value.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`] if `to` does not survive runs, or if the shapes differ.
+    /// [`Error::Graph`] if `to` is not a parameter or state, or if the shapes differ.
     pub fn update(&mut self, to: ValueId, result: ValueId) -> Result<()> {
         let (target, source) = (self.value(to), self.value(result));
         if !target.is_stateful() {
@@ -426,24 +428,24 @@ impl Graph {
         Ok(())
     }
 
-    /// Parameters and states that runs write, each with the result that is written to it.
+    /// Returns the parameters and states that runs update, each with the new value.
     pub fn updates(&self) -> &[(ValueId, ValueId)] {
         &self.updates
     }
 
-    /// Drops the constants' elements, once an executor has copied them. The rest can be planned and inspected, but not
-    /// rewritten or given to another executor.
+    /// Drops the constants' elements once an executor has copied them. The graph can still be planned and inspected, but not rewritten or
+    /// passed to another executor.
     pub fn release_constants(&mut self) {
         for value in &mut self.values {
             value.constant = None;
         }
     }
 
-    /// Appends a node, infers the shapes of its results and returns the first of them.
+    /// Appends a node, infers the shapes of its results, and returns the first result.
     ///
     /// # Errors
     ///
-    /// [`Error::Op`] if the op does not accept the operands' shapes.
+    /// [`Error::Op`] if the op rejects the shapes of the operands.
     pub fn push(
         &mut self,
         role: Role,
@@ -456,11 +458,11 @@ impl Graph {
             .output())
     }
 
-    /// Appends a node, infers the shapes of its results and returns the node.
+    /// Appends a node, infers the shapes of its results, and returns the node.
     ///
     /// # Errors
     ///
-    /// [`Error::Op`] if the op does not accept the operands' shapes.
+    /// [`Error::Op`] if the op rejects the shapes of the operands.
     pub fn push_node(&mut self, role: Role, name: String, op: Op, inputs: Vec<ValueId>) -> Result<&Node> {
         let operands: Vec<&[usize]> = inputs.iter().map(|&id| self.value(id).shape.as_slice()).collect();
         let shapes = op
@@ -481,11 +483,11 @@ impl Graph {
         Ok(&self.nodes[index])
     }
 
-    /// The shape of every value, by [`ValueId::index`], at batch size `batch`.
+    /// Returns the shape of every value, by [`ValueId::index`], at batch size `batch`.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the node, if an op does not accept its operands' shapes.
+    /// [`Error::Graph`], naming the node, if an op rejects the shapes of its operands.
     pub fn shapes(&self, batch: usize) -> Result<Vec<Vec<usize>>> {
         let mut shapes: Vec<Vec<usize>> = self.values.iter().map(|v| v.shape.clone()).collect();
         shapes[self.input.index()][0] = batch;
@@ -503,11 +505,11 @@ impl Graph {
         Ok(shapes)
     }
 
-    /// Checks that `input` is what the graph takes for `batch` images.
+    /// Checks that `input` fits the graph's input for `batch` images.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if its element type or its number of elements differs.
+    /// [`Error::Argument`] if the dtype or the number of elements differs.
     pub fn check_input(&self, input: Input<'_>, batch: usize) -> Result<()> {
         let expected = self.value(self.input);
         if input.dtype() != expected.dtype {
@@ -527,7 +529,7 @@ impl Graph {
 
     fn push_value(&mut self, value: Value) -> ValueId {
         self.values.push(value);
-        // A graph has thousands of values at most.
+        // A graph has at most thousands of values.
         ValueId((self.values.len() - 1) as u32)
     }
 }

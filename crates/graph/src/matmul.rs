@@ -1,4 +1,4 @@
-//! Matrix products of the reference implementation: `matrixmultiply`'s, spread over the threads.
+//! Matrix products of the reference implementation: `matrixmultiply` on several threads.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::parallel::prelude::*;
@@ -6,7 +6,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
 
 use crate::array::Real;
 
-/// Returns `rows` rows of `columns` elements, `stride` apart. The view is empty if there are too few elements, which the shape rules exclude.
+/// Returns `rows` rows of `columns` elements, `stride` apart. Empty if there are too few elements, which the shape rules exclude.
 pub(crate) fn strided<T>(values: &[T], [rows, columns]: [usize; 2], stride: usize) -> ArrayView2<'_, T> {
     let view = ArrayView2::from_shape((rows, columns).strides((stride, 1)), values);
     view.unwrap_or_else(|_| ArrayView2::from(&[] as &[[T; 0]; 0]))
@@ -17,7 +17,7 @@ pub(crate) fn rows<T>(values: &[T], columns: usize) -> ArrayView2<'_, T> {
     strided(values, [values.len() / columns.max(1), columns], columns)
 }
 
-/// Returns rows of `columns` elements, to be changed.
+/// Returns rows of `columns` elements, mutable.
 pub(crate) fn rows_mut<T>(values: &mut [T], columns: usize) -> ArrayViewMut2<'_, T> {
     let rows = values.len() / columns.max(1);
     let view = ArrayViewMut2::from_shape((rows, columns), values);
@@ -31,9 +31,9 @@ pub(crate) fn product<T: Real>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Ar
     c
 }
 
-/// Adds `a · b` to `c`. Threads divide its rows or columns, so that each element is one thread's, in the same order whatever their number.
+/// Adds `a · b` to `c`. Threads divide the rows or columns, so that each element has the same order of sums for any number of threads.
 pub(crate) fn gemm<T: Real>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>, mut c: ArrayViewMut2<'_, T>) {
-    /// Multiplications below which starting threads costs more than it saves.
+    /// Minimum number of multiplications that amortises starting threads.
     const SMALL: usize = 1 << 18;
     let (m, n) = c.dim();
     let threads = rayon::current_num_threads();

@@ -1,10 +1,9 @@
-//! The ops of a graph. Each op is one file, which has everything that is true of the op, whatever computes it: a struct of its attributes
-//! that implements [`Definition`].
+//! Ops of a graph. Each op is one file with all device-independent facts: a struct of its attributes that implements [`Definition`].
 //!
 //! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
 //!
-//! [`for_each_op`](crate::for_each_op) is the list of all ops. It declares their modules here, makes the enum [`Op`] and every dispatch over it, also in
-//! the crates that compute ops.
+//! [`for_each_op`](crate::for_each_op) lists all ops. It declares their modules here, and generates the enum [`Op`] and every dispatch over
+//! it, also in the crates that compute ops.
 
 mod attention_heads;
 mod definition;
@@ -80,7 +79,7 @@ macro_rules! declare {
         $(pub mod $module;)*
         $(pub use $module::$Op;)*
 
-        /// What a node does with its operands.
+        /// An op with its attributes.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub enum Op {
             $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op),)*
@@ -92,7 +91,7 @@ macro_rules! declare {
             }
         })*
 
-        /// What [`Definition`] says of each op.
+        /// Dispatches to the [`Definition`] of each op.
         impl Op {
             /// Name, as `hipvit inspect` prints it.
             pub fn name(&self) -> &'static str {
@@ -109,7 +108,7 @@ macro_rules! declare {
 
             /// Shapes of the results for operands of these shapes.
             ///
-            /// # Errors
+            /// [`OpError`] if the op rejects operands of these shapes.
             ///
             /// [`OpError`] if the op does not accept operands of these shapes.
             pub fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
@@ -118,7 +117,7 @@ macro_rules! declare {
                 }
             }
 
-            /// Element type of result `index` in a plan whose activations are of type `dtype`.
+            /// Dtype of result `index` in a plan with activations of `dtype`.
             pub fn result_dtype(&self, index: usize, dtype: DType) -> DType {
                 match self {
                     $(Self::$Op(op) => op.result_dtype(index, dtype),)*
@@ -132,14 +131,14 @@ macro_rules! declare {
                 }
             }
 
-            /// Elements of operand `index` that the op reads, of operands and results of these shapes.
+            /// Elements of operand `index` that the op reads, for operands and results of these shapes.
             pub fn elements_read(&self, index: usize, operands: &[&[usize]], results: &[Shape]) -> usize {
                 match self {
                     $(Self::$Op(op) => op.elements_read(index, operands, results),)*
                 }
             }
 
-            /// Operand whose memory the first result may take over.
+            /// Operand whose memory the first result may overwrite.
             pub fn may_alias(&self) -> Option<usize> {
                 match self {
                     $(Self::$Op(op) => op.may_alias(),)*
@@ -153,21 +152,21 @@ macro_rules! declare {
                 }
             }
 
-            /// Operands of which one token of the result needs that token alone; `None` if it needs all of every operand.
+            /// Operands of which each token of the result needs only one token, the same one. `None` if it needs all of every operand.
             pub fn tokenwise(&self) -> Option<Vec<usize>> {
                 match self {
                     $(Self::$Op(op) => op.tokenwise(),)*
                 }
             }
 
-            /// How the op is divided among ranks, if each works on some of the channels alone.
+            /// Division of the op among ranks with a part of the channels each. `None` if it cannot be divided.
             pub fn division(&self, blocks: usize) -> Option<Division> {
                 match self {
                     $(Self::$Op(op) => op.division(blocks),)*
                 }
             }
 
-            /// The op of each of `ranks` ranks that divide its channels.
+            /// Returns the op of a rank if `ranks` ranks divide its channels.
             #[must_use]
             pub fn of_rank(&self, ranks: usize) -> Self {
                 match self {
@@ -175,7 +174,7 @@ macro_rules! declare {
                 }
             }
 
-            /// How ranks that divide the op's channels divide the constant operand `index`, of this shape.
+            /// Returns how ranks that divide the op's channels divide the constant operand `index` of this shape.
             pub fn operand_share(&self, index: usize, shape: &[usize]) -> OperandShare {
                 match self {
                     $(Self::$Op(op) => op.operand_share(index, shape),)*
@@ -186,18 +185,18 @@ macro_rules! declare {
             ///
             /// # Errors
             ///
-            /// [`OpError`] if the op does not accept operands of these shapes.
+            /// [`OpError`] if the op rejects operands of these shapes.
             pub fn eval<T: Real>(&self, operands: &[&Array<T>]) -> Result<Vec<Array<T>>, OpError> {
                 match self {
                     $(Self::$Op(op) => op.eval(operands),)*
                 }
             }
 
-            /// Computes the results of every rank of a tensor-parallel model, each of which has operands of its own.
+            /// Computes the results of every rank of a tensor-parallel model. Each rank has its own operands.
             ///
             /// # Errors
             ///
-            /// [`OpError`] if the op does not accept the operands.
+            /// [`OpError`] if the op rejects the operands.
             pub fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
                 match self {
                     $(Self::$Op(op) => op.eval_ranks(ranks),)*
@@ -225,7 +224,7 @@ macro_rules! declare {
                 $($Op::cases(cases);)*
             }
 
-            /// Tolerance of result `index` on these operands, which are numbers of `dtype` (pixels excepted).
+            /// Tolerance of result `index` for these operands, whose elements are in `dtype` (except for pixels).
             pub fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
                 match self {
                     $(Self::$Op(op) => op.tolerance(index, operands, dtype),)*
@@ -236,7 +235,7 @@ macro_rules! declare {
 }
 for_each_op!(declare);
 
-/// Writes the op with what was fused into it, such as `linear+bias+gelu+residual`.
+/// Formats the op with the fused operations, such as `linear+bias+gelu+residual`.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;

@@ -1,4 +1,4 @@
-//! The graph passes, in order: from the graph of a model builder to the graph that an executor runs.
+//! The graph passes in order: they turn the graph of a model builder into the graph that an executor runs.
 
 use super::Graph;
 use super::passes::{
@@ -8,54 +8,53 @@ use super::passes::{
 use super::rewrite::Rewritten;
 use crate::error::Result;
 
-/// Which of the optional passes run; all others always run, since executors rely on them.
+/// Options of the passes. Passes without an option always run, since executors rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Fold the normalisation of pixels into the weights of the patch embedding. Half-precision executors
-    /// normalise during patch extraction instead.
+    /// Fold the normalisation of pixels into the weights of the patch embedding. Half-precision executors normalise during patch extraction
+    /// instead.
     pub fold_normalize: bool,
-    /// Where the head reads one token, compute only that token in the last block.
+    /// Compute only the token that the head reads in the last block, if the head reads one token.
     pub prune_tokens: bool,
-    /// Pad the hidden channels of feed-forward networks, and rows of tokens where linear layers mix tokens, to whole vectors of 16-bit
-    /// elements, which fast GEMMs ask for. Executors in f32, whose vectors have fewer elements, gain less.
+    /// Pad the hidden channels of feed-forward networks, and rows of tokens if linear layers mix tokens, to whole vectors of 16-bit
+    /// elements. Fast GEMMs require this. Executors in f32 gain less, since their vectors have fewer elements.
     pub whole_vectors: bool,
-    /// Whether the statistics of each attention's softmax are outputs. No token is pruned then: they are of all queries.
+    /// Make the softmax statistics of each attention layer outputs. They cover all queries, so that no token is pruned.
     pub attention_statistics: bool,
-    /// Who multiplies in FP8.
+    /// Computation of FP8 layers.
     pub float8: Float8,
-    /// Whether norms write 8 bits where only linear layers read them, which [round row by row](crate::op::Rounding::is_of_rows): GPUs.
+    /// Let norms write 8 bits if only linear layers read them that [round row by row](crate::op::Rounding::is_of_rows). For GPUs.
     pub rounded_rows: bool,
-    /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
-    /// rely on.
+    /// Optimisations of the graph and its executor. Without [`Optimizations::fusion`] only the passes run that executors rely on.
     pub optimizations: Optimizations,
 }
 
-/// How linear layers that [round to FP8](crate::op::Rounding::Float8) are computed.
+/// Computation of linear layers that [round to FP8](crate::op::Rounding::Float8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Float8 {
-    /// Each rounds what it multiplies: the CPU.
+    /// Each layer rounds its operands. For the CPU.
     #[default]
     Rounded,
-    /// GEMMs take FP8, and what only such layers read, with one step, is stored so by whatever computes it: GPUs that have such
-    /// GEMMs, in f16 and bf16.
+    /// GEMMs multiply FP8. A value that only such layers read, with one scale, is stored in FP8 by the op that computes it. For GPUs with
+    /// FP8 GEMMs, in f16 and bf16.
     Stored,
-    /// The weights alone are in FP8 and dequantised: other GPUs, and f32.
+    /// Only the weights are in FP8, and dequantised. For other GPUs and for f32.
     Weights,
 }
 
-/// What is done for speed or memory, each of which can be left out to measure what it gains: `hipvit bench --ladder`.
-/// Results stay within the tolerance of the dtype. All are on by default; replay of HIP graphs is an option of executors.
+/// Optimisations for speed or memory. Each can be disabled to measure its gain: `hipvit bench --ladder`. Results stay within the tolerance
+/// of the dtype. All are enabled by default. The replay of HIP graphs is an option of executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Optimizations {
-    /// The passes that fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
+    /// Fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
     pub fusion: bool,
-    /// Attention as one kernel; else two GEMMs per head and a softmax between. GPUs only.
+    /// Compute attention in one kernel, instead of two GEMMs per head and a softmax. GPUs only.
     pub fused_attention: bool,
-    /// Bias, activation and residual in the epilogue of a GEMM, where a library has it. GPUs only.
+    /// Compute bias, activation and residual in the epilogue of a GEMM, if a library has it. GPUs only.
     pub epilogues: bool,
-    /// Activations share the arena's memory once they are no longer needed, and results overwrite operands.
+    /// Reuse the arena's memory of activations that are no longer needed, and let results overwrite operands.
     pub memory_reuse: bool,
-    /// The measured choice among the candidates of a step, rather than the default one. GPUs only.
+    /// Use the measured candidate for a step instead of the default one. GPUs only.
     pub selection: bool,
 }
 
@@ -72,7 +71,7 @@ impl Default for Optimizations {
 }
 
 impl Optimizations {
-    /// None of them.
+    /// No optimisation.
     pub const NONE: Self = Self {
         fusion: false,
         fused_attention: false,
@@ -96,18 +95,18 @@ impl Default for Passes {
     }
 }
 
-/// The statistics of one pass.
+/// Statistics of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PassReport {
-    /// The pass's name, its file's without extension.
+    /// Name of the pass, which is its file's name without extension.
     pub name: &'static str,
-    /// Its purpose, in a few words.
+    /// Purpose in a few words.
     pub purpose: &'static str,
-    /// How many times it applied.
+    /// Number of times that the pass applied.
     pub changes: usize,
-    /// Nodes before it ran.
+    /// Number of nodes before the pass.
     pub nodes_before: usize,
-    /// Nodes after it ran.
+    /// Number of nodes after the pass.
     pub nodes_after: usize,
 }
 
@@ -121,10 +120,14 @@ struct Pass {
 const ALWAYS: fn(&Passes) -> bool = |_| true;
 const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 
-/// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
-/// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
-/// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
-/// end; FP8 and rows in 8 bits last, which depend on who reads what.
+/// The passes in the order in which they run:
+///
+/// - Constants are folded first, since fusion inspects them.
+/// - Pruning precedes packing, since it separates queries from keys and values.
+/// - Activations are fused before residuals, since a Linear applies them in that order.
+/// - Padding follows the passes that change the layers it pads.
+/// - Attention statistics come after these, so that they describe attention's final operands.
+/// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
 const PASSES: [Pass; 15] = [
     Pass {
         name: "infer_shapes",
@@ -218,12 +221,12 @@ const PASSES: [Pass; 15] = [
     },
 ];
 
-/// Runs the passes over `graph`; the result computes the same outputs, up to rounding, and carries the
-/// [`Optimizations`] for its plans and its executor.
+/// Runs the passes over `graph`. The result computes the same outputs, up to rounding, and has the [`Optimizations`] for its plans and its
+/// executor.
 ///
 /// # Errors
 ///
-/// [`Error::Graph`](crate::Error::Graph), naming the node, if the graph is not sound.
+/// [`Error::Graph`](crate::Error::Graph), naming the node, if the graph is invalid.
 pub fn optimize(mut graph: Graph, passes: &Passes) -> Result<(Graph, Vec<PassReport>)> {
     let mut reports = Vec::with_capacity(PASSES.len());
     for pass in PASSES.iter().filter(|pass| (pass.enabled)(passes)) {

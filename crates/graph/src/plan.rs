@@ -1,5 +1,5 @@
-//! The plan: a graph with its batch and dtype fixed, every activation placed in one arena by liveness, and the cost
-//! of every step. Executors follow it; `hipvit inspect` shows it.
+//! The plan of a graph: fixes batch size and dtype, places every activation in one arena by liveness, and has the cost of every step.
+//! Executors run it, and `hipvit inspect` prints it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,61 +12,61 @@ use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
 
-/// The most bytes of one buffer: addressable by a 64-bit process, and far from overflow.
+/// Maximum bytes of a buffer: addressable by a 64-bit process, and far from overflow.
 const MAX_BUFFER: usize = 1 << 46;
 
-/// Names a [`Buffer`] of one plan.
+/// Identifies a [`Buffer`] of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(u32);
 
 impl BufferId {
-    /// The position in [`Plan::buffers`].
+    /// Returns the index in [`Plan::buffers`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where a step finds an operand.
+/// Location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The graph's input, which the caller holds.
+    /// The graph's input, in the caller's memory.
     Input,
     /// A constant of the graph.
     Constant(ValueId),
-    /// A parameter or a state of the graph, which is outside the arena since it survives runs.
+    /// A parameter or a state of the graph. It is outside the arena, since it persists across runs.
     State(ValueId),
     /// An activation in the arena.
     Buffer(BufferId),
 }
 
-/// A place in the arena that holds one value while it is needed.
+/// A part of the arena that holds a value during its lifetime.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
-    /// The value that it holds.
+    /// The value.
     pub value: ValueId,
-    /// The extents at the plan's batch, outermost first.
+    /// Extents at the plan's batch size, outermost first.
     pub shape: Vec<usize>,
-    /// The element type: the plan's, f32 where an op's result always is, or that of 8 bits: i8, or E4M3 (OCP's or the device's encoding).
+    /// Dtype: the plan's, f32 if the op's result always is, or 8 bits: i8 or E4M3 (in OCP's or the device's encoding).
     pub dtype: DType,
-    /// Of 8 bits, how the elements were rounded. What rows have beside them lies [behind all elements](Self::row_scales).
+    /// Rounding of the elements to 8 bits. `None` for other dtypes. Per-row values are stored [behind all elements](Self::row_scales).
     pub rounding: Option<Rounding>,
-    /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
+    /// Offset in the arena in bytes, a multiple of [`ALIGNMENT`].
     pub offset: usize,
-    /// Its size in bytes, without padding at its end.
+    /// Size in bytes, without padding at the end.
     pub bytes: usize,
-    /// The step that writes it. The place of logits and embeddings is nothing else's before it either.
+    /// The step that writes the buffer. No earlier step uses the memory of logits and embeddings either.
     pub first_step: usize,
-    /// The last step that reads it; the plan's last step if it is an output, or if memory is not reused.
+    /// The last step that reads the buffer. The plan's last step for an output, or if memory is not reused.
     pub last_step: usize,
 }
 
 impl Buffer {
-    /// The step that elements are multiplied by, if they are in FP8 with one for all.
+    /// Returns the scale of FP8 elements with a single scale.
     pub fn float8(&self) -> Option<f32> {
         self.rounding?.fixed_float8()
     }
 
-    /// Where, in bytes from its beginning, the scales of rows lie (in int8 each with its zero point), if it is in 8 bits with such.
+    /// Returns the offset in bytes, from the start of the buffer, of the per-row scales of 8-bit rows. In int8 each scale has a zero point.
     pub fn row_scales(&self) -> Option<usize> {
         let elements: usize = self.shape.iter().product();
         let rounding = self.rounding.filter(|rounding| rounding.is_of_rows());
@@ -74,33 +74,33 @@ impl Buffer {
     }
 }
 
-/// One node with its operands' locations and its cost.
+/// A node with the locations of its operands, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The index in [`Graph::nodes`].
+    /// Index in [`Graph::nodes`].
     pub node: usize,
-    /// The operands, in the node's order.
+    /// Operands, in the order of the node.
     pub inputs: Vec<Operand>,
-    /// Where the results go.
+    /// Buffers of the results.
     pub outputs: Vec<BufferId>,
-    /// The operand whose storage the first result takes over, element for element, if any.
+    /// Operand whose storage the first result overwrites element by element, if any.
     pub in_place: Option<usize>,
-    /// Floating-point operations, see [`Op::flops`](crate::op::Op::flops).
+    /// Floating-point operations; see [`Op::flops`](crate::op::Op::flops).
     pub flops: u64,
-    /// Bytes that the step has to read: every operand once, weights in the plan's dtype.
+    /// Bytes that the step has to read: every operand once, with weights in the plan's dtype.
     pub bytes_read: u64,
     /// Bytes of the results.
     pub bytes_written: u64,
 }
 
 impl Step {
-    /// Where the first result goes.
+    /// Returns the buffer of the first result.
     pub fn output(&self) -> BufferId {
         self.outputs[0]
     }
 }
 
-/// A graph ready to run at one batch size.
+/// A graph that is ready to run at one batch size.
 #[derive(Clone, Debug)]
 pub struct Plan {
     graph: Arc<Graph>,
@@ -117,12 +117,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans `graph` for `batch` images with activations of type `dtype`.
+    /// Plans `graph` for `batch` images with activations in `dtype`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the batch is 0 or so large that a buffer cannot be addressed; [`Error::Graph`] if the
-    /// shapes do not fit at this batch, or if an output is not the result of a node.
+    /// [`Error::Argument`] if the batch is 0, or so large that a buffer cannot be addressed. [`Error::Graph`] if the shapes do not fit at
+    /// this batch size, or if an output is not the result of a node.
     pub fn new(graph: Arc<Graph>, batch: usize, dtype: DType) -> Result<Self> {
         if batch == 0 {
             return Err(Error::argument("batch", "is 0; at least one image is needed"));
@@ -134,7 +134,7 @@ impl Plan {
         let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
         let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
         let mut steps = Vec::with_capacity(graph.nodes().len());
-        // A buffer that another overwrites shares its storage.
+        // A buffer that overwrites another one shares its storage.
         let mut storages: Vec<Storage> = Vec::new();
         let mut storage_of: Vec<usize> = Vec::new();
 
@@ -194,7 +194,7 @@ impl Plan {
                 in_place = in_place.or(aliased);
                 bytes_written += bytes as u64;
 
-                // A graph has thousands of nodes at most.
+                // A graph has at most thousands of nodes.
                 let output = BufferId(buffers.len() as u32);
                 of_value.insert(value, output);
                 outputs.push(output);
@@ -254,84 +254,84 @@ impl Plan {
         })
     }
 
-    /// The graph that is planned.
+    /// Returns the graph.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 
-    /// Images per run.
+    /// Returns the number of images per run.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The shape of the input.
+    /// Returns the shape of the input.
     pub fn input_shape(&self) -> &[usize] {
         &self.input_shape
     }
 
-    /// The bytes of the input.
+    /// Returns the bytes of the input.
     pub fn input_bytes(&self) -> usize {
         input_dtype(&self.graph, self.dtype).size() * self.input_shape.iter().product::<usize>()
     }
 
-    /// The element type of the activations.
+    /// Returns the dtype of the activations.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The steps, in the order in which they run.
+    /// Returns the steps in execution order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The buffers, by [`BufferId::index`].
+    /// Returns the buffers, by [`BufferId::index`].
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// The buffer `id`.
+    /// Returns the buffer `id`.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.index()]
     }
 
-    /// The node of `step`.
+    /// Returns the node of `step`.
     pub fn node(&self, step: &Step) -> &Node {
         &self.graph.nodes()[step.node]
     }
 
-    /// The results, which lie in their buffers after the last step.
+    /// Returns the outputs, each with the buffer that holds it after the last step.
     pub fn outputs(&self) -> &[(OutputKind, ValueId, BufferId)] {
         &self.outputs
     }
 
-    /// Parameters and states that the run writes, each with the buffer that has its new elements after the last step.
+    /// Returns the parameters and states that the run updates, each with the buffer that holds its new elements after the last step.
     pub fn updates(&self) -> &[(ValueId, BufferId)] {
         &self.updates
     }
 
-    /// The size of the arena.
+    /// Returns the size of the arena in bytes.
     pub fn arena_bytes(&self) -> usize {
         self.arena_bytes
     }
 
-    /// The arena's size without reuse of memory.
+    /// Returns the size of the arena in bytes without reuse of memory.
     pub fn naive_bytes(&self) -> usize {
         self.naive_bytes
     }
 
-    /// The most bytes alive at any step: a lower bound for the arena.
+    /// Returns the peak of live bytes, a lower bound for the arena.
     pub fn lower_bound_bytes(&self) -> usize {
         self.lower_bound_bytes
     }
 
-    /// Floating-point operations of a whole run.
+    /// Returns the floating-point operations of a run.
     pub fn flops(&self) -> u64 {
         self.steps.iter().map(|step| step.flops).sum()
     }
 }
 
-/// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
-/// them before a run can then tell whether the run has written them.
+/// Returns true if the value shares its storage with no other value. This holds for the small results with one row per image. A caller that
+/// overwrites them before a run can tell whether the run wrote them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
     let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
     graph
@@ -340,7 +340,7 @@ fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
         .any(|&(kind, output)| output == value && small(kind))
 }
 
-/// The last node that reads each value, by [`ValueId::index`].
+/// Returns the last node that reads each value, by [`ValueId::index`].
 fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
     let mut last = vec![None; graph.values().len()];
     for (index, node) in graph.nodes().iter().enumerate() {
@@ -369,7 +369,7 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
     node.inputs.iter().map(find).collect()
 }
 
-/// The element type of a plan's input: an image's, or that of the activations.
+/// Returns the dtype of a plan's input: that of an image, or that of the activations.
 fn input_dtype(graph: &Graph, dtype: DType) -> DType {
     if graph.takes_activations() {
         dtype
@@ -400,18 +400,18 @@ fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Roun
         })
 }
 
-/// The node's floating-point operations, with the shapes of all values.
+/// Returns the node's floating-point operations. `shapes` has those of all values.
 pub(super) fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
     node.op
         .flops(&super::operands(node, shapes), &results(node, shapes))
 }
 
-/// The shapes of the node's results.
+/// Returns the shapes of the node's results.
 fn results(node: &Node, shapes: &[Vec<usize>]) -> Vec<Vec<usize>> {
     node.outputs.iter().map(|id| shapes[id.index()].clone()).collect()
 }
 
-/// Bytes of the operands that the op reads, each value once.
+/// Returns the bytes of the operands that the op reads, counting each value once.
 fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
     let (operands, results) = (super::operands(node, shapes), results(node, shapes));
     let bytes = |(index, &id): (usize, &ValueId)| {

@@ -1,5 +1,5 @@
-//! The reference implementation: every op by plain loops in double precision, and how close results have to be to it. The executors are checked
-//! against it, and constant folding computes with it.
+//! The reference implementation: every op as plain loops in double precision, and tolerances of results. Executors are checked against it,
+//! and constant folding uses it.
 
 mod compare;
 mod softmax;
@@ -22,13 +22,13 @@ use crate::op::{Op, OpError};
 ///
 /// # Errors
 ///
-/// [`OpError`] if the op does not accept operands of these shapes.
+/// [`OpError`] if the op rejects operands of these shapes.
 pub fn eval<T: Real>(op: &Op, operands: &[&Array<T>]) -> Result<Array<T>, OpError> {
     let mut results = op.eval(operands)?;
     Ok(results.swap_remove(0))
 }
 
-/// Tolerance of the first result of `op` on these operands, which are numbers of `dtype` (pixels excepted).
+/// Tolerance of the first result of `op` for these operands, whose elements are in `dtype` (except for pixels).
 pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     op.tolerance(0, operands, dtype)
 }

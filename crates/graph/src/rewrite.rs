@@ -1,5 +1,5 @@
-//! Rewriting a graph node by node in topological order, so that order and shapes are correct by construction. Nodes that no
-//! output needs are dropped at the end.
+//! Rewriting of a graph node by node in topological order, so that order and shapes are correct by construction. Nodes without a reader are
+//! dropped at the end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,19 +8,18 @@ use crate::error::{Error, Result};
 use crate::op::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
 
-/// What a pass returns.
+/// Result of a pass.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) graph: Graph,
-    /// How many times the pass applied.
+    /// Number of times that the pass applied.
     pub(super) changes: usize,
 }
 
-/// Builds a new graph from `old`. `visit` is called with every node; it appends a replacement with [`Rewriter::emit`] and
-/// returns its value, the first if there are several, or returns `None` to keep the node.
+/// Builds a new graph from `old` by calling `visit` with every node. `visit` appends a replacement with [`Rewriter::emit`] and returns its
+/// first value. If it returns `None`, the node is kept.
 ///
-/// A pass that merges a node into its consumer acts at the consumer; the merged node is kept, found unused, and
-/// dropped.
+/// A pass that merges a node into its consumer acts at the consumer. The merged node is kept, found unused, and dropped.
 pub(super) fn rewrite<'a>(
     old: &'a Graph,
     mut visit: impl FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>,
@@ -64,15 +63,15 @@ pub(super) fn rewrite<'a>(
 pub(super) struct Rewriter<'a> {
     old: &'a Graph,
     new: Graph,
-    /// The new value of each old one.
+    /// New value of each old value.
     map: HashMap<ValueId, ValueId>,
     producers: HashMap<ValueId, &'a Node>,
-    /// How often each old value is read, by nodes and as an output.
+    /// Number of reads of each old value, by nodes and as an output.
     uses: Vec<usize>,
     names: HashSet<String>,
 }
 
-/// A [`Op::Linear`] of constant weights with nothing fused into it but its bias.
+/// An [`Op::Linear`] with constant weights and nothing fused into it but its bias.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlainLinear<'a> {
     pub(super) node: &'a Node,
@@ -83,7 +82,7 @@ pub(super) struct PlainLinear<'a> {
 }
 
 impl<'a> PlainLinear<'a> {
-    /// `node` of `graph`, if it is one.
+    /// Returns `node` of `graph` as a plain Linear. `None` if it is not one.
     pub(super) fn of(graph: &'a Graph, node: &'a Node) -> Option<Self> {
         let Op::Linear(Linear {
             bias,
@@ -103,12 +102,12 @@ impl<'a> PlainLinear<'a> {
         })
     }
 
-    /// Whether it is multiplied in 8 bits.
+    /// Returns true if it is multiplied in 8 bits.
     pub(super) fn is_in_8_bits(&self) -> bool {
         self.rounding.is_some_and(Rounding::is_to_8_bits)
     }
 
-    /// The old value that it multiplies.
+    /// Returns the old value that it multiplies.
     pub(super) fn x(&self) -> ValueId {
         self.node.inputs[0]
     }
@@ -148,43 +147,43 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The node that computes the old value `id`.
+    /// Returns the node that computes the old value `id`.
     pub(super) fn producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producers.get(&id).copied()
     }
 
-    /// The node that computes the old value `id`, if nothing but one operand of one node reads it.
+    /// Returns the node that computes the old value `id`, if only one operand of one node reads it.
     pub(super) fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producer(id).filter(|_| self.uses[id.index()] == 1)
     }
 
-    /// The tensor of the old value `id`, if it is a constant.
+    /// Returns the tensor of the old value `id`, if it is a constant.
     pub(super) fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
         self.old.value(id).constant.as_ref()
     }
 
-    /// The plain Linear that computes the old value `id`, if nothing else reads it.
+    /// Returns the plain Linear that computes the old value `id`, if `id` has no other reader.
     pub(super) fn plain_linear(&self, id: ValueId) -> Option<PlainLinear<'a>> {
         PlainLinear::of(self.old, self.sole_producer(id)?)
     }
 
-    /// The new value for the old value `id`.
+    /// Returns the new value for the old value `id`.
     pub(crate) fn map(&mut self, id: ValueId) -> ValueId {
         if let Some(&new) = self.map.get(&id) {
             return new;
         }
-        // Results of nodes were entered when their node was visited, so what is missing is a constant not yet used.
+        // Results were entered when their node was visited, so a missing value is a constant that was not used yet.
         let new = self.new.push_value(self.old.value(id).clone());
         self.map.insert(id, new);
         new
     }
 
-    /// The new values for old ones.
+    /// Returns the new values for old ones.
     pub(super) fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
         ids.iter().map(|&id| self.map(id)).collect()
     }
 
-    /// Adds a constant that the pass computed; if the name is taken, a number tells them apart.
+    /// Adds a constant that the pass computed. Appends a number if the name is taken.
     pub(super) fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
         let mut unique = name.to_owned();
         let mut count = 1;
@@ -199,7 +198,7 @@ impl<'a> Rewriter<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`] if the op does not accept the operands' shapes.
+    /// [`Error::Graph`] if the op rejects the shapes of the operands.
     pub(super) fn emit(
         &mut self,
         role: Role,
@@ -210,7 +209,7 @@ impl<'a> Rewriter<'a> {
         self.new.push(role, name, op, inputs)
     }
 
-    /// Appends a Linear over the new value `x` with constants that the pass computed, each with its name.
+    /// Appends a Linear over the new value `x`. The pass computed its constants, each with a name.
     pub(super) fn emit_linear(
         &mut self,
         role: Role,
@@ -230,7 +229,7 @@ impl<'a> Rewriter<'a> {
         self.emit(role, name, op, inputs)
     }
 
-    /// The new value `first` and those behind it of the same node, `count` at most.
+    /// Returns the new value `first` and the following ones of its node, at most `count`.
     fn results(&self, first: ValueId, count: usize) -> Vec<ValueId> {
         let producer = (count > 1)
             .then(|| self.new.nodes.iter().rfind(|node| node.output() == first))
@@ -241,23 +240,23 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The name of the old value `id`.
+    /// Returns the name of the old value `id`.
     pub(super) fn name(&self, id: ValueId) -> &'a str {
         &self.old.value(id).name
     }
 }
 
-/// The tensor that a pass computed for `node`.
+/// Returns the tensor that a pass computed for `node`.
 ///
 /// # Errors
 ///
-/// [`Error::Graph`] if its parts did not have the sizes that the node's shapes promise.
+/// [`Error::Graph`] if its parts did not have the sizes that the node's shapes require.
 pub(super) fn sized(node: &Node, tensor: Option<Tensor>) -> Result<Tensor> {
     tensor.ok_or_else(|| Error::graph(&node.name, "its constants do not have the sizes of its operands"))
 }
 
 impl Graph {
-    /// The same graph without the nodes and values on which no output depends; the input stays.
+    /// Removes the nodes and values that no output depends on. The input stays.
     pub(super) fn without_dead_code(self) -> Self {
         let mut live = vec![false; self.values.len()];
         live[self.input.index()] = true;

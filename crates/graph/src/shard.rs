@@ -1,9 +1,11 @@
-//! Tensor parallelism: the graph that one of several ranks runs.
+//! Tensor parallelism: the graph of one of several ranks.
 //!
-//! The split is that of Megatron-LM, <https://arxiv.org/abs/1909.08053>: where a Linear reads what another made, through attention
-//! or an activation, the first one's output channels and the second one's input channels are divided among the ranks. Attention
-//! is divided by heads. The second Linear leaves a part of a sum, which an [`Op::AllReduce`] completes: two per block. Bias and
-//! residual are added there, once. Everything else every rank computes, from the same operands to the same bits.
+//! The split is that of Megatron-LM, <https://arxiv.org/abs/1909.08053>. It applies to a pair of Linears with attention or an activation
+//! between them:
+//!
+//! - The output channels of the first and the input channels of the second Linear are divided among the ranks, attention by heads.
+//! - The second Linear gives a partial sum. An [`Op::AllReduce`] completes it, twice per block, and adds bias and residual once.
+//! - Every rank computes all other nodes, from the same operands to the same bits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,28 +17,28 @@ use crate::error::{Error, Result};
 use crate::op::{AllReduce, Linear, Op, OperandShare, Rounding};
 use crate::tensor::Tensor;
 
-/// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
+/// Hidden channels are divided in units of this many, so that the rows of each rank have the alignment of the whole rows.
 const CHANNEL_UNIT: usize = 8;
 
-/// The part of `graph`, which has been optimised, that rank `rank` of `ranks` runs: with one rank, the graph
-/// itself. The graphs of all ranks have the same nodes, outputs and [`Op::AllReduce`]s in the same order.
+/// Returns the graph of rank `rank` of `ranks`. `graph` must be optimised. With one rank this is `graph` itself. The graphs of all ranks
+/// have the same nodes, outputs and [`Op::AllReduce`]s in the same order.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`], naming the model and the counts, if the attention heads cannot be divided evenly or there is nothing to
-/// divide; [`Error::Graph`] if constants are not as their nodes have it.
+/// [`Error::Argument`], naming the model and the numbers, if the heads cannot be divided evenly or nothing can be divided. [`Error::Graph`]
+/// if constants do not fit their nodes.
 pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
     let (shard, ends) = divide(graph, rank, ranks)?;
     some(ends, graph, ranks)?;
     Ok(shard)
 }
 
-/// As [`shard`], of each of a model's [stages](super::stages()): what the rank's GPUs run one after the other. A stage may have nothing to
-/// divide, as one of the head alone; all ranks compute it then.
+/// Returns the [shards](shard) of a model's [stages](super::stages()) for a rank. A stage may have nothing to divide, such as a stage with
+/// the head alone. All ranks then compute it.
 ///
 /// # Errors
 ///
-/// As there; [`Error::Argument`] if no stage has anything to divide.
+/// The errors of [`shard()`], and [`Error::Argument`] if no stage can be divided.
 pub fn shard_stages(stages: &[Stage], rank: usize, ranks: usize) -> Result<Vec<Stage>> {
     let mut all = 0;
     let shard = |stage: &Stage| {
@@ -55,9 +57,11 @@ pub fn shard_stages(stages: &[Stage], rank: usize, ranks: usize) -> Result<Vec<S
     Ok(shards)
 }
 
+/// Checks that the graph was divided.
+///
 /// # Errors
 ///
-/// [`Error::Argument`] if there is no region to divide.
+/// [`Error::Argument`] if `regions` is 0.
 fn some(regions: usize, graph: &Graph, ranks: usize) -> Result<()> {
     if regions > 0 || ranks == 1 {
         return Ok(());
@@ -66,7 +70,7 @@ fn some(regions: usize, graph: &Graph, ranks: usize) -> Result<()> {
     Err(Error::argument("tensor", reason))
 }
 
-/// The rank's part, and how many regions of the graph are divided.
+/// Returns the rank's graph, and the number of regions that are divided.
 fn divide(graph: &Graph, rank: usize, ranks: usize) -> Result<(Graph, usize)> {
     if rank >= ranks {
         return Err(Error::argument(
@@ -133,7 +137,7 @@ fn check_heads(graph: &Graph, ranks: usize) -> Result<()> {
     }
 }
 
-/// One rank's share of something.
+/// A rank's share of something that is divided.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     rank: usize,
@@ -141,9 +145,9 @@ struct Share {
 }
 
 impl Share {
-    /// The rank's part of `count` things that go in units.
+    /// Returns the rank's range of `count` items, in whole units.
     fn of(self, count: usize, unit: usize) -> Range<usize> {
-        // Few channels go one by one, so that no rank is left without any.
+        // Divide few channels one by one, so that every rank gets some.
         let fits = count.is_multiple_of(unit) && count / unit >= self.ranks;
         let unit = if fits { unit } else { 1 };
         let at = |rank: usize| count / unit * rank / self.ranks * unit;
@@ -151,18 +155,18 @@ impl Share {
     }
 }
 
-/// How a node's channels are divided.
+/// Division of a node's channels.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// A Linear whose output channels are divided: `blocks` parts of equal size, of each of which a rank has its share.
+    /// A Linear with divided output channels: `blocks` parts of equal size. A rank has a share of each part.
     Columns { blocks: usize, unit: usize },
-    /// What works on each channel or head alone.
+    /// A node that works on each channel or head separately.
     Inner { unit: usize },
     /// The Linear that sums over the divided channels.
     Rows { unit: usize },
 }
 
-/// Who reads each value.
+/// Readers of each value.
 struct Readers {
     uses: Vec<usize>,
     producer: HashMap<ValueId, usize>,
@@ -183,8 +187,8 @@ impl Readers {
     }
 }
 
-/// How the nodes are divided whose result `end` sums over, if `end` is a Linear that can be divided by its input channels. The
-/// first of them are Linears that are divided by their output channels.
+/// Returns how the nodes of a region are divided. The region ends at `end`, a Linear that can be divided by its input channels. It starts
+/// at Linears that are divided by their output channels. `None` if there is no such region.
 fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, Part)>> {
     let Op::Linear(Linear { activation: None, .. }) = end.op else {
         return None;
@@ -192,12 +196,12 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
     graph.value(end.inputs[1]).constant.as_ref()?;
     let mut found = Vec::new();
     let mut units = None;
-    // What is to be divided, and into how many blocks of which each rank has its share.
+    // Values that still have to be divided, with their number of blocks. Each rank has a share of each block.
     let mut open = vec![(end.inputs[0], 1)];
     let mut inner = 0;
     while let Some((id, blocks)) = open.pop() {
         if graph.value(id).is_constant() {
-            // Attention's fixed queries, which the node that reads them divides.
+            // Fixed queries of attention, which the node that reads them divides.
             graph.value(id).constant.as_ref()?;
             continue;
         }
@@ -214,7 +218,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
         }
         let division = node.op.division(blocks)?;
         if let Some(own) = division.unit {
-            // Parts of other sizes cannot be divided together.
+            // Parts with different units cannot be divided together.
             if units.replace(own).is_some() {
                 return None;
             }
@@ -229,7 +233,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
         found.push((id, Part::Inner { unit: 0 }));
     }
     let linears = found.iter().any(|(_, part)| matches!(part, Part::Columns { .. }));
-    // An activation may be part of the first Linear.
+    // An activation may be fused into the first Linear.
     let fused = || {
         found.iter().any(|(id, _)| {
             let node = &graph.nodes[readers.producer[id]];
@@ -256,7 +260,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
     Some(found)
 }
 
-/// A rank's part of `node`.
+/// Appends a rank's part of `node`.
 fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Share) -> Result<ValueId> {
     match *part {
         Part::Columns { blocks, unit } => columns(rewriter, node, blocks, unit, share),
@@ -290,7 +294,7 @@ fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Sha
     }
 }
 
-/// The Linear with the rank's output channels.
+/// Appends the Linear with the rank's output channels.
 fn columns<'a>(
     rewriter: &mut Rewriter<'a>,
     node: &'a Node,
@@ -316,7 +320,7 @@ fn columns<'a>(
     rewriter.emit(node.role, &node.name, node.op.clone(), inputs)
 }
 
-/// The Linear with the rank's input channels, and the sum over the ranks.
+/// Appends the Linear with the rank's input channels, and the all-reduce.
 fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Share) -> Result<ValueId> {
     let Op::Linear(Linear {
         bias,
@@ -336,7 +340,7 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
     let weight = rewriter.constant(&name, sized(node, part)?);
     let inputs = [rewriter.map(x), weight];
     let op = Op::Linear(Linear {
-        // What is found by a row would be found by the rank's part of it.
+        // Per-row parameters would be computed from the rank's part of the row.
         rounding: rounding.filter(|rounding| !rounding.is_of_rows()),
         ..Linear::default()
     });
@@ -353,7 +357,7 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
 }
 
 impl Share {
-    /// A name for the rank's part of a constant.
+    /// Returns a name for the rank's part of a constant.
     fn name(self, whole: &str) -> String {
         format!("{whole} [{}/{}]", self.rank, self.ranks)
     }

@@ -1,31 +1,31 @@
-//! Pipeline parallelism: a graph cut into stages that run one after the other, each on a device of its own.
+//! Pipeline parallelism: a graph divided into stages that run one after the other, each on its own device.
 //!
-//! Cuts are where the residual stream is all that flows on: between two blocks, and between the attention and the feed-forward
-//! network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
+//! A cut is possible where only the residual stream flows on: between blocks, and between the attention and the feed-forward network of a
+//! block. The cuts minimise the cost of the most expensive stage.
 
 use super::plan::step_flops;
 use super::{Graph, Node, OutputKind, Role, Value, ValueId, ValueKind};
 use crate::error::{Error, Result};
 use crate::op::{Affine, MulScalar, Op};
 
-/// A part of a model.
+/// A stage of a model.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stage {
-    /// What it runs. Its input is the [boundary](OutputKind::Boundary) of the stage before it; of the first, the image.
+    /// Graph of the stage. Its input is the [boundary](OutputKind::Boundary) of the previous stage, or the image for the first stage.
     pub graph: Graph,
-    /// The indices of the model's outputs that it computes, in the order of its graph's outputs. All stages but the last have a
-    /// [boundary](OutputKind::Boundary) after these.
+    /// Indices of the model's outputs that this stage computes, in the order of its graph's outputs. All stages but the last have a
+    /// [boundary](OutputKind::Boundary) as an additional last output.
     pub outputs: Vec<usize>,
-    /// Floating-point operations for one image.
+    /// Floating-point operations per image.
     pub flops: u64,
 }
 
-/// Cuts `graph`, which has been optimised, into `count` stages.
+/// Divides `graph`, which must be optimised, into `count` stages.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`], naming the model, if it cannot be cut into as many.
+/// [`Error::Argument`], naming the model, if there are too few possible cuts.
 pub fn stages(graph: &Graph, count: usize) -> Result<Vec<Stage>> {
     let wrong = |reason: String| Err(Error::argument("pipeline", reason));
     if !graph.updates.is_empty() {
@@ -55,7 +55,7 @@ pub fn stages(graph: &Graph, count: usize) -> Result<Vec<Stage>> {
     Ok(stages)
 }
 
-/// Where the graph can be cut: the first node behind the cut, and what flows over it.
+/// Returns the possible cuts: the first node after the cut, and the value that flows over it.
 fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
     let mut last_use = vec![0; graph.values.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -70,7 +70,7 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
             && value == node.inputs[0]
             && value != graph.input
         {
-            // A branch begins: with a norm, or, where the norm is at its end, with a Linear that leaves the value to the sum.
+            // A branch starts with a norm. With post-norm it starts with a Linear, which leaves the value to the sum.
             let begins_branch = match node.op {
                 Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Affine(Affine) => true,
                 Op::Linear(_) => last_use[value.index()] > index,
@@ -86,16 +86,17 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
     cuts
 }
 
-/// Each node's floating-point operations for one image.
+/// Returns each node's floating-point operations per image.
 fn costs(graph: &Graph) -> Result<Vec<u64>> {
     let shapes = graph.shapes(1)?;
     Ok(graph.nodes.iter().map(|node| step_flops(node, &shapes)).collect())
 }
 
-/// The `count` of the `ends`, with the last, between which the largest sum of costs is smallest; of equal ones the first.
+/// Chooses `count` of the `ends`, including the last one, to minimise the largest sum of costs between them. Prefers earlier ends among
+/// equals.
 fn balance(costs: &[u64], ends: &[usize], count: usize) -> Vec<usize> {
     let sum = |from: usize, to: usize| costs[from..to].iter().sum::<u64>();
-    // The best so far for each end: its largest sum, and the ends.
+    // Best solution for each end so far: its largest sum, and the chosen ends.
     let mut best: Vec<Option<(u64, Vec<usize>)>> =
         ends.iter().map(|&end| Some((sum(0, end), vec![end]))).collect();
     for _ in 1..count {
@@ -115,7 +116,7 @@ fn balance(costs: &[u64], ends: &[usize], count: usize) -> Vec<usize> {
     best.pop().flatten().map(|(_, chosen)| chosen).unwrap_or_default()
 }
 
-/// The nodes in `range` as a graph of their own.
+/// Returns the nodes in `range` as a separate graph.
 fn stage(
     graph: &Graph,
     range: std::ops::Range<usize>,
@@ -137,7 +138,7 @@ fn stage(
     let mut outputs = Vec::new();
     part.outputs.clear();
     for (index, &(kind, id)) in graph.outputs.iter().enumerate() {
-        // What the stage before leaves may be an output too, which that stage has.
+        // The boundary of the previous stage may be an output too, which the previous stage has.
         if computed(id) {
             part.outputs.push((kind, id));
             outputs.push(index);
@@ -153,8 +154,9 @@ fn stage(
     })
 }
 
-/// Begins the stage with a copy of its input, a product with 1. The whole model's plan adds to this value in place, as nothing
-/// reads it later; so does the stage's then, and sums have the same bits. An output of the model is not added to in place.
+/// Starts the stage with a copy of its input, as a product with 1. The plan of the whole model adds to this value in place, since it has no
+/// later reader. With the copy, so does the plan of the stage, and sums have the same bits. An output of the model is not added to in
+/// place.
 fn receive(part: &mut Graph) {
     let input = part.input;
     let name = format!("{}.receive", part.value(input).name);
@@ -181,7 +183,7 @@ fn receive(part: &mut Graph) {
 }
 
 impl Graph {
-    /// The shape of the input for `batch` images.
+    /// Returns the shape of the input for `batch` images.
     pub fn input_shape(&self, batch: usize) -> Vec<usize> {
         let Value { shape, .. } = self.value(self.input);
         let mut shape = shape.clone();

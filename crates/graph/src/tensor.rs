@@ -1,5 +1,5 @@
-//! Data types and host tensors: constants (views into a memory-mapped weight file, or computed values), which are cut and joined in
-//! `rows`, and a model's input.
+//! Host tensors. Constants are views into a memory-mapped weight file or computed values, which `rows` slices and concatenates. `input` has
+//! a model's input.
 
 mod input;
 mod rows;
@@ -19,7 +19,7 @@ use crate::non_finite;
 pub use self::input::Input;
 pub use crate::dtype::DType;
 
-/// Bytes that stay put for as long as a [`Tensor`] looks at them, such as a mapped file.
+/// Bytes at a stable address while a [`Tensor`] refers to them, such as a mapped file.
 pub trait Bytes: AsRef<[u8]> + Send + Sync {}
 impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {}
 
@@ -38,10 +38,10 @@ enum Data {
     View {
         bytes: Arc<dyn Bytes>,
         range: Range<usize>,
-        /// Whether the bytes are a weight file's.
+        /// True if the bytes belong to a weight file.
         mapped: bool,
     },
-    /// Elements of 8 bits at `range` of `bytes`, of which those of row i count `scales[i]` each.
+    /// 8-bit elements at `range` of `bytes`, with the scale `scales[i]` for those of row i.
     Scaled {
         bytes: Arc<dyn Bytes>,
         range: Range<usize>,
@@ -51,7 +51,7 @@ enum Data {
 }
 
 impl Tensor {
-    /// A tensor of `values` in row-major order.
+    /// Creates a tensor of `values` in row-major order.
     ///
     /// Returns `None` if `values.len()` is not the product of `shape`.
     pub fn from_f32(shape: impl Into<Vec<usize>>, values: impl Into<Arc<[f32]>>) -> Option<Self> {
@@ -63,9 +63,9 @@ impl Tensor {
         })
     }
 
-    /// A view of `bytes[range]` as little-endian elements of `dtype` in row-major order.
+    /// Creates a view of `bytes[range]` as little-endian elements of `dtype` in row-major order.
     ///
-    /// Returns `None` if the range is outside `bytes` or does not have exactly the shape's bytes.
+    /// Returns `None` if the range is outside `bytes` or does not have the size of the shape.
     pub fn view(
         shape: impl Into<Vec<usize>>,
         dtype: DType,
@@ -89,10 +89,10 @@ impl Tensor {
         })
     }
 
-    /// A view of `bytes[range]` as elements of `dtype`, which has 8 bits, in row-major order; a value is an element times the scale
-    /// of its row, of which there is one for each index of the outermost dimension.
+    /// Creates a view of `bytes[range]` as 8-bit elements of `dtype` in row-major order. A value is an element times the scale of its row,
+    /// an index of the outermost dimension.
     ///
-    /// Returns `None` if there are not as many bytes and scales as the shape asks for.
+    /// Returns `None` if the numbers of bytes and scales do not fit the shape.
     pub fn scaled(
         shape: impl Into<Vec<usize>>,
         dtype: DType,
@@ -107,7 +107,7 @@ impl Tensor {
             .map(|view| view.with_scales(scales))
     }
 
-    /// The bytes of a tensor with scales, and the scale of each row.
+    /// Returns the bytes and the row scales of a tensor with scales.
     pub fn scaled_parts(&self) -> Option<(&[u8], &[f32])> {
         match &self.data {
             Data::Scaled {
@@ -117,7 +117,7 @@ impl Tensor {
         }
     }
 
-    /// The same bytes with these scales, of which there is one for each row.
+    /// Returns the bytes with these scales, one per row.
     pub fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
@@ -134,7 +134,7 @@ impl Tensor {
         Self { data, ..self }
     }
 
-    /// Of bytes that are as many elements of `dtype` as `shape` has.
+    /// Wraps `bytes`, which hold the elements of a tensor of this shape and dtype.
     fn stored(shape: Vec<usize>, dtype: DType, bytes: Vec<u8>) -> Self {
         let data = Data::View {
             range: 0..bytes.len(),
@@ -144,7 +144,7 @@ impl Tensor {
         Self { shape, dtype, data }
     }
 
-    /// The stored bytes, if they are elements of `dtype`.
+    /// Returns the stored bytes if they are elements of `dtype`.
     fn stored_as(&self, dtype: DType) -> Option<&[u8]> {
         match &self.data {
             Data::View { bytes, range, .. } if self.dtype == dtype => {
@@ -154,7 +154,7 @@ impl Tensor {
         }
     }
 
-    /// The elements in little endian, without scales.
+    /// Returns the elements in little endian, without scales.
     pub fn to_le_bytes(&self) -> Cow<'_, [u8]> {
         match &self.data {
             Data::Owned(values) if cfg!(target_endian = "little") => bytemuck::cast_slice(values).into(),
@@ -165,7 +165,7 @@ impl Tensor {
         }
     }
 
-    /// The same values, as such that were computed rather than read from a weight file.
+    /// Returns the values, marked as computed rather than read from a weight file.
     pub fn computed(mut self) -> Self {
         if let Data::View { mapped, .. } | Data::Scaled { mapped, .. } = &mut self.data {
             *mapped = false;
@@ -173,33 +173,33 @@ impl Tensor {
         self
     }
 
-    /// The extents, outermost first.
+    /// Returns the extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The element type as stored.
+    /// Returns the dtype as stored.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether there is no element.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The stored size, with the scales.
+    /// Returns the stored size in bytes, with the scales.
     pub fn size_in_bytes(&self) -> usize {
         let scales = self.scaled_parts().map_or(0, |(_, scales)| size_of_val(scales));
         self.len() * self.dtype.size() + scales
     }
 
-    /// Whether the values lie in a weight file (`true`) or were computed (`false`).
+    /// Returns true if the values are in a weight file, false if they were computed.
     pub fn is_mapped(&self) -> bool {
         matches!(
             self.data,
@@ -207,7 +207,7 @@ impl Tensor {
         )
     }
 
-    /// The host address of the first element, for people who want to see where a parameter lies.
+    /// Returns the host address of the first element, for display.
     pub fn address(&self) -> usize {
         match &self.data {
             Data::Owned(values) => values.as_ptr().addr(),
@@ -217,8 +217,8 @@ impl Tensor {
         }
     }
 
-    /// The values as f32: borrowed where they are stored so, converted otherwise; exactly, but with scales, where they
-    /// are products that are rounded.
+    /// Returns the values as f32, borrowed if they are stored so. The conversion is exact, except for products with scales, which are
+    /// rounded.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         let bytes = match &self.data {
             Data::Owned(values) => return Cow::Borrowed(values),
@@ -280,9 +280,9 @@ impl Tensor {
         }
     }
 
-    /// How many values are NaN or infinite, counted by the threads of the pool that this is called in.
+    /// Counts NaN and infinite values, on the threads of the current pool.
     pub fn count_non_finite(&self) -> usize {
-        /// Enough to be worth a thread's while; of whole elements.
+        /// Bytes per task: a multiple of the element size, enough to amortise a task.
         const PIECE: usize = 1 << 18;
         let bytes = match &self.data {
             Data::Owned(values) => bytemuck::cast_slice(values),
@@ -293,7 +293,7 @@ impl Tensor {
             }
             Data::Scaled { scales, .. } => return scales.iter().filter(|scale| !scale.is_finite()).count(),
         };
-        // Computed values have the host's byte order, which is a weight file's.
+        // Computed values have the byte order of the host, which must be that of a weight file.
         let count: fn(&[u8]) -> usize = match self.dtype {
             DType::U8 | DType::I8 | DType::I32 => return 0,
             DType::F8E4M3 | DType::F8E4M3Fnuz => {
@@ -310,7 +310,7 @@ impl Tensor {
         bytes.par_chunks(PIECE).map(count).sum()
     }
 
-    /// The same values under another shape, or `None` if the number of elements differs, or the rows of a tensor with scales.
+    /// Returns the values with another shape. `None` if the number of elements differs, or the number of rows of a tensor with scales.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
         if self.scaled_parts().is_some() && shape.first() != self.shape.first() {
@@ -323,10 +323,10 @@ impl Tensor {
     }
 }
 
-/// How many 16-bit values have all bits of the exponent.
+/// Counts the 16-bit values with all exponent bits set.
 fn halves_like(bytes: &[u8], exponent: u16) -> usize {
     let values = bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
-    // Of a piece, which is far shorter than u32::MAX: wider sums would halve the speed.
+    // A piece is far shorter than u32::MAX. Wider sums would halve the speed.
     let count: u32 = values.map(|bits| u32::from(bits & exponent == exponent)).sum();
     count as usize
 }

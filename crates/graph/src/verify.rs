@@ -1,4 +1,4 @@
-//! The invariants of a graph, checked after building and after every pass.
+//! Invariants of a graph, checked after building and after every pass.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,12 @@ use super::{Graph, OutputKind, ValueId, ValueKind};
 use crate::error::{Error, Result};
 
 impl Graph {
-    /// Checks that names are unique, that every value is known before it is used and computed once, that the shapes
-    /// are those that the ops give, and that every output but gradients has one row per image.
+    /// Checks the invariants of the graph:
+    ///
+    /// - Names are unique.
+    /// - Every value is computed once, before it is used.
+    /// - The shapes are those that the ops give.
+    /// - Every output but gradients has one row per image.
     ///
     /// # Errors
     ///

@@ -9,13 +9,8 @@
 //! The longest prefix whose measured joint error is within the bound is applied. A later choice replaces an
 //! earlier one for the same layers if it saves more time.
 //!
-//! If the GPU supports FP8 attention, the layers that produce its queries, keys and values have one more
-//! choice: FP8 with FP8 attention. It is offered only if the FP8 kernel is faster there than the 16-bit
-//! kernel. The errors are measured on the CPU, which rounds queries, keys and values. GPU kernels may round
-//! the probabilities too; only the error measured on the GPU includes that.
-//!
-//! Held-out images then show the error on other images. If it exceeds the bound, the last choices are
-//! reverted one by one until it is within the bound.
+//! The error is then measured on held-out images. If it exceeds the bound, the last choices are reverted one
+//! by one until it is within the bound.
 
 mod candidates;
 
@@ -61,7 +56,7 @@ pub struct Candidate {
     pub us: f64,
 }
 
-/// What `auto` decided, and what was measured.
+/// Decision of `auto`, with its measurements.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Decision {
@@ -75,7 +70,7 @@ pub struct Decision {
     pub reverted: Option<Reverted>,
     /// Error of the written model on the target GPU, on the held-out images or on the only image.
     pub on_gpu: Option<OnGpu>,
-    /// Where times were measured: the name of the CPU or GPU, the dtype and the batch size.
+    /// Description of the measurement of times: the CPU or GPU, the dtype and the batch size.
     pub measured_on: String,
     /// Choices in the order of the layers.
     pub choices: Vec<Choice>,
@@ -87,8 +82,7 @@ pub struct Decision {
 pub struct Reverted {
     /// Error on the held-out images with these choices.
     pub error: f64,
-    /// Names of the layers that are back in full precision or in an earlier choice, and of the attentions
-    /// that are no longer in FP8.
+    /// Names of the layers that are back in full precision or in an earlier choice.
     pub layers: Vec<String>,
 }
 
@@ -118,7 +112,7 @@ pub(super) struct Quantized {
 }
 
 impl Quantized {
-    /// The microseconds by which a unit is faster than in full precision.
+    /// Returns the time in microseconds that a unit saves compared with full precision.
     fn saved(&self, unit: usize, full: Duration) -> f64 {
         us(full) - us(self.times[unit])
     }

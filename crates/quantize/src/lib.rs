@@ -1,11 +1,11 @@
 //! Quantises the linear layers of a model to 8 bits or bf16: `hipvit quantize`.
 //!
-//! The layers of the blocks are quantised. They have nearly all weights. The patch embedding and the head
-//! stay unchanged. A weight is rounded to `scale · q` with a scale for each output channel.
+//! Quantisation covers the layers of the blocks, which have nearly all weights. The patch embedding and the
+//! head do not change. A weight is rounded to `scale · q` with a scale for each output channel.
 //!
 //! # FP8
 //!
-//! q is E4M3. There are three forms ([`Precision`]):
+//! q is an E4M3 number. There are three forms ([`Precision`]):
 //!
 //! - [`Precision::Fp8`] without images: weights only. They are dequantised when the model is loaded.
 //! - [`Precision::Fp8`] with images: activations are in FP8 too ([`float8`](hipvit::float8)). The
@@ -24,14 +24,13 @@
 //!
 //! # bf16
 //!
-//! The CPU rounds activations to bf16, too, when they are multiplied
-//! ([`ops::Rounding::Bf16`](hipvit::ops::Rounding::Bf16)). GPUs compute such layers in the dtype of the other
-//! layers.
+//! The CPU also rounds activations to bf16 in these layers
+//! ([`ops::Rounding::Bf16`](hipvit::ops::Rounding::Bf16)). GPUs compute them in the dtype of the other layers.
 //!
 //! # Options
 //!
-//! - [`Options::budget`] bounds the error; each layer then gets the precision that saves most time.
-//! - [`Options::sparsity`] first prunes two of each four weights ([`Sparsity`]).
+//! - [`Options::budget`] bounds the error. Each layer then gets the precision that saves the most time.
+//! - [`Options::sparsity`] first prunes two of every four weights ([`Sparsity`]).
 
 mod activations;
 mod auto;
@@ -61,7 +60,7 @@ use hipvit::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use hipvit::ops::Op;
 use hipvit_files::temporary::Listed;
 
-/// Share of a channel's range that balancing moves to the weight, as in SmoothQuant.
+/// Fraction of a channel's range that balancing moves to the weights, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
 
 /// Target precision of the weights.
@@ -121,23 +120,23 @@ pub struct Options {
     pub precision: Precision,
     /// Method that determines the scales.
     pub scales: Scales,
-    /// Maximum error of the outputs on the images, relative to their root mean square; 0.005 is 0.5 %.
+    /// Maximum root mean square error of the outputs on the images, relative to the outputs; 0.005 is 0.5 %.
     ///
-    /// With a budget, `precision` must be int8, and each layer gets a precision by its error and its time:
+    /// With a budget, `precision` must be int8. Error and time then determine the precision of each layer:
     ///
-    /// - its own, int8 or bf16 without a `target`,
-    /// - its own, int8 or FP8 with a `target`, and FP8 attention where that is faster.
+    /// - without a `target`: its own, int8 or bf16
+    /// - with a `target`: its own, int8 or FP8
     ///
-    /// A fifth of the images is held out, at least one of two or more. The model is not calibrated with them,
-    /// and the error on them must be within the budget, too.
+    /// If there are two or more images, a fifth of them, at least one, is held out. They are not used for
+    /// calibration, and the error on them must also be within the budget.
     pub budget: Option<f64>,
     /// Range of FP8 activations that are calibrated with images.
     pub activation_range: ActivationRange,
-    /// With a budget, the GPU that the model is to run on; the CPU if there is none. Errors are bounded as the CPU computes them in
-    /// f32; that on the GPU is measured in the end, [`Decision::on_gpu`], and may be larger.
+    /// Target GPU of a model with a budget; `None` for the CPU. The budget bounds the errors that the CPU
+    /// computes in f32. The error on the GPU can be larger; it is measured at the end ([`Decision::on_gpu`]).
     pub target: Option<GpuTarget>,
-    /// Weights to prune, if any, before the others are rounded. Errors of the outputs are then relative to
-    /// the pruned model.
+    /// Weights to prune before the remaining ones are rounded. Errors of the outputs are then relative to the
+    /// pruned model.
     pub sparsity: Option<Sparsity>,
 }
 
@@ -149,7 +148,7 @@ pub struct Report {
     pub precision: Precision,
     /// Number of quantised weights.
     pub quantized: usize,
-    /// Linear layers that were not.
+    /// Linear layers that were not quantised.
     pub unquantized: Vec<String>,
     /// Number of norms whose channels were balanced with the following layers.
     pub balanced: usize,
@@ -161,7 +160,8 @@ pub struct Report {
     /// Pruned and packed weights, if pruning was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparsity: Option<model::Sparsity>,
-    /// Linear layers of the blocks that could not be pruned: their input channels are not a multiple of four.
+    /// Linear layers of the blocks that could not be pruned, because the number of input channels is not a
+    /// multiple of four.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpruned: Vec<String>,
     /// Bytes of all tensors before quantisation.
@@ -312,8 +312,8 @@ impl Layers {
     }
 }
 
-/// Returns the names in the weight file of a constant that the builder or a pass derived from tensors. The
-/// forms are `a + b`, `a[…]` for a part or a padded tensor, and `a · b` for `a` scaled by factors.
+/// Returns the names in the weight file of the tensors from which the builder or a pass derived a constant.
+/// The forms are `a + b`, `a[…]` for a part or a padded tensor, and `a · b` for `a` scaled by factors.
 fn stored_names(constant: &str) -> impl Iterator<Item = String> {
     let parts = constant.split(" + ");
     parts.map(|part| {

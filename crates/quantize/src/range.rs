@@ -39,7 +39,7 @@ impl ActivationRange {
         }
     }
 
-    /// The step of FP8 of each value, by which the end of its range on the images becomes the largest number of E4M3.
+    /// Returns the FP8 scale of each value. It maps the end of the value's range on the images to the maximum of E4M3.
     pub(super) fn steps(self, model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<f32>> {
         let mut largest = vec![0f32; values.len()];
         observe(model, values, images, |value, activations| {
@@ -71,7 +71,7 @@ pub(super) fn step(end: f32) -> f32 {
     if step.is_normal() { step } else { 1.0 }
 }
 
-/// Numbers of magnitudes in equal parts of the range from 0 to the largest.
+/// Counts of magnitudes in equal bins from 0 to the largest magnitude.
 struct Histogram {
     largest: f32,
     counts: Vec<u64>,
@@ -79,8 +79,8 @@ struct Histogram {
 
 impl Histogram {
     const BINS: usize = 4096;
-    /// Tried ends of the range per octave. The error of FP8 depends on the position of the end within an
-    /// octave.
+    /// Number of candidate ends of the range per octave. The error of FP8 depends on the position of the end
+    /// within an octave.
     const ENDS_PER_OCTAVE: i32 = 12;
     const OCTAVES: i32 = 4;
 
@@ -101,7 +101,7 @@ impl Histogram {
         f64::from(self.largest) / Self::BINS as f64
     }
 
-    /// Returns the end of the first part up to which the histogram has this share of the magnitudes.
+    /// Returns the end of the first bin up to which the histogram contains `percentile` percent of the magnitudes.
     fn percentile(&self, percentile: f64) -> f32 {
         let all: u64 = self.counts.iter().sum();
         let mut below = 0;
@@ -112,8 +112,7 @@ impl Histogram {
         bin.map_or(self.largest, |bin| ((bin + 1) as f64 * self.width()) as f32)
     }
 
-    /// Returns the end of the range with the least square error, with each magnitude at the middle of its
-    /// part.
+    /// Returns the end of the range with the least square error. Each magnitude counts as the middle of its bin.
     fn least_error(&self) -> f32 {
         let error = |end: f32| -> f64 {
             let step = step(end);

@@ -11,9 +11,9 @@ use hipvit::float8::{Float8, Overflow};
 use hipvit::model::{Checkpoint, Replacement};
 use hipvit::ops::Float8Scale;
 
-/// Largest magnitude in int8. The range is symmetric, so that −w has the magnitude of w.
+/// Largest magnitude in int8. The range is symmetric, so that −w is rounded like w.
 const LARGEST: f32 = 127.0;
-/// Shares of a row's largest magnitude that [`Scales::MeanSquare`] tries.
+/// Fractions of a row's largest magnitude that [`Scales::MeanSquare`] tries.
 const SHARES: [f32; 11] = [1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.88, 0.86, 0.84, 0.82, 0.8];
 
 /// Rounds weights to `precision`.
@@ -85,7 +85,7 @@ pub(super) fn round(
 ///
 /// # Errors
 ///
-/// [`Error::Tensor`] if a value is NaN or infinite.
+/// Returns [`Error::Tensor`] if a value is NaN or infinite.
 pub(super) fn finite(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
     let weight = checkpoint.tensor(name)?;
     let bad = weight.count_non_finite();

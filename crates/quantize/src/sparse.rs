@@ -1,4 +1,4 @@
-//! 2:4 sparsity: of each four weights of an output channel, along the input channels, two become zero.
+//! 2:4 sparsity: two of every four weights of an output channel, along the input channels, become zero.
 //!
 //! Without images, the two smaller weights are pruned. With images, SparseGPT is used
 //! (<https://arxiv.org/abs/2301.00774>):
@@ -26,14 +26,14 @@ use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model};
 use hipvit::ops::Op;
 
-/// Damping of the diagonal of H, relative to its mean; the value of SparseGPT.
+/// Damping of the diagonal of H relative to its mean, as in SparseGPT.
 const DAMPING: f64 = 0.01;
 
 /// Weights to prune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparsity {
-    /// Two of each four along the input channels, by magnitude. With images, by the output error of the
-    /// layer, which the other weights compensate.
+    /// Prunes two of every four weights along the input channels by magnitude. With images, prunes by the output
+    /// error of the layer, and compensates it in the other weights.
     TwoOfFour,
 }
 
@@ -165,7 +165,7 @@ fn corrected(values: &mut [f32], factor: &Factor) {
     });
 }
 
-/// U of H⁻¹ = Uᵀ·U for a damped H. Each row begins at its diagonal.
+/// Factor U of H⁻¹ = Uᵀ·U for a damped H. Each row begins at its diagonal.
 struct Factor {
     size: usize,
     rows: Vec<Vec<f64>>,

@@ -17,10 +17,10 @@ use hipvit::model::Model;
 use hipvit::ops::{Levels, Op, OpError};
 use hipvit::tensor::DType;
 
-/// Target GPU of a model.
+/// GPU, dtype and batch size that a model is quantised for.
 #[derive(Clone, Debug)]
 pub struct GpuTarget {
-    /// GPU.
+    /// Device of the GPU.
     pub device: Device,
     /// Dtype of the activations.
     pub dtype: DType,
@@ -51,7 +51,8 @@ pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Dura
     Ok(times)
 }
 
-/// The time of each unit of `model` on a GPU: of its GEMMs, and of what rounds their operands and finishes their results.
+/// Measures the time of each unit of `model` on a GPU: its GEMMs, and the kernels that quantise their operands and
+/// finish their results.
 pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Result<Vec<Duration>> {
     let GpuTarget { device, dtype, batch } = target;
     let passes = Passes {
@@ -82,8 +83,8 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Resul
     Ok(units.iter().map(of_unit).collect())
 }
 
-/// Returns the nodes that compute a unit's layers, also after passes have packed, divided, scaled or padded
-/// the weights.
+/// Returns the nodes that compute a unit's layers, even if passes have packed, divided, scaled or padded the
+/// weights.
 fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
         matches!(node.op, Op::Linear(_))

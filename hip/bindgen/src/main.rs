@@ -146,7 +146,7 @@ fn headers(hip: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The same without the generator's ways: C's types by Rust's names.
+/// Replaces the C types that bindgen emits by Rust's fixed-width types.
 fn fixed_width(text: &str) -> Result<String> {
     let mut text = text.to_owned();
     for (c, rust) in [("c_ulonglong", "u64"), ("c_uint", "u32"), ("c_int", "i32")] {

@@ -2,19 +2,19 @@
 
 use hipvit_sys::hipblaslt::hipblasLtEpilogue_t;
 
-/// Operation on the result of a GEMM before it is written. The bias is a vector of `n` elements of the output's type, or of type
+/// Operation on the result of a GEMM before it is written. The bias is a vector of `n` elements. Its dtype is that of the output, or
 /// [`Gemm::wide`](super::Gemm::wide) if A and B are E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
-    /// Nothing.
+    /// No operation.
     None,
-    /// The bias is added.
+    /// Adds the bias.
     Bias,
-    /// GELU, in the tanh form.
+    /// GELU in the tanh form.
     Gelu,
-    /// The bias is added, then GELU in the tanh form.
+    /// Adds the bias, then GELU in the tanh form.
     BiasGelu,
-    /// The bias is added, then ReLU.
+    /// Adds the bias, then ReLU.
     BiasRelu,
 }
 

@@ -1,5 +1,4 @@
-//! hipBLASLt: GEMMs with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
-//! prefer.
+//! hipBLASLt: GEMMs with fused bias, activation and scales. The algorithm is chosen by the library's heuristics or by measurement.
 
 mod matmul;
 
@@ -25,10 +24,10 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// Number of algorithms that the heuristics are asked for. It is constant, so that an algorithm keeps its index.
+/// Number of algorithms requested from the heuristics. It is constant, so that an algorithm keeps its index.
 const CANDIDATES: usize = 32;
 
-/// hipBLASLt on one stream.
+/// A hipBLASLt handle on a stream.
 pub struct BlasLt {
     stream: Stream,
     raw: hipblasLtHandle_t,
@@ -42,24 +41,24 @@ unsafe impl Send for BlasLt {}
 /// Operands of a [`Matmul`].
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulOperands<'a> {
-    /// The left factor.
+    /// Left factor.
     pub a: Operand<'a>,
-    /// The right factor.
+    /// Right factor.
     pub b: Operand<'a>,
-    /// The residual, which is multiplied by `beta`. `None` uses `d`.
+    /// Residual, which is multiplied by `beta`. `None` uses `d`.
     pub c: Option<Operand<'a>>,
-    /// The result, whose layout is that of `c`.
+    /// Result, in the layout of `c`.
     pub d: Operand<'a>,
-    /// The bias, if the epilogue has one.
+    /// Bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
     /// Factors of the matrices.
     pub scales: Scales<'a>,
-    /// Receives an f32, if [`Gemm::amax`] asks for it.
+    /// Receives an f32. Required by [`Gemm::amax`].
     pub amax: Option<Operand<'a>>,
 }
 
-/// Factors in device memory, f32, for matrices of narrow types: those of [`Gemm::scaling`], and no others. cuBLASLt wants them aligned
-/// to 16 bytes.
+/// Factors in device memory, in f32, for matrices of narrow dtypes. Only those that [`Gemm::scaling`] requires may be set. cuBLASLt
+/// requires an alignment of 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scales<'a> {
     /// Factors of A.
@@ -71,16 +70,16 @@ pub struct Scales<'a> {
 }
 
 impl BlasLt {
-    /// hipBLASLt on `stream`, with a workspace of 32 MiB there.
+    /// Creates a handle on `stream`, with a workspace of 32 MiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if hipBLASLt cannot be opened; what it says otherwise.
+    /// [`Error::Provider`] if hipBLASLt cannot be opened; [`Error::Device`] if it fails.
     pub fn new(stream: &Stream) -> Result<Self> {
         Self::with_workspace(stream, WORKSPACE)
     }
 
-    /// Creates a handle with a workspace of `bytes`. Algorithms that need more are left out.
+    /// Creates a handle with a workspace of `bytes` bytes. Algorithms that need more are not used.
     ///
     /// # Errors
     ///
@@ -92,13 +91,13 @@ impl BlasLt {
         let workspace = stream.allocate(bytes)?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
-            // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
+            // SAFETY: the call writes one handle. It ends the process if there is no GPU, but the device exists.
             unsafe { call!(device, table.hipblasLtCreate(&mut raw)) }?;
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
             let table = libraries::hipblaslt(device)?;
-            // SAFETY: destroyed once, when nothing uses it any more.
+            // SAFETY: destroyed once, when it is no longer used.
             unsafe { call!(device, table.hipblasLtDestroy(raw)) }
         })?;
         Ok(Self {
@@ -109,31 +108,31 @@ impl BlasLt {
         })
     }
 
-    /// The stream that it submits to.
+    /// Returns the stream that work is submitted to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// The library's version, as `hipblasLtGetVersion` counts it.
+    /// Returns the library's version, in the format of `hipblasLtGetVersion`.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
+    /// [`Error::Provider`] if the library lacks the call; [`Error::Device`] if it fails.
     pub fn version(&self) -> Result<i32> {
         let device = self.stream.device();
         let table = libraries::hipblaslt(device)?;
         let mut version = 0;
-        // SAFETY: the handle lives; the call writes one integer.
+        // SAFETY: the handle is alive; the call writes one integer.
         unsafe { call!(device, table.hipblasLtGetVersion(self.raw, &mut version)) }?;
         Ok(version)
     }
 
-    /// Prepares a GEMM: asks for the algorithms that fit, the likely fastest first.
+    /// Prepares a GEMM: requests the algorithms that support it, sorted by expected speed.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if the library has no algorithm for it.
+    /// [`Error::Device`] if the library has no algorithm for the GEMM.
     pub fn matmul(&self, gemm: Gemm, epilogue: Epilogue) -> Result<Matmul> {
         let device = self.stream.device();
         let table = libraries::hipblaslt(device)?;
@@ -208,7 +207,7 @@ impl BlasLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the operands do not fit what it was prepared for; what hipBLASLt says.
+    /// [`Error::Argument`] if the operands do not fit the prepared GEMM; [`Error::Device`] if hipBLASLt fails.
     pub fn run(&mut self, matmul: &mut Matmul, operands: MatmulOperands<'_>) -> Result<()> {
         let stream = self.stream.clone();
         let device = stream.device();
@@ -226,7 +225,7 @@ impl BlasLt {
         } = operands;
         let c = c.unwrap_or(d);
         let bytes = matmul.gemm.check(&a, &b, &d)?;
-        // With beta 0 C is not read.
+        // With beta 0, C is not read.
         if matmul.gemm.beta != 0.0 {
             let (added, output) = (matmul.gemm.added(), matmul.gemm.output);
             c.expect("C", bytes / output.size() * added.size(), false)?;
@@ -277,9 +276,8 @@ impl BlasLt {
         let (raw, gemm) = (self.raw, &matmul.gemm);
         stream.keep(|| self.handle.clone());
         stream.submit(&used, |_| {
-            // SAFETY: all handles live; `check` ensured that the matrices are within the operands, the checks above that the
-            // vectors are; the algorithm was chosen for this description and this workspace; the scalars are read before the call
-            // returns.
+            // SAFETY: all handles are alive. `check` ensured that the matrices are within the operands, the checks above that the vectors
+            // are. The algorithm was chosen for this description and this workspace. The scalars are read before the call returns.
             unsafe {
                 call!(
                     device,

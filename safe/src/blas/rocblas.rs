@@ -20,38 +20,37 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// rocBLAS on one stream. Its results are the same from run to run: atomics are switched off.
+/// A rocBLAS handle on a stream. Results are deterministic, since atomics are disabled.
 pub struct Blas {
     stream: Stream,
     raw: rocblas_handle,
     handle: Arc<Handle>,
-    /// `None` if the library cannot be given one.
+    /// `None` if the library does not support a workspace.
     workspace: Option<DeviceBuffer<u8>>,
 }
 
-// SAFETY: a rocBLAS handle may be used from any thread, one at a time, which `&mut self` sees to.
+// SAFETY: a rocBLAS handle may be used from any thread, one at a time, which `&mut self` ensures.
 unsafe impl Send for Blas {}
 
 impl Blas {
-    /// rocBLAS on `stream`, with a workspace of 32 MiB there.
+    /// Creates a handle on `stream`, with a workspace of 32 MiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
+    /// [`Error::Provider`] if rocBLAS cannot be opened or has no kernels for the GPU; [`Error::Device`] if it fails.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
         let table = libraries::rocblas(device)?;
         tensile::check(table.path(), device.properties().arch())?;
         let create = |device: &Device| {
             let mut raw = ptr::null_mut();
-            // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels
-            // for; neither is so.
+            // SAFETY: the call writes one handle. rocBLAS ends the process if there is no GPU or no kernels for it; both were checked.
             unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
             Ok(raw)
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
             let table = libraries::rocblas(device)?;
-            // SAFETY: destroyed once, when nothing uses it any more.
+            // SAFETY: destroyed once, when it is no longer used.
             unsafe { call!(device, table.rocblas_destroy_handle(raw)) }
         })?;
         let mut blas = Self {
@@ -60,9 +59,9 @@ impl Blas {
             handle,
             workspace: None,
         };
-        // SAFETY: both handles live.
+        // SAFETY: both handles are alive.
         unsafe { call!(device, table.rocblas_set_stream(raw, stream.raw())) }?;
-        // SAFETY: the handle lives. A library without the function has no atomics to switch off.
+        // SAFETY: the handle is alive. A library without the function uses no atomics.
         let set = unsafe {
             call!(
                 device,
@@ -72,7 +71,7 @@ impl Blas {
         optional(set)?;
         let mut workspace = stream.allocate::<u8>(WORKSPACE)?;
         let operand = workspace.writing();
-        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each GEMM.
+        // SAFETY: the handle is alive. The workspace lives as long as the handle, and is an operand of each GEMM.
         let set = unsafe {
             call!(
                 device,
@@ -85,7 +84,7 @@ impl Blas {
         Ok(blas)
     }
 
-    /// The stream that it submits to.
+    /// Returns the stream that work is submitted to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
@@ -95,7 +94,7 @@ impl Blas {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the description does not fit the operands; what rocBLAS says.
+    /// [`Error::Argument`] if the description does not fit the operands; [`Error::Device`] if rocBLAS fails.
     pub fn gemm(&mut self, gemm: &Gemm, a: Operand<'_>, b: Operand<'_>, c: Operand<'_>) -> Result<()> {
         gemm.check(&a, &b, &c)?;
         let stream = self.stream.clone();
@@ -123,8 +122,8 @@ impl Blas {
         let raw = self.raw;
         stream.keep(|| self.handle.clone());
         stream.submit(&operands, |_| {
-            // SAFETY: the handle lives and only this thread uses it; `check` ensured that the matrices are within the operands;
-            // the scalars are read before the call returns, because the pointer mode is host.
+            // SAFETY: the handle is alive and only used by this thread. `check` ensured that the matrices are within the operands. The
+            // scalars are read before the call returns, because the pointer mode is host.
             unsafe {
                 if gemm.batch == 1 {
                     call!(

@@ -1,6 +1,6 @@
 //! hipSPARSELt: linear layers whose weight is 2:4 sparse and stored compressed.
 //!
-//! The library takes extents that are multiples of 8 alone. Rows beyond the last such multiple are copied to scratch memory with
+//! The library only supports extents that are multiples of 8. The rows beyond the last multiple are copied to scratch memory with
 //! [`MULTIPLE`] rows, multiplied there, and copied back.
 
 mod handle;
@@ -25,38 +25,38 @@ use crate::status::call;
 /// Operands of a [`SparseMatmul`].
 #[derive(Clone, Copy, Debug)]
 pub struct SparseOperands<'a> {
-    /// The dense factor.
+    /// Dense factor.
     pub a: Operand<'a>,
-    /// The [compressed](SparseLt::compress) weight.
+    /// [Compressed](SparseLt::compress) weight.
     pub b: Operand<'a>,
-    /// The residual, which is multiplied by `beta`. `None` uses `d`.
+    /// Residual, which is multiplied by `beta`. `None` uses `d`.
     pub c: Option<Operand<'a>>,
-    /// The result.
+    /// Result.
     pub d: Operand<'a>,
-    /// The bias, if the epilogue has one.
+    /// Bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
 }
 
 impl SparseLt {
-    /// The library's version, as `hipsparseLtGetVersion` counts it.
+    /// Returns the library's version, in the format of `hipsparseLtGetVersion`.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
+    /// [`Error::Provider`] if the library lacks the call; [`Error::Device`] if it fails.
     pub fn version(&self) -> Result<i32> {
         let device = self.stream.device();
         let table = libraries::hipsparselt(device)?;
         let mut version = 0;
-        // SAFETY: the handle lives; the call writes one integer.
+        // SAFETY: the handle is alive; the call writes one integer.
         unsafe { call!(device, table.hipsparseLtGetVersion(self.raw, &mut version)) }?;
         Ok(version)
     }
 
-    /// The bytes of a compressed weight `[n, k]`.
+    /// Returns the bytes of a compressed weight `[n, k]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the library has no such weight; what it says.
+    /// [`Error::Argument`] if the library does not support the weight; [`Error::Device`] if it fails.
     pub fn compressed_bytes(&self, [n, k]: [usize; 2], dtype: DType) -> Result<usize> {
         Ok(self.weight([n, k], dtype)?.sizes(self)?[0])
     }
@@ -65,7 +65,7 @@ impl SparseLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the library has no such weight or an operand is too small; [`Error::Device`] if the library fails.
+    /// [`Error::Argument`] if the library does not support the weight or an operand is too small; [`Error::Device`] if the library fails.
     pub fn compress(
         &self,
         [n, k]: [usize; 2],
@@ -83,8 +83,8 @@ impl SparseLt {
         let table = libraries::hipsparselt(device)?;
         self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[dense, compressed, buffer], |_| {
-            // SAFETY: handle and descriptor live; `expect` saw that the matrices have the sizes that the descriptor and the library
-            // say.
+            // SAFETY: handle and descriptor are alive. `expect` ensured the sizes that the descriptor and the library
+            // require.
             unsafe {
                 call!(
                     device,
@@ -103,7 +103,7 @@ impl SparseLt {
         })
     }
 
-    /// The descriptor of a weight: for the library, whose matrices are column-major, one `k`×`n` that is transposed.
+    /// Describes a weight for the library, whose matrices are column-major: a transposed `k`×`n` matrix.
     fn weight(&self, [n, k]: [usize; 2], dtype: DType) -> Result<Described> {
         SparseGemm::weight(n, k, dtype).check()?;
         Described::new(self, [k, n], dtype, true)
@@ -114,7 +114,7 @@ impl SparseLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the library has no such weight; [`Error::Device`] if it has no algorithm for it.
+    /// [`Error::Argument`] if the library does not support the weight; [`Error::Device`] if it has no algorithm for it.
     pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<SparseMatmul> {
         gemm.check()?;
         self.stream.device().enter()?;
@@ -144,7 +144,7 @@ impl SparseLt {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the operands do not fit what it was prepared for; what hipSPARSELt says.
+    /// [`Error::Argument`] if the operands do not fit the prepared GEMM; [`Error::Device`] if hipSPARSELt fails.
     pub fn run(&mut self, matmul: &mut SparseMatmul, operands: SparseOperands<'_>) -> Result<()> {
         let SparseMatmul {
             gemm,
@@ -171,7 +171,7 @@ impl SparseLt {
         };
         let stream = self.stream.clone();
         if let Some(Rest { rows, plan, scratch }) = rest {
-            // The rest runs first, because the result may overwrite the residual.
+            // The remaining rows run first, because the result may overwrite the residual.
             let (first, rows) = (m - *rows, *rows);
             let scratch = scratch.writing();
             let result_at = MULTIPLE * k * size;
@@ -197,7 +197,7 @@ impl SparseLt {
         }
     }
 
-    /// Submits a plan on A, B, C and D, whose sizes were checked but for B's.
+    /// Submits a plan on A, B, C and D. Sizes other than that of B were checked.
     fn submit(
         &mut self,
         plan: &mut Plan,
@@ -218,9 +218,8 @@ impl SparseLt {
         let (raw, gemm) = (self.raw, plan.gemm);
         let mut streams = [stream.raw()];
         stream.submit(&used, |_| {
-            // SAFETY: handle and plan live. The caller checked the sizes of the dense matrices, `expect` above that of the
-            // compressed one. The plan's algorithm needs at most the given workspace. The scalars and the stream are read before
-            // the call returns.
+            // SAFETY: handle and plan are alive. The caller checked the sizes of the dense matrices, `expect` above that of the compressed
+            // one. The plan's algorithm needs at most the given workspace. The scalars and the stream are read before the call returns.
             unsafe {
                 call!(
                     device,
@@ -252,22 +251,22 @@ pub struct SparseMatmul {
     rest: Option<Rest>,
 }
 
-/// The rows beyond the last multiple of [`MULTIPLE`].
+/// Rows beyond the last multiple of [`MULTIPLE`].
 struct Rest {
     rows: usize,
     plan: Plan,
-    /// [`MULTIPLE`] rows of A, then of D.
+    /// Memory of [`MULTIPLE`] rows of A, then of D.
     scratch: DeviceBuffer<u8>,
 }
 
 impl SparseMatmul {
-    /// Number of algorithms to [select](Self::select) from, at least one.
+    /// Returns the number of algorithms to [select](Self::select) from, at least one.
     #[must_use]
     pub fn algorithms(&self) -> usize {
         self.plans().map(|plan| plan.algorithms).min().unwrap_or(1)
     }
 
-    /// Takes another algorithm than the default; the rest of the rows keeps to that.
+    /// Selects an algorithm. The remaining rows keep the default.
     ///
     /// # Errors
     ///
@@ -281,7 +280,7 @@ impl SparseMatmul {
         plan.map_or(Ok(()), |plan| plan.select(lt, algorithm))
     }
 
-    /// Sets what C is multiplied by before A·Bᵀ is added.
+    /// Sets the factor of C before A·Bᵀ is added.
     pub fn set_beta(&mut self, beta: f32) {
         self.gemm.beta = beta;
         let rest = self.rest.as_mut().map(|rest| &mut rest.plan);

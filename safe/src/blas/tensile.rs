@@ -6,9 +6,11 @@ use std::{env, fs};
 
 use crate::error::{Error, Result};
 
+/// Checks that rocBLAS has kernels for a GPU of architecture `arch`.
+///
 /// # Errors
 ///
-/// [`Error::Provider`] if the `library` that was opened has a folder of kernels with none for GPUs like `arch`.
+/// [`Error::Provider`] if the directory of kernels of the opened `library` has none for GPUs like `arch`.
 pub(super) fn check(library: &Path, arch: &str) -> Result<()> {
     let folder = match env::var_os("ROCBLAS_TENSILE_LIBPATH") {
         Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
@@ -26,10 +28,10 @@ pub(super) fn check(library: &Path, arch: &str) -> Result<()> {
     }
 }
 
-/// Returns the path from which a library was loaded, which may have been found by its name alone.
+/// Returns the path that a library was loaded from, which may have been found by its name alone.
 fn opened(library: &Path) -> Option<PathBuf> {
     let name = library.file_name()?.to_str()?;
-    // Each line ends with a path, the only field that has slashes.
+    // Each line ends with a path, the only field with slashes.
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let mut paths = maps
         .lines()
@@ -41,7 +43,7 @@ fn opened(library: &Path) -> Option<PathBuf> {
     paths.find(|path| is_it(path)).map(Path::to_path_buf)
 }
 
-/// The folder of kernels of the library there: `rocblas/library` (AMD's packages) or `rocblas/5/library` (Debian's).
+/// Returns the directory of the library's kernels: `rocblas/library` (AMD's packages) or `rocblas/5/library` (Debian's).
 fn folder_of(library: &Path) -> Option<PathBuf> {
     let own = library.parent()?.join("rocblas");
     let versions = fs::read_dir(&own)
@@ -53,7 +55,7 @@ fn folder_of(library: &Path) -> Option<PathBuf> {
         .find(|folder| folder.is_dir())
 }
 
-/// True if a file's name contains the GPU or a GPU whose code it can run. On RDNA, in Debian's ROCm, those are the GPUs of a
+/// Returns true if a file's name contains the GPU, or a GPU whose code it can run. On RDNA, with Debian's ROCm, these are the GPUs of a
 /// generation.
 fn has_kernels(folder: &Path, arch: &str) -> bool {
     let Ok(files) = fs::read_dir(folder) else {
@@ -110,7 +112,7 @@ mod tests {
         let name = Path::new(program.file_name().unwrap());
         assert_eq!(opened(name), Some(program.clone()));
         assert_eq!(opened(Path::new("libnothing.so.1")), None);
-        // Not ROCm's rocBLAS: no files next to it list kernels.
+        // A rocBLAS of another provider has no files of kernels next to it.
         check(name, "gfx942").unwrap();
     }
 }

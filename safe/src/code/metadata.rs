@@ -1,4 +1,4 @@
-//! The kernels' parameters that a code object declares.
+//! Kernel parameters that a code object declares.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Object as _, ObjectSection as _};
 use serde::Deserialize;
 
-/// A parameter as the caller passes it; what the compiler adds is left out.
+/// A parameter that the caller passes, without those that the compiler adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) offset: u32,
@@ -23,16 +23,16 @@ pub(crate) enum Kind {
     Value,
     /// A pointer to device memory.
     Global,
-    /// Something that a launch cannot give, by its name in the metadata.
+    /// A parameter that a launch cannot provide, by its name in the metadata.
     Other(String),
-    /// The code object does not say.
+    /// Not declared by the code object.
     Unknown,
 }
 
-/// The parameters of each kernel, by the kernel's name.
+/// Parameters of each kernel, by the kernel's name.
 pub(crate) type Kernels = HashMap<String, Vec<Parameter>>;
 
-/// The kernels of an ELF file; none if it is neither an AMD code object nor a cubin, or is damaged.
+/// Returns the kernels of an ELF file. Empty if it is damaged, or neither an AMD code object nor a cubin.
 pub(super) fn kernels(elf: &[u8]) -> Kernels {
     let Ok(file) = ElfFile64::<LittleEndian>::parse(elf) else {
         return Kernels::new();
@@ -45,7 +45,7 @@ pub(super) fn kernels(elf: &[u8]) -> Kernels {
     }
 }
 
-/// LLVM, "User Guide for AMDGPU Backend", code object metadata. The `object` crate lacks the note's number.
+/// LLVM, "User Guide for AMDGPU Backend", code object metadata. The `object` crate lacks this note type.
 const NT_AMDGPU_METADATA: NoteType = NoteType(32);
 
 #[derive(Deserialize)]
@@ -110,8 +110,8 @@ fn parameters(arguments: Vec<ArgumentMetadata>) -> Vec<Parameter> {
         .collect()
 }
 
-/// A cubin's section `.nv.info.<kernel>` is a list of attributes. Each is a byte for the form, a byte for the attribute, and two
-/// for its value or the size of the value that follows. NVIDIA does not document the format. NVRTC 12.9 and 13 write it.
+/// Parses a cubin's section `.nv.info.<kernel>`, a list of attributes. Each has a byte for the form, a byte for the attribute, and two for
+/// the value or the size of the value that follows. The format of NVRTC 12.9 and 13; NVIDIA does not document it.
 fn cubin(file: &ElfFile64<'_, LittleEndian>) -> Kernels {
     let mut kernels = Kernels::new();
     for section in file.sections() {
@@ -128,7 +128,7 @@ fn cubin(file: &ElfFile64<'_, LittleEndian>) -> Kernels {
     kernels
 }
 
-/// `None` where the list is not understood.
+/// Returns `None` for an unknown format.
 fn cubin_parameters(mut data: &[u8]) -> Option<Vec<Parameter>> {
     const SIZED: u8 = 4;
     const PARAMETER: u8 = 0x17;
@@ -142,7 +142,7 @@ fn cubin_parameters(mut data: &[u8]) -> Option<Vec<Parameter>> {
         let (value, rest) = data.split_at_checked(u16::from_le_bytes([low, high]).into())?;
         data = rest;
         if attribute == PARAMETER {
-            // An index, then as below.
+            // An index, then the same fields as below.
             let &[_, _, _, _, n0, n1, o0, o1, w0, w1, w2, w3] = value.first_chunk::<12>()?;
             let parameter = Parameter {
                 offset: u16::from_le_bytes([o0, o1]).into(),
@@ -154,7 +154,7 @@ fn cubin_parameters(mut data: &[u8]) -> Option<Vec<Parameter>> {
     }
     found.sort_by_key(|(ordinal, _)| *ordinal);
     if found.is_empty() {
-        // No parameters, or stated by an attribute that is not known here.
+        // No parameters, or an unknown attribute that declares them.
         return None;
     }
     let complete = found
@@ -215,8 +215,7 @@ mod tests {
         );
     }
 
-    /// The section that NVRTC 12 writes for `(unsigned, float, const float*, float*)`: the last parameter first, among other
-    /// attributes.
+    /// The section that NVRTC 12 writes for `(unsigned, float, const float*, float*)`: the last parameter first, between other attributes.
     #[test]
     fn a_cubin_states_offsets_and_sizes() {
         let mut data = vec![4, 0x37, 4, 0, 0x80, 0, 0, 0, 3, 0x1b, 0xff, 0];

@@ -1,17 +1,16 @@
-//! Number of lanes in the waves of compiled kernels.
+//! Wave sizes of compiled kernels.
 
 use object::elf::{EM_AMDGPU, FileHeader64};
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// Bytes of a kernel's descriptor, the symbol `<kernel>.kd`; where in it the code properties are, and which of them says
-/// that waves have 32 lanes. LLVM, "User Guide for AMDGPU Backend", kernel descriptor; before gfx10 the bit is 0.
+/// Bytes of a kernel's descriptor, the symbol `<kernel>.kd`. The constants below are the offset of the code properties, and the bit for
+/// waves of 32 lanes. LLVM, "User Guide for AMDGPU Backend", kernel descriptor. Before gfx10 the bit is 0.
 const DESCRIPTOR: u64 = 64;
 const PROPERTIES: usize = 56;
 const WAVE32: u16 = 1 << 10;
 
-/// The kernels of an AMD code object, and the lanes of the waves that each was compiled for; none if `elf` is no such
-/// file.
+/// Returns the kernels of an AMD code object with the wave size that each was compiled for. Empty for other files.
 pub(super) fn wave_sizes(elf: &[u8]) -> Vec<(String, u32)> {
     let Ok(file) = ElfFile64::<LittleEndian>::parse(elf) else {
         return Vec::new();
@@ -20,7 +19,7 @@ pub(super) fn wave_sizes(elf: &[u8]) -> Vec<(String, u32)> {
     if header.e_machine(LittleEndian) != EM_AMDGPU {
         return Vec::new();
     }
-    // The loader finds kernels by these symbols, so no stripping takes them away.
+    // The loader finds kernels by these symbols, so stripping keeps them.
     file.dynamic_symbols()
         .filter_map(|symbol| {
             let name = symbol.name().ok()?.strip_suffix(".kd")?;

@@ -1,4 +1,4 @@
-//! Ranks of communicators: how they are made, watched and ended.
+//! Communicators: creation, supervision and destruction of ranks.
 
 use std::fmt;
 use std::ptr;
@@ -20,13 +20,13 @@ use crate::libraries;
 use crate::status::{call, check};
 use crate::stream::Stream;
 
-/// One rank of a communicator, on one stream of its GPU: RCCL, or NCCL where the provider is one for CUDA. Cheap to clone.
+/// One rank of a communicator on a stream of its GPU: RCCL, or NCCL with a provider for CUDA. Cheap to clone.
 ///
-/// Either one process makes all ranks ([`Comm::all`]), or each process or thread makes its own, from an id that they share
-/// ([`Comm::with_id`]). Every rank has to submit the same collectives in the same order; a collective runs once all
-/// ranks have submitted it. A thread that has several ranks submits those of one collective in a [`Group`](super::Group).
+/// Either one process creates all ranks ([`Comm::all`]), or each process or thread creates its own from a shared id ([`Comm::with_id`]).
+/// All ranks must submit the same collectives in the same order. A collective runs once all ranks have submitted it. A thread with several
+/// ranks submits the calls of one collective in a [`Group`](super::Group).
 ///
-/// Buffers belong to the rank's stream, as for a launch: the collective is one more piece of work in its order.
+/// Buffers belong to the rank's stream, as in a launch. A collective is ordered like other work of the stream.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -46,33 +46,32 @@ use crate::stream::Stream;
 /// # }
 /// ```
 ///
-/// # Ranks that are lost
+/// # Lost ranks
 ///
-/// A collective waits for all ranks. A watchdog checks every communicator, so that none waits for ever. It [aborts](Comm::abort)
-/// a rank if RCCL reports an error ([`Comm::check`]) or a submission exceeds [`CommOptions::timeout`] (300 s unless set). The
-/// stream then continues with undefined contents in what it wrote. Every wait for the stream, and every later call of the
-/// communicator, returns [`Error::Communicator`], which names the rank and the reason. To continue, make new streams and a new
-/// communicator.
+/// A collective waits for all ranks. A watchdog checks every communicator, so that no wait is endless. It [aborts](Comm::abort) a rank if
+/// RCCL reports an error ([`Comm::check`]) or if a submission exceeds [`CommOptions::timeout`] (300 s by default). The stream then
+/// continues with undefined contents in what it wrote. Every wait for the stream and every later call of the communicator returns
+/// [`Error::Communicator`], with the rank and the reason. To continue, create new streams and a new communicator.
 ///
-/// The watchdog cannot end a call into RCCL that does not return, such as the first collective while ranks connect.
-/// [`Comm::with_id`] has the time-out itself.
+/// The watchdog cannot end a call into RCCL that does not return, such as the first collective while ranks connect. [`Comm::with_id`]
+/// applies the time-out itself.
 ///
-/// Dropping the last clone waits for the stream, as long as the time-out at most, and ends the rank.
+/// Dropping the last clone waits for the stream, at most for the time-out, and destroys the rank.
 #[derive(Clone)]
 pub struct Comm {
     pub(super) inner: Arc<Inner>,
 }
 
-/// Time limits for the ranks of a communicator.
+/// Time-outs of a communicator's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommOptions {
-    /// Time limit for the other ranks to be made, and for a submission to end once it runs. `None`: no limit.
+    /// Maximum time to wait for the creation of other ranks, and for a running submission. `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
 impl Default for CommOptions {
-    /// 300 s.
+    /// The time-out is 300 s.
     fn default() -> Self {
         Self {
             timeout: Some(Duration::from_secs(300)),
@@ -81,7 +80,7 @@ impl Default for CommOptions {
 }
 
 impl CommOptions {
-    /// Options with this time-out.
+    /// Returns options with this time-out.
     #[must_use]
     pub fn with_timeout(timeout: impl Into<Option<Duration>>) -> Self {
         Self {
@@ -90,16 +89,16 @@ impl CommOptions {
     }
 }
 
-/// Identifier by which ranks of several processes find each other. One process makes it and passes its bytes on to the others.
+/// Identifier by which ranks of several processes find each other. One process creates it and sends its bytes to the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; 128]);
 
 impl UniqueId {
-    /// A new id. For one communicator.
+    /// Creates an id for one communicator.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if RCCL cannot be opened; what it says otherwise.
+    /// [`Error::Provider`] if RCCL cannot be opened; [`Error::Device`] if it fails.
     pub fn new(device: &Device) -> Result<Self> {
         let table = libraries::rccl(device)?;
         device.enter()?;
@@ -109,13 +108,13 @@ impl UniqueId {
         Ok(Self(id.internal.map(|byte| byte as u8)))
     }
 
-    /// Bytes of the identifier.
+    /// Returns the bytes of the identifier.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 128] {
         self.0
     }
 
-    /// The id of these bytes, which another process made.
+    /// Restores an id from bytes that another process sent.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 128]) -> Self {
         Self(bytes)
@@ -129,21 +128,21 @@ impl fmt::Debug for UniqueId {
 }
 
 impl Comm {
-    /// All ranks of a communicator, for a process that has every GPU of it: rank `n` on `streams[n]`.
+    /// Creates all ranks of a communicator, for a process that has all of its GPUs. Rank `n` is on `streams[n]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if two streams are of one GPU, or the GPUs of several runtimes; [`Error::Provider`] if RCCL
-    /// cannot be opened; what it says otherwise.
+    /// [`Error::Argument`] if two streams belong to one GPU or to different runtimes; [`Error::Provider`] if RCCL cannot be opened;
+    /// [`Error::Device`] if RCCL fails.
     pub fn all(streams: &[Stream]) -> Result<Vec<Self>> {
         Self::all_with(streams, CommOptions::default())
     }
 
-    /// Makes all ranks of a communicator with options. See [`Comm::all`].
+    /// Creates all ranks of a communicator with options. See [`Comm::all`].
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if two streams are of one GPU or of several runtimes; [`Error::Provider`] if RCCL cannot be opened;
+    /// [`Error::Argument`] if two streams belong to one GPU or to different runtimes; [`Error::Provider`] if RCCL cannot be opened;
     /// [`Error::Device`] if RCCL fails.
     pub fn all_with(streams: &[Stream], options: CommOptions) -> Result<Vec<Self>> {
         let wrong = |reason: &str| Err(Error::argument("streams", reason));
@@ -169,7 +168,7 @@ impl Comm {
             .map(|stream| stream.device().ordinal() as i32)
             .collect();
         let mut raw = vec![ptr::null_mut(); streams.len()];
-        // SAFETY: the call reads as many numbers, and writes as many handles, as its arguments say.
+        // SAFETY: the call reads and writes as many elements as its arguments say.
         unsafe {
             call!(
                 device,
@@ -182,25 +181,25 @@ impl Comm {
             .collect()
     }
 
-    /// Rank number `rank` of `ranks`, on `stream`. Waits until all ranks have called it with the same id, each in a
-    /// process or thread of its own.
+    /// Creates rank `rank` of `ranks`, on `stream`. Waits until all ranks have called this with the same id, each in its own process or
+    /// thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank; [`Error::Provider`] if RCCL cannot be opened; what it says otherwise.
+    /// [`Error::Argument`] if the rank does not exist; [`Error::Provider`] if RCCL cannot be opened; [`Error::Device`] if it fails.
     pub fn with_id(stream: &Stream, id: UniqueId, rank: usize, ranks: usize) -> Result<Self> {
         Self::with_id_and(stream, id, rank, ranks, CommOptions::default())
     }
 
-    /// The rank of this process among those of a [`Rendezvous`], each on one stream. Waits for all of them.
+    /// Creates the rank of this process among those of a [`Rendezvous`], each on one stream. Waits for all of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if a rank fails before the communicator is made; [`Error::Provider`] if RCCL cannot be opened;
+    /// [`Error::Rendezvous`] if a rank fails before the communicator exists; [`Error::Provider`] if RCCL cannot be opened;
     /// [`Error::Device`] if RCCL fails.
     pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
         let (rank, ranks) = (rendezvous.world().rank(), rendezvous.world().size());
-        // The first rank's failure is all ranks' failure: they would wait for its id.
+        // A failure of the first rank concerns all ranks, which would wait for its id.
         let own = match rank {
             0 => UniqueId::new(stream.device()).map(|id| id.to_bytes().to_vec()),
             _ => Ok(Vec::new()),
@@ -213,12 +212,11 @@ impl Comm {
         Self::with_id_and(stream, UniqueId::from_bytes(id), rank, ranks, options)
     }
 
-    /// Makes one rank of a communicator with options. See [`Comm::with_id`].
+    /// Creates one rank of a communicator with options. See [`Comm::with_id`].
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank; [`Error::Provider`] if RCCL cannot be opened; [`Error::Device`] if RCCL
-    /// fails.
+    /// [`Error::Argument`] if the rank does not exist; [`Error::Provider`] if RCCL cannot be opened; [`Error::Device`] if RCCL fails.
     pub fn with_id_and(
         stream: &Stream,
         id: UniqueId,
@@ -235,7 +233,7 @@ impl Comm {
         let id = ncclUniqueId {
             internal: id.0.map(|byte| byte as std::ffi::c_char),
         };
-        // On a thread that may be left behind: RCCL waits for missing ranks without end.
+        // On a thread that may be left behind, because RCCL waits for missing ranks without a time limit.
         let (made, result) = mpsc::channel();
         let owner = device.clone();
         let named = thread::Builder::new().name(format!("RCCL rank {rank}"));
@@ -244,7 +242,7 @@ impl Comm {
             if let Err(mpsc::SendError(Ok(Raw(raw)))) = made.send(raw.map(Raw))
                 && let Ok(table) = libraries::rccl(&owner)
             {
-                // SAFETY: the handle lives, and nothing else has it.
+                // SAFETY: the handle is alive and has no other owner.
                 let _ = unsafe { call!(owner, table.ncclCommAbort(raw)) };
             }
         });
@@ -287,30 +285,30 @@ impl Comm {
         Ok(Self { inner })
     }
 
-    /// The stream that it submits to.
+    /// Returns the stream that collectives are submitted to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.inner.stream
     }
 
-    /// Number of this rank, from 0.
+    /// Returns the number of this rank, from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.inner.rank
     }
 
-    /// Number of ranks of the communicator.
+    /// Returns the number of ranks of the communicator.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.inner.ranks
     }
 
-    /// Checks for errors in collectives under way, such as a lost rank or a network failure. Call it when the stream takes longer
-    /// than expected, and [`abort`](Comm::abort) after an error.
+    /// Checks running collectives for errors, such as a lost rank or a network failure. Call it if the stream takes longer than expected,
+    /// and [`abort`](Comm::abort) after an error.
     ///
     /// # Errors
     ///
-    /// What RCCL found.
+    /// The error that RCCL found.
     pub fn check(&self) -> Result<()> {
         let device = self.stream().device();
         let table = libraries::rccl(device)?;
@@ -318,7 +316,7 @@ impl Comm {
         let _alone = self.inner.calls.write();
         self.inner.usable()?;
         let mut state = ncclResult_t::ncclSuccess;
-        // SAFETY: the handle lives; the call writes one status.
+        // SAFETY: the handle is alive; the call writes one status.
         unsafe { call!(device, table.ncclCommGetAsyncError(self.inner.raw, &mut state)) }?;
         match state {
             ncclResult_t::ncclInProgress => Ok(()),
@@ -327,13 +325,12 @@ impl Comm {
         }
     }
 
-    /// Ends the rank without waiting for the others. Collectives in flight end, with undefined contents in their targets. Later
-    /// calls of every clone, and of graphs that captured its collectives, are errors. Waits for calls into RCCL that are still
-    /// running.
+    /// Ends the rank without waiting for the others. Running collectives end, with undefined contents in their targets. Later calls of any
+    /// clone, and of graphs that captured its collectives, are errors. Waits for running calls into RCCL.
     ///
     /// # Errors
     ///
-    /// What RCCL says.
+    /// [`Error::Device`] if RCCL fails.
     pub fn abort(&self) -> Result<()> {
         self.stream().device().enter()?;
         self.inner.abort()

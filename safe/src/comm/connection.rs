@@ -1,4 +1,4 @@
-//! Connections between rank 0 and the other ranks, and the messages on them: a frame of magic bytes, the length, and MessagePack.
+//! Connections between rank 0 and the other ranks. A message is a frame of magic bytes, length, and MessagePack.
 
 use std::io::{self, Read, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -10,20 +10,20 @@ use serde::de::DeserializeOwned;
 use super::world::World;
 use crate::error::{Error, Result};
 
-/// The first bytes of every message.
+/// First bytes of every message.
 const MAGIC: [u8; 8] = *b"hipsafe1";
 
-/// The connections of a rank, made by [`Rendezvous::into_connections`](super::Rendezvous::into_connections).
+/// Connections of a rank, from [`Rendezvous::into_connections`](super::Rendezvous::into_connections).
 #[derive(Debug)]
 pub enum Connections {
-    /// Rank 0's to the others, from rank 1 on.
+    /// Connections of rank 0 to ranks 1 and up.
     Root(Vec<Connection>),
-    /// Another rank's to rank 0.
+    /// Connection of another rank to rank 0.
     Leaf(Connection),
 }
 
-/// A connection between rank 0 and another rank: messages in order, in both directions. [`send`](Self::send) waits where the other
-/// side does not receive, so that neither runs far ahead. Dropping it closes it, unless it has clones.
+/// A connection between rank 0 and another rank. It transfers messages in order in both directions. [`send`](Self::send) blocks if the
+/// other side does not receive, so that neither side runs far ahead. Dropping the last clone closes the connection.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -53,23 +53,22 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// From this process of `world` to rank `peer`.
+    /// Creates the connection of this process of `world` to rank `peer`.
     pub(super) fn new(stream: TcpStream, world: World, peer: usize) -> Self {
         Self { stream, world, peer }
     }
 
-    /// The other side's rank.
+    /// Returns the rank of the other side.
     #[must_use]
     pub fn peer(&self) -> usize {
         self.peer
     }
 
-    /// Clones the connection, for a thread that receives while another sends. Two threads that receive would get parts of
-    /// messages.
+    /// Clones the connection, for a thread that receives while another one sends. Two receiving threads would each get parts of messages.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if the process has no file descriptor left.
+    /// [`Error::Rendezvous`] if the process has no free file descriptor.
     pub fn try_clone(&self) -> Result<Self> {
         let stream = self.stream.try_clone();
         let stream =
@@ -81,17 +80,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if the other side has ended or is unreachable, or the message is too long.
+    /// [`Error::Rendezvous`] if the other side has ended or is unreachable, or if the message is too long.
     pub fn send(&mut self, message: &impl Serialize) -> Result<()> {
         send(&self.stream, message).map_err(|reason| self.lost(&reason))
     }
 
-    /// The next message; waits `timeout` for it at most, without one for ever. A host that is lost without a word is noticed after
-    /// some 35 s on Linux.
+    /// Receives the next message. Waits at most `timeout`, or without limit for `None`. On Linux, a host that disappears is detected after
+    /// about 35 s.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if the other side has ended, is unreachable, sends nothing in time, or sends something else than a `T`.
+    /// [`Error::Rendezvous`] if the other side has ended, is unreachable, sends nothing in time, or sends anything but a `T`.
     pub fn receive<T: DeserializeOwned>(&mut self, timeout: impl Into<Option<Duration>>) -> Result<T> {
         let timeout = timeout.into();
         receive(&self.stream, timeout, u32::MAX).map_err(|reason| match timeout {
@@ -104,9 +103,9 @@ impl Connection {
         })
     }
 
-    /// Closes the connection and its clones. Threads that wait for it continue with an error, on both sides.
+    /// Closes the connection and its clones. Threads that wait for it get an error, on both sides.
     pub fn close(&self) {
-        // A connection that is lost is closed already.
+        // A lost connection is already closed.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
@@ -150,7 +149,7 @@ pub(super) fn receive_before<T: DeserializeOwned>(
     receive_from(Until { stream, deadline }, longest)
 }
 
-/// Reads a stream until a deadline, however slowly the bytes come.
+/// Reads a stream until a deadline, however slowly the bytes arrive.
 struct Until<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
@@ -179,7 +178,7 @@ fn receive_from<T: DeserializeOwned>(mut stream: impl Read, longest: u32) -> io:
         let reason = format!("announces a message of {length} bytes, which exceeds {longest}");
         return Err(io::Error::other(reason));
     }
-    // Grows with what arrives, not with what is announced.
+    // Grows with the received bytes, not with the announced ones.
     let mut body = Vec::new();
     stream.take(length.into()).read_to_end(&mut body)?;
     if body.len() < length as usize {
@@ -188,12 +187,12 @@ fn receive_from<T: DeserializeOwned>(mut stream: impl Read, longest: u32) -> io:
     rmp_serde::from_slice(&body).map_err(io::Error::other)
 }
 
-/// True if the other side took too long, and nothing else failed.
+/// Returns true if the other side took too long and nothing else failed.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Makes the system probe a silent connection, so that one whose other host is gone ends: after 15 s, by four probes 5 s apart.
+/// Enables probes of a silent connection, so that it fails if the other host is gone: after 15 s idle, four probes 5 s apart.
 #[cfg(target_os = "linux")]
 pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
@@ -207,7 +206,7 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     for (level, option, value) in options {
         let value: libc::c_int = value;
         let size = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the descriptor is an open socket's, and the value a C int that lives through the call.
+        // SAFETY: the descriptor belongs to an open socket, and the value is a C int that lives through the call.
         let set =
             unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), size) };
         if set != 0 {
@@ -217,7 +216,7 @@ pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Elsewhere only time-outs notice that a host is gone.
+/// On other systems, only time-outs detect that a host is gone.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn keep_alive(_: &TcpStream) -> io::Result<()> {
     Ok(())
@@ -230,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection between rank 0 and rank 1.
+    /// Returns both ends of a connection between rank 0 and rank 1.
     fn pair() -> [Connection; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let leaf = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -278,7 +277,7 @@ mod tests {
                 sent.send(n).unwrap();
             }
         });
-        // No socket holds 64 messages of twice that (each byte may take two).
+        // No socket buffers 64 messages of twice this size (each byte may take two).
         thread::sleep(Duration::from_millis(300));
         assert!(counter.try_iter().count() < 64);
         for _ in 0..64 {

@@ -1,4 +1,4 @@
-//! Collectives that are submitted together.
+//! Groups of collectives that are submitted together.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub enum Reduction {
     Sum,
     /// Product of the values.
     Product,
-    /// The largest.
+    /// Largest value.
     Max,
-    /// The smallest.
+    /// Smallest value.
     Min,
     /// Mean of the values.
     Mean,
@@ -40,8 +40,8 @@ impl Reduction {
     }
 }
 
-/// Collectives, sends and receives of one or several ranks that are submitted together. Nothing runs before
-/// [`submit`](Group::submit); until then the buffers are borrowed.
+/// Collectives, sends and receives of one or several ranks that are submitted together. Nothing runs before [`submit`](Group::submit), and
+/// the buffers are borrowed until then.
 #[must_use = "nothing runs before `submit`"]
 #[derive(Debug, Default)]
 pub struct Group<'a> {
@@ -52,10 +52,10 @@ pub struct Group<'a> {
 struct Call<'a> {
     comm: &'a Comm,
     operation: Operation,
-    /// Elements of one rank's part.
+    /// Number of elements of one rank's part.
     count: usize,
     dtype: DType,
-    /// Read; the target itself, if it is in place.
+    /// Operand that is read. The target itself for an operation in place.
     source: Operand<'a>,
     target: Operand<'a>,
 }
@@ -71,7 +71,7 @@ enum Operation {
 }
 
 impl<'a> Group<'a> {
-    /// An empty group.
+    /// Creates an empty group.
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,7 +173,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the buffer does not hold whole elements or is read-only.
+    /// [`Error::Argument`] if the rank does not exist, or the buffer does not hold whole elements or is read-only.
     pub fn broadcast(
         &mut self,
         comm: &'a Comm,
@@ -189,7 +189,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the source does not hold whole elements.
+    /// [`Error::Argument`] if the rank does not exist, or the source does not hold whole elements.
     pub fn send(
         &mut self,
         comm: &'a Comm,
@@ -205,7 +205,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the target does not hold whole elements or is read-only.
+    /// [`Error::Argument`] if the rank does not exist, or the target does not hold whole elements or is read-only.
     pub fn receive(
         &mut self,
         comm: &'a Comm,
@@ -217,7 +217,7 @@ impl<'a> Group<'a> {
         self.add(comm, Operation::Receive(peer), dtype, target, target, [1, 1])
     }
 
-    /// `parts` are how many ranks' parts source and target have.
+    /// Adds a call. `parts` are the numbers of ranks' parts in source and target.
     fn add(
         &mut self,
         comm: &'a Comm,
@@ -262,12 +262,12 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Submits all of it, each on its rank's stream.
+    /// Submits all calls, each on its rank's stream.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is another stream's than its rank's or a communicator was aborted, and then
-    /// nothing was submitted; what RCCL says.
+    /// [`Error::Argument`] if an operand belongs to another stream than its rank, or if a communicator was aborted; nothing is submitted
+    /// then. [`Error::Device`] if RCCL fails.
     pub fn submit(self) -> Result<()> {
         let Some(first) = self.calls.first() else {
             return Ok(());
@@ -285,7 +285,7 @@ impl<'a> Group<'a> {
         }
         device.enter()?;
         self.calls.iter().try_for_each(|call| call.comm.inner.usable())?;
-        // In the order of their addresses, so that no two threads wait for each other's.
+        // Lock in the order of addresses, so that threads do not deadlock.
         let mut comms: Vec<_> = self.calls.iter().map(|call| &call.comm.inner).collect();
         comms.sort_by_key(|comm| Arc::as_ptr(comm).addr());
         comms.dedup_by_key(|comm| Arc::as_ptr(comm).addr());
@@ -294,7 +294,7 @@ impl<'a> Group<'a> {
 
         let grouped = self.calls.len() > 1;
         if grouped {
-            // SAFETY: takes no arguments; the group is ended below, whatever happens in between.
+            // SAFETY: no arguments. The group is ended below in any case.
             unsafe { call!(device, table.ncclGroupStart()) }?;
         }
         let mut result = Ok(());
@@ -304,11 +304,11 @@ impl<'a> Group<'a> {
             }
         }
         if grouped {
-            // SAFETY: takes no arguments.
+            // SAFETY: no arguments.
             let ended = unsafe { call!(device, table.ncclGroupEnd()) };
             result = result.and(ended);
         }
-        // Also after an error, as a part may run. Only now: a group's work is in the queues when the group has ended.
+        // Also after an error, since a part may run. Only now, because the work is queued when the group ends.
         for call in &self.calls {
             let operands =
                 [&call.source, &call.target].map(|operand| -> Arc<dyn Resource> { operand.block().clone() });
@@ -326,8 +326,8 @@ impl Call<'_> {
         let (from, to) = (self.source.pointer().cast_const(), self.target.pointer());
         let (count, dtype) = (self.count, data_type(self.dtype)?);
         let (comm, stream) = (self.comm.inner.raw, self.comm.stream().raw());
-        // SAFETY: the handles live; the operands have as many elements as each call accesses, which `add` checked, and
-        // the stream orders them. The group borrows them until all is submitted.
+        // SAFETY: the handles are alive. The operands have as many elements as each call accesses, which `add` checked, and the stream
+        // orders them. The group borrows them until all calls are submitted.
         let (name, returned): (_, Result<ncclResult_t, _>) = unsafe {
             match self.operation {
                 Operation::AllReduce(reduction) => (
@@ -358,12 +358,12 @@ impl Call<'_> {
 
 /// Collectives of one rank that are submitted alone.
 impl Comm {
-    /// Every rank's `target` becomes the reduction of all ranks' `source`, element by element.
+    /// Reduces all ranks' `source` element by element into every rank's `target`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, the target is read-only, or
-    /// one is another stream's; what RCCL says.
+    /// [`Error::Argument`] if the operands differ in length or do not hold whole elements, the target is read-only, or an operand belongs
+    /// to a different stream; [`Error::Device`] if RCCL fails.
     pub fn all_reduce<'a>(
         &'a self,
         dtype: DType,
@@ -393,7 +393,7 @@ impl Comm {
         group.submit()
     }
 
-    /// Every rank's `target`, which is as long as all sources together, becomes the ranks' sources one after the other.
+    /// Concatenates the `source` of all ranks into every rank's `target`.
     ///
     /// # Errors
     ///
@@ -410,7 +410,7 @@ impl Comm {
         group.submit()
     }
 
-    /// Rank `n`'s `target` becomes part `n` of the reduction of all ranks' `source`, which is as long as all targets
+    /// Reduces all ranks' `source`, and writes part `n` of the result to rank `n`'s `target`. The source is as long as all targets
     /// together.
     ///
     /// # Errors
@@ -429,37 +429,36 @@ impl Comm {
         group.submit()
     }
 
-    /// Every rank's `buffer` becomes that of rank `root`.
+    /// Copies the `buffer` of rank `root` to all ranks.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the buffer is read-only or belongs to a different stream;
-    /// [`Error::Device`] if RCCL fails.
+    /// [`Error::Argument`] if the rank does not exist, or the buffer is read-only or belongs to a different stream; [`Error::Device`] if
+    /// RCCL fails.
     pub fn broadcast<'a>(&'a self, dtype: DType, root: usize, buffer: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.broadcast(self, dtype, root, buffer)?;
         group.submit()
     }
 
-    /// Sends `source` to the rank `peer`, which has to [receive](Comm::receive) as much. Ranks that send to each other do
-    /// both in a [`Group`].
+    /// Sends `source` to rank `peer`, which must [receive](Comm::receive) the same length. Ranks that send to each other must do both in a
+    /// [`Group`].
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the source belongs to a different stream; [`Error::Device`] if RCCL
-    /// fails.
+    /// [`Error::Argument`] if the rank does not exist, or the source belongs to a different stream; [`Error::Device`] if RCCL fails.
     pub fn send<'a>(&'a self, dtype: DType, peer: usize, source: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.send(self, dtype, peer, source)?;
         group.submit()
     }
 
-    /// Receives into `target` what the rank `peer` [sends](Comm::send).
+    /// Receives into `target` the data that rank `peer` [sends](Comm::send).
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or the target is read-only or belongs to a different stream;
-    /// [`Error::Device`] if RCCL fails.
+    /// [`Error::Argument`] if the rank does not exist, or the target is read-only or belongs to a different stream; [`Error::Device`] if
+    /// RCCL fails.
     pub fn receive<'a>(&'a self, dtype: DType, peer: usize, target: impl Into<Operand<'a>>) -> Result<()> {
         let mut group = Group::new();
         group.receive(self, dtype, peer, target)?;

@@ -1,13 +1,13 @@
-//! Authentication: rank 0 and another rank prove to each other that they have the run's key, before either sends anything else.
+//! Authentication: before any other message, rank 0 and another rank prove to each other that they have the run's key.
 //!
 //! 1. Rank 0 sends a [`Challenge`]: a random number.
-//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a
-//!    code over these.
-//! 3. Rank 0 answers [`Answer::Welcome`] with a code of its own over the same values, or [`Answer::Refused`].
-//! 4. The other rank sends a [`Confirmation`], a third code. Only then it has come.
+//! 2. The other rank sends a [`Hello`]: its rank, the number of ranks, the address that it connected to, a random number, and a code over
+//!    these.
+//! 3. Rank 0 answers [`Answer::Welcome`] with its own code over the same values, or [`Answer::Refused`].
+//! 4. The other rank sends a [`Confirmation`], a third code. Only now it counts as present.
 //!
-//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless for the next one. Rank 0 refuses a peer that
-//! connected to an address or port at which rank 0 does not listen: a process in between relays the exchange.
+//! The codes are HMAC-SHA256. The random numbers make a recorded exchange useless. Rank 0 refuses a peer that connected to an address or
+//! port at which rank 0 does not listen, because another process relays the exchange.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -21,10 +21,10 @@ use super::connection::{receive_before, send};
 use super::key::Key;
 use super::world::World;
 
-/// Maximum length of a message of a peer that is not known yet.
+/// Maximum bytes of a message from a peer that is not identified.
 const MAX_MESSAGE_BYTES: u32 = 1 << 10;
 
-/// The labels keep one side's code from being sent back as the other side's.
+/// Labels that keep one side's code from being replayed as the other side's.
 const ROOT: &[u8] = b"hip-safe rendezvous 2, rank 0";
 const LEAF: &[u8] = b"hip-safe rendezvous 2, other rank";
 const CONFIRMATION: &[u8] = b"hip-safe rendezvous 2, confirmation";
@@ -46,12 +46,12 @@ struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 struct Confirmation(Number);
 
-/// Address of rank 0, as one side of a connection sees it.
+/// Address of rank 0 from the view of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     /// IPv6 address, or IPv4 address mapped to one.
     host: [u8; 16],
-    /// Number of ports after `MASTER_PORT`, which a translation of ports does not change.
+    /// Number of ports after `MASTER_PORT`, which port translation does not change.
     step: u16,
 }
 
@@ -78,15 +78,15 @@ enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) rank: usize,
-    /// Number of ranks that the peer was told.
+    /// Number of ranks in the peer's configuration.
     pub(super) size: usize,
     place: Place,
     challenge: Number,
     number: Number,
 }
 
-/// Receives the hello of a connection to the listener at `listener`. Refuses a peer without the run's key. Refuses a peer that
-/// connected to a different port, or to a different address unless rank 0 listens at all addresses.
+/// Receives the hello on a connection to the listener at `listener`. Refuses a peer without the run's key, or one that connected to a
+/// different port. Refuses one that connected to a different address, unless rank 0 listens at all addresses.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ pub(super) fn identify(
     Err(io::Error::other(refused))
 }
 
-/// Tells an identified peer that it has reached the rank 0 of its run, and waits until it confirms that.
+/// Confirms to an identified peer that it reached rank 0 of its run, and waits for its confirmation.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub(super) fn welcome(stream: &TcpStream, world: &World, peer: &Peer, deadline: 
     Ok(())
 }
 
-/// Introduces this rank to what listens at rank 0's address.
+/// Introduces this rank to the process that listens at rank 0's address.
 ///
 /// # Errors
 ///
@@ -154,7 +154,7 @@ pub(super) fn introduce(stream: &TcpStream, world: &World, deadline: Instant) ->
     send(stream, &Confirmation(own.code(world, CONFIRMATION)))
 }
 
-/// Answers the challenge of what listens at rank 0's address.
+/// Answers the challenge of the process that listens at rank 0's address.
 pub(super) fn greet(stream: &TcpStream, world: &World, deadline: Instant) -> io::Result<Peer> {
     let Challenge(challenge) = receive_before(stream, deadline, MAX_MESSAGE_BYTES)?;
     let own = Peer {
@@ -176,7 +176,7 @@ pub(super) fn greet(stream: &TcpStream, world: &World, deadline: Instant) -> io:
 }
 
 impl Peer {
-    /// Returns the code that the side with this label sends.
+    /// Returns the code of the side with this label.
     fn code(&self, world: &World, label: &[u8]) -> Number {
         self.hash(world.key(), label).finalize().into_bytes().into()
     }

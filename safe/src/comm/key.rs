@@ -1,10 +1,10 @@
-//! The key by which the ranks of a run recognise each other.
+//! Key by which the ranks of a run recognise each other.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// Key of a run's authentication codes, with zeros up to a block of the hash as HMAC takes it.
+/// Key of a run's authentication codes, zero-padded to a block of the hash as HMAC requires.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key(pub(super) [u8; 64]);
 
@@ -23,7 +23,7 @@ impl Key {
     }
 }
 
-/// Does not print the key, so that no error or log has it.
+/// Omits the key, so that it does not get into errors or logs.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")

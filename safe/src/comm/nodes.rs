@@ -1,4 +1,4 @@
-//! All-reduces over the GPUs of several hosts: within each host first.
+//! All-reduces over the GPUs of several hosts, within each host first.
 
 use std::{env, fs};
 
@@ -8,20 +8,20 @@ use crate::error::Result;
 use crate::memory::operand::Operand;
 use crate::stream::Stream;
 
-/// Smaller messages are reduced by one collective of all ranks: three cost more than its traffic. By the model of docs/scaling.md, not
-/// measured.
+/// Minimum bytes of a hierarchical all-reduce. Smaller messages use one collective of all ranks, which is cheaper than three. From the
+/// model in docs/scaling.md, not measured.
 const HIERARCHICAL_FROM: usize = 1 << 20;
 
-/// A rank's communicators where the ranks are on several hosts, whose links to each other are slower than those between their own GPUs.
+/// Communicators of a rank for all-reduces over several hosts, whose links are slower than those between the GPUs of a host.
 ///
-/// An all-reduce has three steps: a reduce-scatter within the host, an all-reduce of each part between the ranks with the same
-/// number on their hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts carries 1/k of the
-/// message, and all links are used at once. All ranks get the same bits. These may differ from those of one collective of all
-/// ranks, because the order of the sums differs.
+/// An all-reduce has three steps: a reduce-scatter within the host, an all-reduce of each part between the ranks with the same number on
+/// their hosts, and an all-gather within the host. With `k` GPUs per host, a link between hosts carries 1/k of the message, and all links
+/// are used at the same time. All ranks get the same bits. They may differ from those of one collective of all ranks, because the order of
+/// the sums differs.
 ///
-/// Where hosts have different numbers of ranks, there is one host, or each has one rank, it is that one collective.
+/// One collective of all ranks is used if hosts have different numbers of ranks, if there is one host, or if each host has one rank.
 ///
-/// RCCL decides which ranks are on one host: those with the same host name and boot id, or the same `NCCL_HOSTID` if that is set.
+/// RCCL decides which ranks share a host: those with the same host name and boot id, or the same `NCCL_HOSTID` if that is set.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -48,19 +48,19 @@ pub struct NodeComm {
 
 #[derive(Clone, Debug)]
 struct Levels {
-    /// The ranks of this host.
+    /// Ranks of this host.
     within: Comm,
-    /// The ranks of all hosts that have this one's number there.
+    /// Ranks of all hosts that have this rank's number on their host.
     across: Comm,
 }
 
 impl NodeComm {
-    /// The rank of this process among those of a [`Rendezvous`], each on one stream. Waits for all of them.
+    /// Creates the communicators of this process among those of a [`Rendezvous`], each on one stream. Waits for all processes.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`](crate::Error::Rendezvous) if a rank fails before the communicators are made; [`Error::Provider`](crate::Error::Provider) if RCCL cannot be opened;
-    /// [`Error::Device`](crate::Error::Device) if RCCL fails.
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) if a rank fails before the communicators exist;
+    /// [`Error::Provider`](crate::Error::Provider) if RCCL cannot be opened; [`Error::Device`](crate::Error::Device) if RCCL fails.
     pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
         let rank = rendezvous.world().rank();
         let hosts = rendezvous.gather(host().as_bytes())?;
@@ -68,7 +68,7 @@ impl NodeComm {
         let levels = match Place::of(&hosts, rank) {
             None => None,
             Some(place) => {
-                // The first of each host, and of each number, makes the id that the others of it take.
+                // The first rank of each host, and of each number, creates the id for the others.
                 let (within, across) = (place.local == 0, place.node == 0);
                 let id = |first: bool| {
                     if first {
@@ -109,28 +109,28 @@ impl NodeComm {
         })
     }
 
-    /// Reduces messages of at least `bytes` in parts, smaller ones by one collective of all ranks: 1 MiB unless set. All ranks have to
-    /// set the same.
+    /// Sets the minimum bytes of a hierarchical all-reduce, 1 MiB by default. Smaller messages use one collective of all ranks. All ranks
+    /// must set the same value.
     #[must_use]
     pub fn hierarchical_from(mut self, bytes: usize) -> Self {
         self.from = bytes;
         self
     }
 
-    /// The communicator of all ranks.
+    /// Returns the communicator of all ranks.
     #[must_use]
     pub fn all(&self) -> &Comm {
         &self.all
     }
 
-    /// The number of hosts, and the ranks of each, if all-reduces are divided among them.
+    /// Returns the number of hosts and the ranks of each. `None` if all-reduces are not hierarchical.
     #[must_use]
     pub fn nodes(&self) -> Option<(usize, usize)> {
         let levels = self.levels.as_ref()?;
         Some((levels.across.ranks(), levels.within.ranks()))
     }
 
-    /// Every rank's `target` becomes the reduction of all ranks' `source`, element by element.
+    /// Reduces all ranks' `source` element by element into every rank's `target`.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl NodeComm {
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
         let bytes = source.bytes();
-        // A wrong length is that collective's error.
+        // The collective reports a wrong length.
         let fits = bytes == target.bytes() && bytes.is_multiple_of(dtype.size());
         let levels = self.levels.as_ref().filter(|_| fits && bytes >= self.from);
         let Some(Levels { within, across }) = levels else {
@@ -196,21 +196,21 @@ fn host() -> String {
     name + &read("/proc/sys/kernel/random/boot_id")
 }
 
-/// Place of a rank among hosts that have the same number of ranks.
+/// Place of a rank among hosts with the same number of ranks.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
-    /// The host's number, in the order of the first ranks, and the rank's number there.
+    /// Number of the host, in the order of the first ranks, and number of the rank there.
     node: usize,
     local: usize,
     nodes: usize,
     per_node: usize,
-    /// The lowest rank of this host, and of this number.
+    /// Lowest rank of this host, and lowest rank with this number.
     first_of_node: usize,
     first_of_local: usize,
 }
 
 impl Place {
-    /// `None` unless there are several hosts, with several ranks, and equally many, each.
+    /// Returns `None` unless there are several hosts, each with the same number of ranks, at least two.
     fn of(hosts: &[Vec<u8>], rank: usize) -> Option<Self> {
         let mut nodes: Vec<(&[u8], Vec<usize>)> = Vec::new();
         for (rank, host) in hosts.iter().enumerate() {
@@ -235,7 +235,7 @@ impl Place {
             nodes: nodes.len(),
             per_node,
             first_of_node: nodes[node].1[0],
-            // The first host's has the number of the node 0 in the communicator.
+            // The rank on the first host is node 0 of the communicator.
             first_of_local: nodes[0].1[local],
         })
     }

@@ -10,7 +10,7 @@ use crate::event::Event;
 /// State of a rank's work.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Submissions that had collectives in them.
+    /// Number of submissions with collectives.
     pub(super) submitted: AtomicU64,
     pub(super) looked: Mutex<Looked>,
 }
@@ -18,14 +18,14 @@ pub(super) struct Progress {
 /// State that the watchdog keeps.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
-    /// The submissions before the last event.
+    /// Number of submissions before the last event.
     pub(super) covered: u64,
-    /// An event that was not reached when it was last asked for, and when it was recorded.
+    /// An event that was not reached at the last poll, and the time when it was recorded.
     pub(super) waiting: Option<(Event, Instant)>,
 }
 
 impl Progress {
-    /// Notes a submission.
+    /// Counts a submission.
     pub(super) fn submit(&self) {
         self.submitted.fetch_add(1, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! A rank's handle: its calls, its failures, its end.
+//! The handle of a rank: its calls, its failures and its destruction.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -25,48 +25,48 @@ pub(crate) struct Inner {
     pub(super) rank: usize,
     pub(super) ranks: usize,
     pub(super) aborted: AtomicBool,
-    /// Reason for which the watchdog has to abort the rank, or has aborted it.
+    /// Reason why the watchdog aborts the rank.
     pub(super) failure: OnceLock<CommunicatorFailure>,
-    /// True once the watchdog has begun to abort the rank.
+    /// True once the watchdog has started to abort the rank.
     pub(super) aborting: AtomicBool,
-    /// Time limit for collectives.
+    /// Time-out of collectives.
     pub(super) timeout: Option<Duration>,
     pub(super) progress: Progress,
-    /// Written while RCCL is called, which takes one call at a time; read while a graph is launched that uses the rank.
+    /// Write-locked while RCCL is called, since it supports one call at a time. Read-locked while a graph that uses the rank is launched.
     pub(super) calls: RwLock<()>,
 }
 
-// SAFETY: RCCL's functions take the handle from any thread, one at a time, which `calls` sees to; it ends once.
+// SAFETY: RCCL's functions take the handle from any thread, one at a time, which `calls` ensures; it is destroyed once.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// A handle on its way from the thread that waited for it.
+/// A handle that is sent from the thread that waited for it.
 pub(super) struct Raw(pub(super) ncclComm_t);
 
 // SAFETY: RCCL's functions take the handle from any thread.
 unsafe impl Send for Raw {}
 
-/// A rank, once all others have come.
+/// Creates a rank once all others have arrived.
 pub(super) fn initialise(device: &Device, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<ncclComm_t> {
     let table = libraries::rccl(device)?;
     device.select()?;
     let mut raw = ptr::null_mut();
     // SAFETY: the call writes one handle.
     let made = unsafe { call!(device, table.ncclCommInitRank(&mut raw, ranks, id, rank)) };
-    // SAFETY: without a communicator it is the process's last error.
+    // SAFETY: without a communicator this returns the last error of the process.
     made.map_err(|error| unsafe { with_last_error(table, ptr::null_mut(), error) })?;
     Ok(raw)
 }
 
-/// Adds RCCL's own explanation.
+/// Adds RCCL's explanation to an error.
 ///
 /// # Safety
 ///
-/// `raw` is null or a communicator.
+/// `raw` must be null or a communicator.
 unsafe fn with_last_error(table: &Rccl, raw: ncclComm_t, mut error: Error) -> Error {
     if let Error::Device { advice, .. } = &mut error {
-        // SAFETY: as the caller says; the call returns a C string, which is copied at once.
+        // SAFETY: guaranteed by the caller. The call returns a C string, which is copied at once.
         if let Ok(text) = unsafe { table.ncclGetLastError(raw) }
             && !text.is_null()
         {
@@ -93,10 +93,10 @@ impl Inner {
         }
     }
 
-    /// Adds RCCL's own explanation to an error. The caller holds `calls`, or is the rank's only owner.
+    /// Adds RCCL's explanation to an error. The caller holds `calls`, or is the rank's only owner.
     pub(super) fn explained(&self, error: Error) -> Error {
         match libraries::rccl(self.stream.device()) {
-            // SAFETY: the handle lives while it is not aborted, which takes `calls`.
+            // SAFETY: the handle is alive until it is aborted, which takes `calls`.
             Ok(table) if !self.aborted.load(Ordering::Acquire) => unsafe {
                 with_last_error(table, self.raw, error)
             },
@@ -104,19 +104,19 @@ impl Inner {
         }
     }
 
-    /// True if nothing is left to watch.
+    /// Returns true if nothing is left to watch.
     pub(super) fn is_over(&self) -> bool {
         self.failure.get().is_some() || self.aborted.load(Ordering::Acquire)
     }
 
-    /// Returns true once, if a failure was found and the rank is to be aborted.
+    /// Returns true once, if a failure was found and the rank must be aborted.
     pub(super) fn must_abort(&self) -> bool {
         self.failure.get().is_some()
             && !self.aborted.load(Ordering::Acquire)
             && !self.aborting.swap(true, Ordering::AcqRel)
     }
 
-    /// Records why the rank is to be aborted; its stream returns that from now on.
+    /// Records why the rank is aborted. Its stream returns this reason from now on.
     pub(super) fn fail(&self, reason: String) {
         let failure = CommunicatorFailure {
             device: self.stream.device().name().to_owned(),
@@ -138,7 +138,7 @@ impl Inner {
         let device = self.stream.device();
         let table = libraries::rccl(device).ok()?;
         let mut state = ncclResult_t::ncclSuccess;
-        // SAFETY: the handle lives; the call writes one status.
+        // SAFETY: the handle is alive; the call writes one status.
         unsafe { call!(device, table.ncclCommGetAsyncError(self.raw, &mut state)) }.ok()?;
         if matches!(state, ncclResult_t::ncclSuccess | ncclResult_t::ncclInProgress) {
             return None;
@@ -159,11 +159,11 @@ impl Inner {
         if self.aborted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // SAFETY: the handle lives, and ends here: nothing uses it once `aborted` is set.
+        // SAFETY: the handle is alive and destroyed here. It is not used once `aborted` is set.
         unsafe { call!(device, table.ncclCommAbort(self.raw)) }
     }
 
-    /// Waits until the stream is idle; the watchdog no longer sees a rank that is being dropped.
+    /// Waits until the stream is idle. The watchdog no longer watches a rank that is being dropped.
     fn drain(&self) -> Result<()> {
         let device = self.stream.device();
         let done = self.stream.mark_quietly()?;
@@ -182,7 +182,7 @@ impl Inner {
                 // The stream returns the reason to threads that wait for its results.
                 return self.abort();
             }
-            // Short waits are the rule.
+            // Most waits are short.
             if elapsed < Duration::from_millis(1) {
                 thread::yield_now();
             } else {
@@ -201,7 +201,7 @@ impl Resource for Inner {
     }
 
     fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
-        // A graph may use it several times.
+        // A graph may use the rank several times.
         let guard = self.calls.read_recursive();
         self.usable()?;
         Ok(Some(guard))
@@ -216,14 +216,14 @@ impl Drop for Inner {
         let device = self.stream.device();
         let result = libraries::rccl(device).and_then(|table| {
             device.select()?;
-            // SAFETY: the handles live; the rank ends once, here. A thread that panics may have left out a collective that
-            // other ranks wait for, and would wait for them.
+            // SAFETY: the handles are alive; the rank is destroyed once, here. A thread that panics may have omitted a collective, for
+            // which other ranks would wait.
             unsafe {
                 if thread::panicking() {
                     return call!(device, table.ncclCommAbort(self.raw));
                 }
                 if self.failure.get().is_some() {
-                    // The stream has told why.
+                    // The stream has returned the reason.
                     return self.abort();
                 }
                 let idle = self.drain();

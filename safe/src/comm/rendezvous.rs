@@ -1,9 +1,8 @@
-//! Rendezvous of the processes of a run, by TCP at rank 0.
+//! Rendezvous of the processes of a run, over TCP at rank 0.
 //!
-//! Rank 0 listens at `MASTER_ADDR`. The others try to connect until it is up. They keep the connection once both sides have
-//! proved that they belong to the run (`handshake`). A peer that cannot prove it is dropped: it causes no error, and no rank
-//! waits for it. A rank that meets another run's rank 0, or a relay, tries the next port. A rank that leaves before all have come
-//! leaves its place open.
+//! Rank 0 listens at `MASTER_ADDR`. The others try to connect until it is up. A connection is kept once both sides have proved that they
+//! belong to the run (`handshake`). A peer without proof is dropped: it causes no error, and no rank waits for it. A rank that meets
+//! another run's rank 0, or a relay, tries the next port. A rank that leaves early leaves its place open.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -24,33 +23,33 @@ use crate::error::{Error, Result};
 /// Maximum time of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// Maximum number of handshakes in progress, in addition to one for each rank. A new one replaces the oldest.
+/// Maximum number of handshakes in progress, in addition to one per rank. A new one replaces the oldest.
 const HANDSHAKES: usize = 256;
 
 /// Stack size of a handshake's thread in bytes.
 const STACK: usize = 256 << 10;
 
-/// Maximum length of a message to rank 0 before the connections are handed over, in bytes.
+/// Maximum bytes of a message to rank 0 before the connections are handed over.
 const MAX_MESSAGE_BYTES: u32 = 1 << 20;
 
-/// Maximum length of a rank's part of an exchange: MessagePack may take two bytes for one.
+/// Maximum bytes of a rank's part of an exchange. MessagePack may take two bytes for one.
 const MAX_PART: usize = (MAX_MESSAGE_BYTES as usize - 8) / 2;
 
-/// Reason of a failure where rank 0 sends another message than the one that is due.
+/// Failure if rank 0 sends an unexpected message.
 const OUT_OF_TURN: &str = "rank 0 has sent a message out of turn";
 
 /// Interval between attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Interval between looks for new connections.
+/// Interval between polls for new connections.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The connections of a run's processes. Made by all of them at once; then they can exchange small messages, such as
-/// [`UniqueId`](super::UniqueId)s. For more than that it becomes [`Connections`](Self::into_connections).
+/// Connections between the processes of a run. All processes create it at the same time. Then they can exchange small messages, such as
+/// [`UniqueId`](super::UniqueId)s. For more traffic, convert it to [`Connections`](Self::into_connections).
 ///
-/// Rank 0 listens at the addresses of `MASTER_ADDR` that its host has, and at all addresses if it has none of them. Each side proves
-/// that it has the run's key: the secret `HIPVIT_RENDEZVOUS_SECRET` with the launcher's name of the run. What follows is
-/// neither encrypted nor authenticated.
+/// Rank 0 listens at the addresses of `MASTER_ADDR` that its host has, or at all addresses if it has none of them. Each side proves that it
+/// has the run's key: the secret `HIPVIT_RENDEZVOUS_SECRET` with the launcher's name of the run. Later messages are neither encrypted nor
+/// authenticated.
 #[derive(Debug)]
 pub struct Rendezvous {
     world: World,
@@ -60,30 +59,30 @@ pub struct Rendezvous {
 
 #[derive(Debug)]
 enum Streams {
-    /// Rank 0's, to all others, from rank 1 on.
+    /// Connections of rank 0 to ranks 1 and up.
     Root(Vec<TcpStream>),
-    /// To rank 0.
+    /// Connection to rank 0.
     Leaf(TcpStream),
 }
 
 /// Rank 0's answer to each exchange.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// All ranks have come, and their places are taken from now on.
+    /// All ranks have arrived, and their places are fixed from now on.
     Agreed,
     Parts(Vec<Vec<u8>>),
     Failed(String),
 }
 
 impl Rendezvous {
-    /// Waits until all processes of the run have come, `timeout` at most.
+    /// Waits until all processes of the run have arrived, for at most `timeout`.
     ///
-    /// Until then a rank that loses its connection comes again. Of two connections of one rank the newer one counts.
+    /// Until then a rank that loses its connection reconnects, and its newest connection counts.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`], at every rank that has come: a rank is missing or was told another number of ranks; rank 0 is not
-    /// to be reached. Also at a process whose rank another process has taken.
+    /// [`Error::Rendezvous`], at every rank that has arrived, if a rank is missing or has another number of ranks. Also if rank 0 cannot be
+    /// reached, and at a process whose rank another process has taken.
     pub fn new(world: World, timeout: Duration) -> Result<Self> {
         let deadline = Instant::now() + timeout;
         let streams = match world.rank() {
@@ -98,18 +97,18 @@ impl Rendezvous {
         })
     }
 
-    /// The processes.
+    /// Returns the processes.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Exchanges bytes: returns what each rank gave, in the order of the ranks, at every rank. Waits for all of them. Ranks other
-    /// than 0 may give up to half a megabyte each.
+    /// Exchanges bytes. Returns what each rank sent, in the order of the ranks, at every rank. Waits for all ranks. Ranks other than 0 may
+    /// send up to half a megabyte each.
     ///
     /// # Errors
     ///
-    /// [`Error::Rendezvous`] if a rank has ended, does not come in time, or gives too much.
+    /// [`Error::Rendezvous`] if a rank has ended, does not arrive in time, or sends too much.
     pub fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let gathered = match &mut self.streams {
             Streams::Root(others) => gather_at_root(others, own, self.timeout),
@@ -118,8 +117,8 @@ impl Rendezvous {
         gathered.map_err(|reason| self.world.error(reason))
     }
 
-    /// The connections themselves, for messages of any number and size between rank 0 and the others. All ranks call this at the
-    /// same point, after the last [`gather`](Self::gather).
+    /// Converts to connections, for messages of any number and size between rank 0 and the others. All ranks must call this at the same
+    /// point, after the last [`gather`](Self::gather).
     #[must_use]
     pub fn into_connections(self) -> Connections {
         let link = |stream, peer| Connection::new(stream, self.world.clone(), peer);
@@ -137,7 +136,7 @@ impl Rendezvous {
     }
 }
 
-/// Receives a message of an identified rank.
+/// Receives a message from an identified rank.
 fn receive<T: DeserializeOwned>(stream: &TcpStream, timeout: Duration, longest: u32) -> io::Result<T> {
     connection::receive(stream, Some(timeout), longest)
 }
@@ -163,7 +162,7 @@ fn gather_at_root(others: &[TcpStream], own: &[u8], timeout: Duration) -> Result
     }
     let answer = Answer::Parts(parts);
     for other in others {
-        // A rank that has ended meanwhile is found by the next exchange.
+        // The next exchange detects a rank that has ended in the meantime.
         let _ = send(other, &answer);
     }
     match answer {
@@ -179,7 +178,7 @@ fn gather_at_leaf(root: &TcpStream, own: &[u8], timeout: Duration) -> Result<Vec
     }
     let lost = |error: io::Error| lost(0, &error);
     send(root, &own).map_err(lost)?;
-    // Longer than rank 0 waits, whose answer says who is missing.
+    // Wait longer than rank 0, whose answer names the missing ranks.
     match receive(root, timeout + HANDSHAKE, u32::MAX) {
         Ok(Answer::Parts(parts)) => Ok(parts),
         Ok(Answer::Failed(reason)) => Err(reason),
@@ -193,14 +192,14 @@ fn silent(timeout: Duration) -> String {
     format!("rank 0 did not answer within {} s", timeout.as_secs_f64())
 }
 
-/// Tells the ranks why the run fails.
+/// Sends the ranks the reason why the run fails.
 fn tell<'a>(streams: impl IntoIterator<Item = &'a TcpStream>, reason: &str) {
     for stream in streams {
         let _ = send(stream, &Answer::Failed(reason.to_owned()));
     }
 }
 
-/// Listens at the first port that is free at rank 0's addresses.
+/// Listens at the first free port of rank 0's addresses.
 fn listen(world: &World) -> Result<Vec<TcpListener>, String> {
     let mut last = String::from("no port");
     for &port in world.ports() {
@@ -214,11 +213,11 @@ fn listen(world: &World) -> Result<Vec<TcpListener>, String> {
     Err(last)
 }
 
-/// Listens at the addresses of `host` that this host has; at all addresses if it has none of them, as behind a translated one.
+/// Listens at the addresses of `host` that this host has. Listens at all addresses if it has none of them, as with address translation.
 fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
     let only_here = is_loopback(host);
     let addresses = (host, port).to_socket_addrs();
-    // Debian's /etc/hosts gives a host's own name a loopback address, which other hosts cannot reach.
+    // Debian's /etc/hosts maps the host's name to a loopback address, which other hosts cannot reach.
     let is_usable = |address: &SocketAddr| only_here || !address.ip().to_canonical().is_loopback();
     let mut addresses: Vec<_> = addresses.into_iter().flatten().filter(is_usable).collect();
     addresses.sort_unstable();
@@ -235,7 +234,7 @@ fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
     match refused {
         _ if !listeners.is_empty() => {}
         Some(error) if only_here || error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
-        // Both families, where the host has both.
+        // Both families, if the host has both.
         _ => {
             listeners
                 .push(TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?);
@@ -247,7 +246,7 @@ fn listen_at(host: &str, port: u16) -> io::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// Handshakes in progress at rank 0, each on a thread of its own, so that a silent peer delays no rank.
+/// Handshakes in progress at rank 0, each on its own thread, so that a silent peer delays no rank.
 struct Handshakes<'a> {
     world: &'a World,
     limit: usize,
@@ -267,7 +266,7 @@ impl<'a> Handshakes<'a> {
         (handshakes, arrivals)
     }
 
-    /// Begins the handshake of a connection to the listener at `listener`.
+    /// Starts the handshake of a connection to the listener at `listener`.
     fn begin(&mut self, stream: TcpStream, listener: SocketAddr) {
         if self.pending.len() >= self.limit {
             self.pending.retain(|stream| stream.strong_count() > 0);
@@ -288,7 +287,7 @@ impl<'a> Handshakes<'a> {
             let peer = handshake::identify(&stream, &world, listener, Instant::now() + HANDSHAKE)?;
             handshake::welcome(&stream, &world, &peer, Instant::now() + HANDSHAKE)?;
             stream.set_write_timeout(None)?;
-            // Not if it was dropped for a new one.
+            // Skip it if a new one replaced it.
             if let Some(stream) = Arc::into_inner(stream) {
                 let _ = identified.send((peer, stream));
             }
@@ -300,10 +299,10 @@ impl<'a> Handshakes<'a> {
     }
 }
 
-/// The other ranks that have come, before all have.
+/// Other ranks that have arrived so far.
 struct Places<'a> {
     world: &'a World,
-    /// Connections from rank 1 on, which do not block.
+    /// Connections to ranks 1 and up, non-blocking.
     streams: Vec<Option<TcpStream>>,
     missing: usize,
     /// Ranks whose connection was replaced while it was open.
@@ -321,11 +320,11 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Gives an identified peer its place. A connection that has the place already is closed for the newer one.
+    /// Assigns a place to an identified peer. Closes an older connection that has the place.
     ///
     /// # Errors
     ///
-    /// The reason why the run fails, if the peer has another view of the run.
+    /// The reason why the run fails, if the peer has another configuration of the run.
     fn take(&mut self, peer: Peer, stream: TcpStream) -> Result<(), String> {
         let (rank, size) = (peer.rank, self.world.size());
         let place = rank.checked_sub(1).and_then(|index| self.streams.get_mut(index));
@@ -334,7 +333,7 @@ impl<'a> Places<'a> {
                 format!("rank {rank} expects {} ranks, rank 0 expects {size}", peer.size)
             }
             Some(place) => {
-                // A connection that cannot be watched counts as one that has ended.
+                // A connection that cannot be polled counts as closed.
                 if stream.set_nonblocking(true).is_err() {
                     return Ok(());
                 }
@@ -356,7 +355,7 @@ impl<'a> Places<'a> {
         Err(wrong)
     }
 
-    /// Opens the places of ranks that have left. Returns true if all ranks are there.
+    /// Frees the places of ranks that have left. Returns true if all ranks are present.
     fn are_taken(&mut self) -> bool {
         for place in &mut self.streams {
             if place.as_ref().is_some_and(|stream| !is_open(stream)) {
@@ -374,13 +373,13 @@ impl<'a> Places<'a> {
             stream
                 .set_nonblocking(false)
                 .map_err(|error| lost(index + 1, &error))?;
-            // A rank that has ended meanwhile is found by the first exchange.
+            // The first exchange detects a rank that has ended in the meantime.
             let _ = send(stream, &Answer::Agreed);
         }
         Ok(streams)
     }
 
-    /// Sends the list of missing ranks to the ranks that have come, and returns it.
+    /// Sends the list of missing ranks to the present ranks, and returns it.
     fn fail(&self, timeout: Duration) -> String {
         let missing = self.streams.iter().enumerate();
         let missing = missing.filter(|(_, place)| place.is_none());
@@ -399,13 +398,13 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns true if the other side of a non-blocking connection is open. A rank sends nothing before all agree.
+/// Returns true if the other side of a non-blocking connection is open. A rank sends nothing before all are complete.
 fn is_open(stream: &TcpStream) -> bool {
     let read = stream.peek(&mut [0]);
     read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Waits for all other ranks, and returns their connections from rank 1 on.
+/// Waits for all other ranks. Returns their connections, from rank 1 on.
 fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpStream>, String> {
     let mut listeners = Vec::new();
     for listener in listen(world)? {
@@ -417,7 +416,7 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpS
     let mut places = Places::new(world);
     loop {
         for (listener, address) in &listeners {
-            // Not all of a flood of connections at once, so that ranks that have come are seen.
+            // Limit a flood of connections, so that ranks that have arrived are handled.
             for _ in 0..HANDSHAKES {
                 match listener.accept() {
                     Ok((stream, _)) => handshakes.begin(stream, *address),
@@ -438,12 +437,12 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Vec<TcpS
     }
 }
 
-/// Connects to rank 0, and waits until all ranks have come. Comes again if the connection is lost before that.
+/// Connects to rank 0, and waits until all ranks have arrived. Reconnects if the connection is lost before that.
 fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream, String> {
     let mut before = String::new();
     loop {
         let root = reach(world, deadline, timeout).map_err(|reason| format!("{before}{reason}"))?;
-        // Longer than rank 0 waits, whose answer says who is missing.
+        // Wait longer than rank 0, whose answer names the missing ranks.
         match receive(&root, timeout + HANDSHAKE, MAX_MESSAGE_BYTES) {
             Ok(Answer::Agreed) => return Ok(root),
             Ok(Answer::Failed(reason)) => return Err(reason),
@@ -455,14 +454,14 @@ fn join(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream
     }
 }
 
-/// Connects to rank 0, once it is up.
+/// Connects to rank 0 once it listens.
 fn reach(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStream, String> {
     let mut last = String::from("no attempt was made");
     while Instant::now() < deadline {
         for &port in world.ports() {
             match greet(world, port) {
                 Ok(stream) => return Ok(stream),
-                // No process listens yet: what was learnt about another port says more.
+                // No process listens yet. The result of another port is more informative.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => last = format!("port {port}: {error}"),
             }
@@ -475,7 +474,7 @@ fn reach(world: &World, deadline: Instant, timeout: Duration) -> Result<TcpStrea
     ))
 }
 
-/// Connects to the rank 0 of the run, if it listens at this port.
+/// Connects to rank 0 of the run, if it listens at this port.
 fn greet(world: &World, port: u16) -> io::Result<TcpStream> {
     let mut refused = None;
     for address in (world.host(), port).to_socket_addrs()? {

@@ -1,9 +1,9 @@
-//! Ends collectives that would wait for ever.
+//! Watchdog that ends collectives without progress.
 //!
-//! A collective waits for all ranks, so a rank that is lost, or calls something else, stops all others. RCCL detects some errors
-//! by itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process watches all communicators. It
-//! polls for those errors, and uses an event on the rank's stream to see whether submissions end in time. A rank that fails
-//! either way is aborted, and its stream returns the reason from every wait.
+//! A collective waits for all ranks, so a lost rank, or one that calls something else, blocks all others. RCCL detects some errors by
+//! itself ([`Comm::check`](super::Comm::check)), but never stops waiting. One thread per process watches all communicators. It polls for
+//! those errors, and uses an event on the rank's stream to check whether submissions end in time. A rank that fails either check is
+//! aborted, and its stream returns the reason from every wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// Interval between checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
+/// Minimum age of an event before it is polled. Most events are reached by then, and an emulated GPU treats a poll as a wait.
 const FIRST_POLL_DELAY: Duration = Duration::from_millis(500);
 
 static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
@@ -26,7 +26,7 @@ static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 /// True while the thread runs. Changed only while `WATCHED` is locked.
 static RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// Looks after a rank until it is dropped.
+/// Watches a rank until it is dropped.
 pub(super) fn watch(rank: &Arc<Inner>) -> Result<()> {
     let mut watched = WATCHED.lock();
     watched.push(Arc::downgrade(rank));
@@ -45,17 +45,16 @@ pub(super) fn watch(rank: &Arc<Inner>) -> Result<()> {
     })
 }
 
-/// Removes a rank whose last owner drops it. The watchdog then is not the last owner, so the rank ends on the thread of its
-/// owner.
+/// Removes a rank that its last owner drops. The watchdog is then not the last owner, so that the rank is destroyed on its owner's thread.
 pub(super) fn release(rank: &Arc<Inner>) {
-    // While the watchdog looks, it owns the ranks, and has the lock.
+    // The watchdog owns the ranks during a check, and holds the lock.
     let mut watched = WATCHED.lock();
     if Arc::strong_count(rank) == 1 {
         watched.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(rank)));
     }
 }
 
-/// The thread: ends with the last rank.
+/// The thread's function. It returns after the last rank.
 fn look_after_all() {
     loop {
         thread::sleep(CHECK_INTERVAL);
@@ -76,7 +75,7 @@ fn look_after_all() {
     }
 }
 
-/// On a thread of its own: it waits for the rank's kernels, which may wait for other ranks'.
+/// Aborts a rank on a separate thread, because this waits for the rank's kernels, which may wait for other ranks.
 fn abort(rank: Arc<Inner>) {
     let _ = thread::Builder::new().spawn(move || {
         let result = rank.abort();
@@ -84,9 +83,11 @@ fn abort(rank: Arc<Inner>) {
     });
 }
 
+/// Checks a rank.
+///
 /// # Errors
 ///
-/// Reason for which the rank failed.
+/// The reason why the rank failed.
 fn look_after(rank: &Inner) -> Result<(), String> {
     if rank.is_over() {
         return Ok(());
@@ -122,7 +123,7 @@ fn look_after(rank: &Inner) -> Result<(), String> {
     if submitted == looked.covered {
         return Ok(());
     }
-    // While a stream is captured an event would become a part of the graph.
+    // During a stream's capture, an event would become part of the graph.
     let Some(_guard) = rank.stream.device().try_between_captures() else {
         return Ok(());
     };

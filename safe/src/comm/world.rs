@@ -1,4 +1,4 @@
-//! The processes of a run, as the program that started them says in environment variables.
+//! Processes of a run, from the launcher's environment variables.
 
 use std::env;
 use std::net::IpAddr;
@@ -22,35 +22,35 @@ pub struct World {
     is_open: bool,
 }
 
-/// The port of a launcher that names none; PyTorch's.
+/// Default port of launchers that name none, as in PyTorch.
 const PORT: u16 = 29500;
 
-/// Maximum number of ranks, which bounds what rank 0 allocates for them.
+/// Maximum number of ranks. Bounds rank 0's allocations for them.
 const MAX_RANKS: usize = 1 << 16;
 
-/// Variable of the secret that all ranks of a run have.
+/// Environment variable with the secret that all ranks of a run share.
 const SECRET: &str = "HIPVIT_RENDEZVOUS_SECRET";
 
-/// Minimum length of the secret in bytes. Shorter secrets can be found by trying them on a recorded handshake.
+/// Minimum length of the secret in bytes. Shorter secrets could be guessed from a recorded handshake.
 const MIN_SECRET: usize = 16;
 
-/// Number of ports that are tried in turn, because another run on the same host may have the first.
+/// Number of ports to try in turn, since another run on the same host may use the first.
 const PORTS: u16 = 8;
 
-/// The variables of a kind of launcher.
+/// Environment variables of a launcher.
 struct Launcher {
     rank: &'static str,
-    /// Without it the rank is not of this launcher.
+    /// Required variable. Without it the rank belongs to another launcher.
     needs: Option<&'static str>,
     size: &'static str,
-    /// The first that is set counts.
+    /// Names of the local rank. The first that is set counts.
     local_rank: &'static [&'static str],
-    /// Tell one run from another.
+    /// Names that distinguish runs.
     run: &'static [&'static str],
 }
 
-/// The first that has set its variables counts. MPI launchers come before Slurm, whose variables their processes inherit: from the
-/// batch script, or from the step that started the launcher's own daemons.
+/// Launchers in order of precedence. The first with its variables set counts. MPI launchers come before Slurm, since their processes
+/// inherit Slurm's variables from the batch script or from the step that started the launcher's daemons.
 const LAUNCHERS: [Launcher; 5] = [
     Launcher {
         rank: "RANK",
@@ -66,7 +66,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
         run: &["PMIX_NAMESPACE"],
     },
-    // MPICH's and Intel MPI's own launcher.
+    // The launcher of MPICH and Intel MPI.
     Launcher {
         rank: "PMI_RANK",
         needs: Some("MPI_LOCALRANKID"),
@@ -76,7 +76,7 @@ const LAUNCHERS: [Launcher; 5] = [
     },
     Launcher {
         rank: "SLURM_PROCID",
-        // Set for the tasks of `srun` alone: the script of a batch job has a rank and `SLURM_NTASKS` too, and is one process.
+        // Only set for tasks of `srun`. The script of a batch job has a rank and `SLURM_NTASKS` too, but is one process.
         needs: Some("SLURM_STEP_NUM_TASKS"),
         size: "SLURM_STEP_NUM_TASKS",
         local_rank: &["SLURM_LOCALID"],
@@ -94,7 +94,7 @@ const LAUNCHERS: [Launcher; 5] = [
 impl World {
     /// Reads this process's environment. `None` if no launcher has set a rank.
     ///
-    /// `HIPVIT_RENDEZVOUS_SECRET` may have a secret of at least 16 bytes, the same at all ranks, by which they recognise each other.
+    /// `HIPVIT_RENDEZVOUS_SECRET` may contain a secret of at least 16 bytes, equal at all ranks, by which they recognise each other.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl World {
         Self::from_variables(|name| env::var(name).ok())
     }
 
-    /// Reads these variables. Empty ones count as not set.
+    /// Reads these variables. Empty variables count as not set.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl World {
             Some(host) => host,
             None => match variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST")) {
                 Some(list) if launcher.rank == "SLURM_PROCID" => first_host(&list),
-                // On one host every process has the rank's own number.
+                // On a single host the local rank equals the rank.
                 _ if local_rank == rank => "127.0.0.1".to_owned(),
                 _ => {
                     return Err(wrong(
@@ -171,12 +171,12 @@ impl World {
                 _ => return Err(wrong(format!("MASTER_PORT={text} is not a port"))),
             },
             None => match number("SLURM_JOB_ID")? {
-                // Jobs that share a host have different ports.
+                // Jobs that share a host use different ports.
                 Some(job) => 20000 + (job % 10000) as u16,
                 None => PORT,
             },
         };
-        // torchrun's own store listens at the port itself.
+        // torchrun's store listens at the port itself.
         let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
         let ports = (u16::from(taken)..PORTS).filter_map(|step| port.checked_add(step));
         let secret = variable(SECRET).unwrap_or_default();
@@ -187,7 +187,7 @@ impl World {
             )));
         }
         let run: Vec<String> = launcher.run.iter().filter_map(|name| variable(name)).collect();
-        // torchrun calls a run "none" unless it is given a name.
+        // torchrun names a run "none" by default.
         let is_named = run.first().is_some_and(|name| name != "none");
         let is_open = secret.is_empty() && !is_named && !is_loopback(&host);
         Ok(Some(Self {
@@ -202,41 +202,41 @@ impl World {
         }))
     }
 
-    /// The process's number, from 0.
+    /// Returns the rank of the process, from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Number of this process among those of its host, from 0. By convention it is the number of its GPU.
+    /// Returns the local rank: the number of this process on its host, from 0. By convention it selects the GPU.
     #[must_use]
     pub fn local_rank(&self) -> usize {
         self.local_rank
     }
 
-    /// Rank 0's host.
+    /// Returns the host of rank 0.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The launcher's port, from which those of rank 0 are counted.
+    /// Returns the launcher's port. Rank 0's ports start there.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The ports of rank 0 that are tried, in this order.
+    /// Returns the ports of rank 0 to try, in this order.
     pub(super) fn ports(&self) -> &[u16] {
         &self.ports
     }
 
-    /// True if any peer that reaches rank 0's port can join the run.
+    /// Returns true if any peer that reaches rank 0's port can join the run.
     ///
     /// Such a run has a `MASTER_ADDR` that is not a loopback address, no `HIPVIT_RENDEZVOUS_SECRET`, and no name from its launcher.
     #[must_use]
@@ -244,12 +244,12 @@ impl World {
         self.is_open
     }
 
-    /// Key by which the ranks of this run recognise each other.
+    /// Returns the key by which the ranks of this run recognise each other.
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The error of this process for `reason`.
+    /// Returns the error of this process for `reason`.
     pub(super) fn error(&self, reason: String) -> Error {
         let port = self.ports.first().copied().unwrap_or_default();
         Error::Rendezvous {
@@ -261,9 +261,9 @@ impl World {
     }
 }
 
-/// Returns true for a loopback address and the names of one.
+/// Returns true for a loopback address or a name of one.
 ///
-/// The name of a host is not one, even if it resolves to a loopback address there: other hosts resolve it otherwise.
+/// The name of a host is not one, even if it resolves to a loopback address there: it resolves differently on other hosts.
 pub(super) fn is_loopback(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),
@@ -277,13 +277,13 @@ fn wrong(reason: String) -> Error {
     Error::argument("launcher", reason)
 }
 
-/// The first host of a Slurm list: `node[03-07,9],other` begins with `node03`.
+/// Returns the first host of a Slurm list: `node03` for `node[03-07,9],other`.
 fn first_host(list: &str) -> String {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (name, rest) = list.split_at(end);
     let number = rest.strip_prefix('[').unwrap_or_default();
     let number = number.split([',', '-', ']']).next().unwrap_or_default();
-    // What follows the brackets is part of the name.
+    // The text after the brackets is part of the name.
     let suffix = if rest.starts_with('[') {
         rest.split_once(']')
             .map_or("", |(_, rest)| rest.split(',').next().unwrap_or_default())
@@ -371,7 +371,7 @@ mod tests {
             let found = world(&[&job[..], &launcher, &address].concat()).unwrap().unwrap();
             assert_eq!((found.rank(), found.size(), found.local_rank()), (6, 8, 2));
         }
-        // With `srun --mpi=pmi2` Slurm is the launcher, and alone tells the number on the host.
+        // With `srun --mpi=pmi2`, Slurm is the launcher, and only Slurm reports the local rank.
         let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("SLURM_LOCALID", "0")];
         let found = world(&[&job[..], &pmi].concat()).unwrap().unwrap();
         assert_eq!((found.rank(), found.local_rank(), found.host()), (1, 0, "a"));

@@ -1,5 +1,5 @@
-//! Callbacks of rocprofiler-sdk: they set up the process's part, and report kernels, launches and counts. None of these can
-//! panic; if one did, the process would end rather than unwind into C.
+//! Callbacks of rocprofiler-sdk: setup of the process's tool, and reports of kernels, launches and counts. They do not panic. A panic would
+//! end the process instead of unwinding into C.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn configure(
     if let Some(client) = unsafe { client.as_mut() } {
         client.name = c"hip-safe".as_ptr();
     }
-    // It is called once, and copies the structure at an unspecified time: these bytes stay.
+    // Called once. The library copies the structure at an unspecified time, so these bytes are leaked.
     Box::into_raw(Box::new(rocprofiler_tool_configure_result_t {
         size: size_of::<rocprofiler_tool_configure_result_t>(),
         initialize: Some(initialize),
@@ -48,14 +48,14 @@ unsafe extern "C" fn initialize(
     result
 }
 
-/// A context with both services, started.
+/// Creates and starts a context with both services.
 fn start(sdk: &Rocprofiler) -> Result<rocprofiler_context_id_t> {
     let mut context = rocprofiler_context_id_t { handle: 0 };
-    // SAFETY: one number is written.
+    // SAFETY: the call writes one number.
     check("rocprofiler_create_context", unsafe {
         sdk.rocprofiler_create_context(&mut context)
     })?;
-    // SAFETY: no list of operations means all of the kind; the callback fits its prototype, and needs no argument.
+    // SAFETY: an empty list of operations means all of the kind. The callback has the expected prototype and needs no argument.
     check("rocprofiler_configure_callback_tracing_service", unsafe {
         sdk.rocprofiler_configure_callback_tracing_service(
             context,
@@ -66,7 +66,7 @@ fn start(sdk: &Rocprofiler) -> Result<rocprofiler_context_id_t> {
             ptr::null_mut(),
         )
     })?;
-    // SAFETY: the callbacks fit their prototypes, and need no arguments.
+    // SAFETY: the callbacks have the expected prototypes and need no arguments.
     let returned = unsafe {
         sdk.rocprofiler_configure_callback_dispatch_counting_service(
             context,
@@ -80,14 +80,14 @@ fn start(sdk: &Rocprofiler) -> Result<rocprofiler_context_id_t> {
         "rocprofiler_configure_callback_dispatch_counting_service",
         returned,
     )?;
-    // SAFETY: takes a number.
+    // SAFETY: passes a number.
     check("rocprofiler_start_context", unsafe {
         sdk.rocprofiler_start_context(context)
     })?;
     Ok(context)
 }
 
-/// Code was loaded or unloaded, or one of its kernels is known.
+/// Called when code is loaded or unloaded, and for each of its kernels.
 unsafe extern "C" fn loaded(
     record: rocprofiler_callback_tracing_record_t,
     _user: *mut rocprofiler_user_data_t,
@@ -102,20 +102,20 @@ unsafe extern "C" fn loaded(
     let symbol = record
         .payload
         .cast::<rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t>();
-    // SAFETY: null, or this operation's structure, which lives during the call as its name does.
+    // SAFETY: null, or the structure of this operation, which is alive during the call, as is its name.
     let kernel = unsafe {
         symbol
             .as_ref()
             .and_then(|symbol| Some((symbol.kernel_id, text(symbol.kernel_name)?)))
     };
     if let Some((number, name)) = kernel {
-        // The symbol is that of the kernel's descriptor.
+        // The symbol names the kernel's descriptor.
         let name = name.strip_suffix(".kd").unwrap_or(&name).to_owned();
         tool.state.lock().names.insert(number, name);
     }
 }
 
-/// A kernel is about to be launched.
+/// Called before a kernel is launched.
 unsafe extern "C" fn launched(
     dispatch: rocprofiler_dispatch_counting_service_data_t,
     config: *mut rocprofiler_counter_config_id_t,
@@ -134,7 +134,7 @@ unsafe extern "C" fn launched(
     if let Some((agent, counted)) = pass.config
         && agent.handle == launch.agent_id.handle
     {
-        // SAFETY: null, or places for what this function returns.
+        // SAFETY: null, or places for the results of this function.
         unsafe {
             if let (Some(config), Some(user)) = (config.as_mut(), user.as_mut()) {
                 *config = counted;
@@ -144,7 +144,7 @@ unsafe extern "C" fn launched(
     }
 }
 
-/// The counts of a launch.
+/// Called with the counts of a launch.
 unsafe extern "C" fn recorded(
     dispatch: rocprofiler_dispatch_counting_service_data_t,
     records: *mut rocprofiler_counter_record_t,
@@ -156,13 +156,13 @@ unsafe extern "C" fn recorded(
     let records = if records.is_null() {
         &[]
     } else {
-        // SAFETY: the caller passes `count` records, which live during the call.
+        // SAFETY: the caller passes `count` records, which are alive during the call.
         unsafe { slice::from_raw_parts(records, count) }
     };
     let mut values: BTreeMap<u64, f64> = BTreeMap::new();
     for record in records {
         let mut counter = rocprofiler_counter_id_t { handle: 0 };
-        // SAFETY: one number is written.
+        // SAFETY: the call writes one number.
         let returned = unsafe {
             tool.sdk
                 .rocprofiler_query_record_counter_id(record.id, &mut counter)
@@ -172,14 +172,14 @@ unsafe extern "C" fn recorded(
         }
     }
     let mut state = tool.state.lock();
-    // Counts of an earlier pass, which was not waited for, are of no use.
+    // Ignore counts of an earlier pass that was not waited for.
     if let Some(pass) = state.pass.as_mut().filter(|pass| pass.number == user.value) {
         pass.records.insert(dispatch.dispatch_info.dispatch_id, values);
     }
     tool.recorded.notify_all();
 }
 
-/// Some counters of an agent.
+/// Called with some of an agent's counters.
 pub(super) unsafe extern "C" fn collect(
     _agent: rocprofiler_agent_id_t,
     counters: *mut rocprofiler_counter_id_t,
@@ -187,8 +187,7 @@ pub(super) unsafe extern "C" fn collect(
     all: *mut c_void,
 ) -> rocprofiler_status_t {
     if !counters.is_null() {
-        // SAFETY: `counters` has `count` elements, and `all` is the vector that the call was given, which nothing else uses
-        // meanwhile.
+        // SAFETY: `counters` has `count` elements. `all` is the vector passed to the call, which has no other user in the meantime.
         unsafe {
             let all = &mut *all.cast::<Vec<rocprofiler_counter_id_t>>();
             all.extend_from_slice(slice::from_raw_parts(counters, count));

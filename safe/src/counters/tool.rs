@@ -1,4 +1,4 @@
-//! This process's part in rocprofiler-sdk, which its callbacks and its users share.
+//! This process's tool for rocprofiler-sdk, shared by the callbacks and their users.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
@@ -16,7 +16,7 @@ use crate::status;
 
 const LIBRARY: &str = "rocprofiler-sdk";
 
-/// This process's part in rocprofiler-sdk, which accepts one. It stays, as the library's threads may call back until the end.
+/// This process's tool. rocprofiler-sdk accepts one. It is static, because the library's threads may call back until the process ends.
 pub(super) static TOOL: OnceLock<Tool> = OnceLock::new();
 
 pub(super) struct Tool {
@@ -27,23 +27,23 @@ pub(super) struct Tool {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Result of the setup; `None` until the library asks for it.
+    /// Result of the setup. `None` until the library requests it.
     pub(super) context: Option<Result<rocprofiler_context_id_t>>,
-    /// The kernels' names by their number.
+    /// Kernel names by their number.
     pub(super) names: BTreeMap<u64, String>,
     pub(super) passes: u64,
     pub(super) pass: Option<Pass>,
 }
 
-/// A run of the work.
+/// One run of the work.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// From 1, so that it is never that of a launch which was not to be counted.
+    /// Counted from 1, so that it never equals the number of an uncounted launch.
     pub(super) number: u64,
-    /// The agent and what to count on it.
+    /// The agent, and what it counts.
     pub(super) config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
     pub(super) launches: Vec<Launch>,
-    /// The counts of each launch, by the launch's and the counter's number.
+    /// Counts of each launch, by the numbers of launch and counter.
     pub(super) records: BTreeMap<u64, BTreeMap<u64, f64>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Launch {
 }
 
 impl Pass {
-    /// The one that all launches were on.
+    /// Returns the agent of all launches.
     pub(super) fn agent(&self) -> Result<rocprofiler_agent_id_t> {
         let Some(first) = self.launches.first() else {
             return Err(failed(
@@ -71,7 +71,7 @@ impl Pass {
 }
 
 impl State {
-    /// The kernel's name, or its number if the library did not report a name.
+    /// Returns the kernel's name, or its number if the library reported no name.
     pub(super) fn name(&self, kernel: u64) -> String {
         let known = self.names.get(&kernel).cloned();
         known.unwrap_or_else(|| format!("kernel {kernel}"))
@@ -92,12 +92,13 @@ pub(super) fn check(
     status::check(LIBRARY, call, returned)
 }
 
-/// A C string's text; `None` of null.
+/// Returns the text of a C string. `None` for null.
 ///
 /// # Safety
-/// The pointer is null or a C string's.
+///
+/// The pointer must be null or a C string.
 pub(super) unsafe fn text(chars: *const c_char) -> Option<String> {
-    // SAFETY: a C string's, says the caller.
+    // SAFETY: a C string, as the caller guarantees.
     let text = (!chars.is_null()).then(|| unsafe { CStr::from_ptr(chars) })?;
     Some(text.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! The host's NUMA node that a GPU is attached to: pinned memory is placed there, and threads can be bound to it.
+//! The NUMA node of a GPU. Pinned memory is placed there, and threads can be bound to it.
 
 use std::ffi::c_ulong;
 use std::marker::PhantomData;
@@ -8,23 +8,23 @@ use std::{fs, io, ptr};
 use super::properties::PciAddress;
 use crate::error::{Error, Result};
 
-/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`](crate::Device::numa_node).
+/// NUMA node of a GPU, on a host with several: [`Device::numa_node`](crate::Device::numa_node).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
     number: u32,
     cpus: Vec<usize>,
 }
 
-/// A set of nodes as the kernel takes it: a bit each, of as many as any kernel has.
+/// A set of nodes in the kernel's format: one bit per node, for as many nodes as any kernel supports.
 type Nodes = [c_ulong; 1024 / c_ulong::BITS as usize];
 
 impl NumaNode {
-    /// The node of the device at this PCI address, by what is under `sysfs` (`/sys`). `None` where there is one node, or
-    /// nothing is said.
+    /// Finds the node of the device at this PCI address, in the directory `sysfs` (`/sys`). `None` if there is one node or it is not
+    /// reported.
     pub(crate) fn of(sysfs: &Path, pci: PciAddress) -> Option<Self> {
         let read = |path: String| fs::read_to_string(sysfs.join(path)).ok();
         let number = read(format!("bus/pci/devices/{pci}/numa_node"))?;
-        // -1 where the system does not know it.
+        // -1 if the system does not know it.
         let number: u32 = number.trim().parse().ok()?;
         let nodes = list(&read("devices/system/node/online".into())?)?;
         if nodes.len() < 2 {
@@ -61,7 +61,7 @@ impl NumaNode {
                 }
             }
         }
-        // SAFETY: reads the set.
+        // SAFETY: the call reads the set.
         if unsafe { libc::CPU_COUNT(&wanted) } == 0 {
             return Ok(None);
         }
@@ -69,16 +69,15 @@ impl NumaNode {
         if unsafe { libc::sched_setaffinity(0, size, &wanted) } != 0 {
             return Err(failed("sched_setaffinity"));
         }
-        // Containers often forbid it; memory is then taken from the node that the thread runs on, which is the same.
+        // Containers often forbid it. Memory then comes from the node that the thread runs on, which is the same.
         set_policy(libc::MPOL_PREFERRED, &self.nodes());
         Ok(Some(self.number))
     }
 
-    /// The calling thread's memory is preferably taken from this node, until the guard is dropped. No effect where the
-    /// system does not allow it.
+    /// Prefers this node for the calling thread's memory, until the guard is dropped. No effect if the system does not allow it.
     pub(crate) fn prefer(&self) -> Preference {
         let (mut mode, mut nodes) = (0, Nodes::default());
-        // SAFETY: the call writes the thread's policy and as many bits as its arguments say.
+        // SAFETY: the call writes the thread's policy, and as many bits as its arguments say.
         let told = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -106,7 +105,7 @@ impl NumaNode {
     }
 }
 
-/// Sets the calling thread's policy; whether the system did.
+/// Sets the calling thread's policy. Returns true on success.
 fn set_policy(mode: i32, nodes: &Nodes) -> bool {
     let none = nodes.iter().all(|&word| word == 0);
     let (mask, bits) = if none {
@@ -115,11 +114,11 @@ fn set_policy(mode: i32, nodes: &Nodes) -> bool {
         // The kernel uses one bit less than this number.
         (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
     };
-    // SAFETY: the call reads as many bits as its arguments say; only the calling thread's later allocations depend on it.
+    // SAFETY: the call reads as many bits as its arguments say. It only affects later allocations of the calling thread.
     unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }
 }
 
-/// A thread's preference for a node's memory, which ends when it is dropped, on the same thread.
+/// A thread's preference for a node's memory. Drop it on the same thread.
 pub(crate) struct Preference {
     before: Option<(i32, Nodes)>,
     thread: PhantomData<*const ()>,
@@ -133,13 +132,13 @@ impl Drop for Preference {
     }
 }
 
-/// The numbers of a list such as `0-3,8,10-11`.
+/// Parses the numbers of a list such as `0-3,8,10-11`.
 fn list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No host has more; a damaged file shall not fill the memory.
+        // No host has more. Limits the memory for a damaged file.
         if last >= 1 << 20 {
             return None;
         }
@@ -223,7 +222,7 @@ mod tests {
         let root = sysfs("1", "0-1", &format!("{last}-{beyond}"));
         let node = NumaNode::of(root.path(), PCI).unwrap();
         thread::spawn(move || {
-            // A node that this host does not have: pinning goes on without it.
+            // This host does not have the node, and pinning continues without it.
             drop(node.prefer());
             assert_eq!(node.bind_thread().unwrap(), Some(1));
             assert_eq!(affinity(), [last]);

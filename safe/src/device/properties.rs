@@ -17,62 +17,62 @@ use crate::status::check;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Properties {
-    /// The product's name.
+    /// Name of the product.
     pub name: String,
-    /// The code objects' target with its features, `gfx90a:sramecc+:xnack-`; `sm_90` on CUDA.
+    /// Target of code objects with its features, such as `gfx90a:sramecc+:xnack-`; `sm_90` on CUDA.
     pub target: String,
     /// Lanes of a wave: 32 or 64.
     pub wave_size: u32,
     /// Compute units (streaming multiprocessors).
     pub compute_units: u32,
-    /// Threads that one compute unit holds at once.
+    /// Maximum resident threads per compute unit.
     pub threads_per_compute_unit: u32,
-    /// Threads of a block, at most.
+    /// Maximum threads per block.
     pub threads_per_block: u32,
-    /// Threads of a block along each axis, at most.
+    /// Maximum threads per block along each axis.
     pub block: [u32; 3],
-    /// Blocks of a grid along each axis, at most.
+    /// Maximum blocks per grid along each axis.
     pub grid: [u32; 3],
-    /// LDS (shared memory) that a block gets without asking.
+    /// LDS (shared memory) per block by default.
     pub lds_per_block: usize,
-    /// LDS that a block can get.
+    /// Maximum LDS per block, if requested.
     pub lds_per_block_max: usize,
-    /// LDS of a compute unit.
+    /// LDS per compute unit.
     pub lds_per_compute_unit: usize,
-    /// 32-bit registers that a block can have.
+    /// Maximum 32-bit registers per block.
     pub registers_per_block: u32,
-    /// 32-bit registers of a compute unit.
+    /// 32-bit registers per compute unit.
     pub registers_per_compute_unit: u32,
-    /// Second-level cache.
+    /// Size of the L2 cache.
     pub l2_cache: usize,
     /// Device memory.
     pub memory: usize,
-    /// Width of the memory's bus, in bits.
+    /// Width of the memory bus in bits.
     pub memory_bus_bits: u32,
-    /// The memory's clock.
+    /// Memory clock.
     pub memory_clock: u32,
-    /// The compute units' highest clock.
+    /// Maximum clock of the compute units.
     pub clock: u32,
     /// True if the GPU shares the host's memory.
     pub integrated: bool,
-    /// True if the GPU's memory corrects errors.
+    /// True if the GPU's memory has ECC.
     pub ecc: bool,
     /// Address of the GPU on the PCI bus.
     pub pci: PciAddress,
     /// Current PCIe link as the system reports it, such as `32.0 GT/s PCIe ×16`.
     pub pcie_link: Option<String>,
-    /// The NUMA node that it hangs on.
+    /// NUMA node of the GPU.
     pub numa_node: Option<u32>,
 }
 
-/// A place on the PCI bus, shown as `0000:c1:00.0`.
+/// Address on the PCI bus, formatted as `0000:c1:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
-    /// The PCI domain (segment).
+    /// PCI domain (segment).
     pub domain: u32,
-    /// The bus within the domain.
+    /// Bus in the domain.
     pub bus: u32,
-    /// The device on the bus; its function is 0.
+    /// Device on the bus, with function 0.
     pub device: u32,
 }
 
@@ -92,11 +92,10 @@ impl Properties {
     pub(crate) fn query(runtime: &Runtime, ordinal: usize) -> Result<Self> {
         let hip = runtime.hip()?;
         let mut raw = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
-        // SAFETY: the call writes a structure of this layout, which sys asserts. `hipGetDeviceCount` was asked before.
+        // SAFETY: the call writes a structure of this layout, which sys asserts. `hipGetDeviceCount` was called before.
         let returned = unsafe { hip.hipGetDevicePropertiesR0600(raw.as_mut_ptr(), ordinal as i32) };
         check(&format!("GPU {ordinal}"), "hipGetDevicePropertiesR0600", returned)?;
-        // SAFETY: integers, arrays of them, a structure of bit fields and two pointers: all zeroes are valid, so whatever
-        // the call left out is.
+        // SAFETY: integers, arrays of them, a structure of bit fields and two pointers. All zeroes are valid, so unset fields are too.
         Ok(Self::from_raw(unsafe { raw.assume_init_ref() }))
     }
 
@@ -137,13 +136,13 @@ impl Properties {
         }
     }
 
-    /// The architecture without its features: `gfx90a`, `sm_90`.
+    /// Returns the architecture without its features: `gfx90a`, `sm_90`.
     #[must_use]
     pub fn arch(&self) -> &str {
         self.target.split(':').next().unwrap_or_default()
     }
 
-    /// Encoding of E4M3 that the matrix cores multiply, if any. It is FNUZ on gfx942, and OCP's on gfx950, gfx12 and NVIDIA GPUs
+    /// Returns the encoding of E4M3 that the matrix cores support, if any. It is FNUZ on gfx942, and OCP's on gfx950, gfx12 and NVIDIA GPUs
     /// from compute capability 8.9. <https://rocm.docs.amd.com/en/latest/reference/precision-support.html>
     #[must_use]
     pub fn float8(&self) -> Option<DType> {
@@ -159,14 +158,14 @@ impl Properties {
         }
     }
 
-    /// Bytes a second that the memory can move at two transfers a clock, as DDR, GDDR and HBM2 do. Memory that moves
-    /// more a clock (HBM3 on some) has more; only a measurement tells.
+    /// Returns the memory bandwidth in bytes per second at two transfers per clock, as for DDR, GDDR and HBM2. Memory with more transfers
+    /// per clock (HBM3 on some GPUs) has a higher bandwidth, which only a measurement shows.
     #[must_use]
     pub fn memory_bandwidth(&self) -> f64 {
         f64::from(self.memory_clock) * 1e3 * 2.0 * f64::from(self.memory_bus_bits) / 8.0
     }
 
-    /// Waves that one compute unit holds at once.
+    /// Returns the maximum resident waves per compute unit.
     #[must_use]
     pub fn waves_per_compute_unit(&self) -> u32 {
         self.threads_per_compute_unit
@@ -175,13 +174,13 @@ impl Properties {
     }
 }
 
-/// A C string in an array, which a library may have filled to the end.
+/// Reads a C string in an array, which may lack the terminating zero.
 fn text(chars: &[c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-/// Returns the contents of a PCI device's file under `/sys`.
+/// Reads a PCI device's file under `/sys`.
 fn sysfs(pci: PciAddress, file: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/{file}")).ok()?;
     Some(text.trim().to_owned())

@@ -7,19 +7,19 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::status::call;
 
-/// The links of one GPU to all others.
+/// Links of one GPU to all others.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Topology {
-    /// One for each other GPU.
+    /// One link per other GPU.
     pub links: Vec<Link>,
 }
 
-/// A link from one GPU to another. What the driver does not say is `None`.
+/// A link from one GPU to another. Values that the driver does not report are `None`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Link {
-    /// The other GPU's number.
+    /// Ordinal of the other GPU.
     pub to: usize,
     /// Kind of the link.
     pub kind: Option<LinkType>,
@@ -29,26 +29,26 @@ pub struct Link {
     pub peer_access: Option<bool>,
     /// True if atomics work across the link.
     pub atomics: Option<bool>,
-    /// The driver's ranking of links: 0 is the fastest.
+    /// The driver's rank of the link. 0 is the fastest.
     pub rank: Option<i32>,
 }
 
-/// Kind of a link between GPUs, with the numbers of HSA's `hsa_amd_link_info_type_t`.
+/// Kind of a link between GPUs, by the numbers of HSA's `hsa_amd_link_info_type_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum LinkType {
-    /// The processors' HyperTransport.
+    /// HyperTransport of the processors.
     HyperTransport,
-    /// The processors' QPI.
+    /// QPI of the processors.
     Qpi,
     /// PCI Express.
     Pcie,
     /// InfiniBand.
     InfiniBand,
-    /// AMD's Infinity Fabric; NVLink, where the provider is one for CUDA.
+    /// Infinity Fabric on AMD; NVLink with a provider for CUDA.
     Xgmi,
-    /// A number that is none of these.
+    /// Another number.
     Other(u32),
 }
 
@@ -70,7 +70,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The driver does not say how many GPUs there are.
+    /// [`Error::Device`](crate::Error::Device) if the driver does not report the number of GPUs.
     pub fn topology(&self) -> Result<Topology> {
         Topology::query(self)
     }

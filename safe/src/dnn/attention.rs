@@ -1,6 +1,6 @@
-//! Attention as a problem for which MIOpen finds a solution (its find 2.0 interface, a beta one).
+//! Attention as a problem for which MIOpen finds a solution, with its find 2.0 interface (beta).
 //!
-//! MIOpen defines it for training and eight-bit floats too. So most of the tensors are scales of one, a dropout of probability
+//! MIOpen's attention also covers training and 8-bit floats. Most of the tensors are therefore scales of one, a dropout of probability
 //! zero, and statistics that are ignored.
 
 use std::fmt;
@@ -21,20 +21,20 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// `softmax(scale · Q Kᵀ) V` without a mask; Q, K, V and the result are `[batch, heads, tokens, head_dim]`, packed.
+/// `softmax(scale · Q Kᵀ) V` without a mask. Q, K, V and the result are packed `[batch, heads, tokens, head_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MultiHeadAttention {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Heads of a sequence.
+    /// Heads per sequence.
     pub heads: usize,
-    /// Tokens of a sequence: queries and keys are as many.
+    /// Tokens per sequence, for queries and keys.
     pub tokens: usize,
-    /// Channels of a head.
+    /// Channels per head.
     pub head_dim: usize,
     /// Factor of the scores, usually 1/√head_dim.
     pub scale: f32,
-    /// Element type of Q, K, V and the result.
+    /// Dtype of Q, K, V and the result.
     pub dtype: DType,
 }
 
@@ -52,21 +52,21 @@ impl MultiHeadAttention {
     }
 }
 
-/// Apart, so that each tensor of one element is aligned as an allocation is.
+/// Distance of single-element tensors in bytes, so that each has the alignment of an allocation.
 const SLOT: usize = 256;
 
 /// Contents of an extra tensor.
 #[derive(Clone, Copy)]
 enum Extra {
-    /// One f32, 1.
+    /// An f32, 1.
     One,
-    /// One f32, 0.
+    /// An f32, 0.
     Zero,
-    /// One i64, 0.
+    /// An i64, 0.
     ZeroInteger,
-    /// One f32 that MIOpen writes, in this slot.
+    /// An f32 that MIOpen writes, in this slot.
     Written(usize),
-    /// An f32 a query that MIOpen writes, in this place among such.
+    /// An f32 per query that MIOpen writes, with this index among such tensors.
     Rows(usize),
 }
 
@@ -109,22 +109,23 @@ pub struct Attention {
     device: Device,
     shape: MultiHeadAttention,
     solution: miopenSolution_t,
-    /// The extra tensors' memory.
+    /// Memory of the extra tensors.
     extras: DeviceBuffer<u8>,
     workspace: Option<DeviceBuffer<u8>>,
 }
 
-// SAFETY: a solution is plain host memory of the library's, used by one thread at a time.
+// SAFETY: a solution is host memory of the library, used by one thread at a time.
 unsafe impl Send for Attention {}
 
 impl Dnn {
-    /// Lets MIOpen find how it attends; it may compile kernels, and time them on memory of its own.
+    /// Lets MIOpen find a solution for an attention. It may compile kernels, and time them on its own memory.
     ///
-    /// Verified against MIOpen 3.5.1 without a GPU: the problem is accepted with these tensors. No GPU has found or run it yet.
+    /// Tested with MIOpen 3.5.1 without a GPU: it accepts the problem with these tensors. Finding and running a solution was not tested on
+    /// a GPU.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] with MIOpen's status, or if it has no solution for the device, the shape or the dtype.
+    /// [`Error::Device`] if MIOpen fails, or has no solution for the device, the shape or the dtype.
     pub fn find_attention(&mut self, shape: MultiHeadAttention) -> Result<Attention> {
         let stream = self.stream().clone();
         let device = stream.device();
@@ -132,7 +133,7 @@ impl Dnn {
         device.enter()?;
         let problem = Problem::new(device, &shape)?;
         let (mut solution, mut count, mut bytes) = (ptr::null_mut(), 0, 0);
-        // SAFETY: the handle and the problem live; there is memory for the one solution that is asked for; no options.
+        // SAFETY: the handle and the problem are alive. There is memory for the one requested solution, and no options.
         unsafe {
             call!(
                 device,
@@ -157,7 +158,7 @@ impl Dnn {
         let rows = shape.rows().iter().product::<usize>() * size_of::<f32>();
         let mut content = vec![0; SLOTS * SLOT + 2 * rows.next_multiple_of(SLOT)];
         content[..size_of::<f32>()].copy_from_slice(&1f32.to_ne_bytes());
-        // From here on the solution is destroyed with it.
+        // The solution is destroyed with this value from here on.
         let mut attention = Attention {
             device: device.clone(),
             shape,
@@ -165,7 +166,7 @@ impl Dnn {
             extras: stream.upload(&content)?,
             workspace: None,
         };
-        // SAFETY: the solution lives; the call writes one size.
+        // SAFETY: the solution is alive; the call writes one size.
         unsafe { call!(device, table.miopenGetSolutionWorkspaceSize(solution, &mut bytes)) }?;
         if bytes > 0 {
             attention.workspace = Some(stream.allocate(bytes)?);
@@ -173,11 +174,11 @@ impl Dnn {
         Ok(attention)
     }
 
-    /// Submits an attention whose solution was found.
+    /// Submits an attention for which a solution was found.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`] if an operand is too small; [`Error::Device`] if MIOpen fails.
     pub fn attend(
         &mut self,
         attention: &mut Attention,
@@ -214,7 +215,7 @@ impl Dnn {
             .chain(extra)
             .map(|(id, buffer)| miopenTensorArgument_t {
                 id,
-                // As the problem has it.
+                // The same as in the problem.
                 descriptor: ptr::null_mut(),
                 buffer,
             })
@@ -222,8 +223,8 @@ impl Dnn {
         let used: Vec<_> = [q, k, v, out, extras].into_iter().chain(scratch).collect();
         stream.keep(|| self.handle.clone());
         stream.submit(&used, |_| {
-            // SAFETY: the handle and the solution live; the tensors have the bytes of the descriptions that the solution
-            // was found for, and the workspace those that it asks for; the list is read before the call returns.
+            // SAFETY: the handle and the solution are alive. The tensors have the bytes of the descriptions that the solution was found
+            // for, and the workspace has the requested size. The list is read before the call returns.
             unsafe {
                 call!(
                     device,
@@ -241,7 +242,7 @@ impl Dnn {
     }
 }
 
-/// Problem for which a solution is searched.
+/// A problem to find a solution for.
 struct Problem {
     device: Device,
     raw: miopenProblem_t,
@@ -255,8 +256,8 @@ impl Problem {
             device: device.clone(),
             raw: ptr::null_mut(),
         };
-        // SAFETY: the calls write one handle each, and set it up. MIOpen has none that destroys an attention's
-        // description: its few bytes stay.
+        // SAFETY: the calls write one handle each and initialise it. MIOpen has no function that destroys an attention's description, so
+        // its few bytes leak.
         unsafe {
             call!(device, table.miopenCreateMhaDescriptor(&mut attention))?;
             call!(device, table.miopenSetMhaDescriptor(attention, shape.scale))?;
@@ -285,7 +286,7 @@ impl Problem {
 
     fn describe(&self, id: miopenTensorArgumentId_t, tensor: &Tensor) -> Result<()> {
         let table = libraries::miopen(&self.device)?;
-        // SAFETY: both live; the problem copies the description.
+        // SAFETY: both are alive; the problem copies the description.
         unsafe {
             call!(
                 self.device,

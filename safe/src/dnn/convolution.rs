@@ -1,4 +1,4 @@
-//! The patch embedding as a convolution whose stride is its kernel.
+//! The patch embedding as a convolution whose stride equals its kernel.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -18,25 +18,25 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// A convolution without a bias. It takes `[batch, channels, height, width]` with filters `[features, channels, patch]` at the
-/// patch's stride, and gives `[batch, features, height / patch, width / patch]`.
+/// A convolution without a bias, whose stride is the patch. Image `[batch, channels, height, width]` and filters
+/// `[features, channels, patch]` give `[batch, features, height / patch, width / patch]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PatchConvolution {
-    /// Images.
+    /// Number of images.
     pub batch: usize,
     /// Channels of an image.
     pub channels: usize,
-    /// Rows of an image, in pixels.
+    /// Height of an image in pixels.
     pub height: usize,
-    /// Columns of an image, in pixels.
+    /// Width of an image in pixels.
     pub width: usize,
     /// Channels of the result.
     pub features: usize,
-    /// The patch's height and width, in pixels.
+    /// Height and width of the patch in pixels.
     pub patch: [usize; 2],
-    /// True if image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
+    /// True if image, filter and result have the layout `[batch, height, width, channels]` (NHWC).
     pub channels_last: bool,
-    /// Element type of image, filter and result: f32, f16 or bf16.
+    /// Dtype of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 
@@ -77,16 +77,16 @@ pub struct Convolution {
     workspace: Option<DeviceBuffer<u8>>,
 }
 
-// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+// SAFETY: descriptions are host memory of the library, used by one thread at a time.
 unsafe impl Send for Convolution {}
 
 impl Dnn {
-    /// Prepares a convolution: lets MIOpen measure its algorithms on these operands, which overwrites `y`. That may take
-    /// minutes the first time; MIOpen remembers it in its own database.
+    /// Prepares a convolution: lets MIOpen measure its algorithms on these operands, which overwrites `y`. This may take minutes the first
+    /// time. MIOpen stores the result in its database.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`] if an operand is too small; [`Error::Device`] if MIOpen fails.
     pub fn convolution(
         &mut self,
         shape: PatchConvolution,
@@ -112,7 +112,7 @@ impl Dnn {
         convolution.check(&x, &filter, &y)?;
         let (height, width) = (int(shape.patch[0])?, int(shape.patch[1])?);
         let mode = miopenConvolutionMode_t::miopenConvolution;
-        // SAFETY: the calls write one handle, and set it up.
+        // SAFETY: the calls write one handle and initialise it.
         unsafe {
             call!(
                 device,
@@ -126,7 +126,7 @@ impl Dnn {
         convolution.check_result()?;
         let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);
         let mut bytes = 0;
-        // SAFETY: the handle and descriptions live; the call writes one size.
+        // SAFETY: the handle and descriptions are alive; the call writes one size.
         unsafe {
             call!(
                 device,
@@ -149,8 +149,8 @@ impl Dnn {
         let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
         let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
         stream.submit(&operands, |_| {
-            // SAFETY: the handle and descriptions live; the operands have the tensors' bytes, which `check` saw to, and
-            // the workspace's; there is memory for one result.
+            // SAFETY: the handle and descriptions are alive. The operands have the tensors' bytes, which `check` ensured, and the workspace
+            // its size. There is memory for one result.
             unsafe {
                 call!(
                     device,
@@ -181,7 +181,7 @@ impl Dnn {
                 advice: String::new(),
             });
         }
-        // SAFETY: numbers, for which zeroes are valid; of a forward search's result, this is the field that is set.
+        // SAFETY: numbers, for which zeroes are valid. A forward search sets this field.
         convolution.algorithm = unsafe { found.assume_init_ref().__bindgen_anon_1.fwd_algo };
         Ok(convolution)
     }
@@ -190,7 +190,7 @@ impl Dnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    /// [`Error::Argument`] if an operand is too small; [`Error::Device`] if MIOpen fails.
     pub fn convolve(
         &mut self,
         convolution: &mut Convolution,
@@ -240,13 +240,13 @@ impl Convolution {
         y.expect("y", bytes[2], true)
     }
 
-    /// MIOpen computes nothing, and says so nowhere, if the descriptions contradict each other.
+    /// Checks the result's shape. With contradicting descriptions, MIOpen computes nothing without reporting an error.
     fn check_result(&self) -> Result<()> {
         let table = libraries::miopen(&self.device)?;
         let mut found = [0; 4];
         let [n, c, h, w] = &mut found;
         let [image, filter, _] = self.tensors.each_ref().map(Tensor::raw);
-        // SAFETY: the descriptions live; the call writes four ints.
+        // SAFETY: the descriptions are alive; the call writes four ints.
         unsafe {
             call!(
                 self.device,

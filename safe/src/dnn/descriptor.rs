@@ -1,4 +1,4 @@
-//! MIOpen's descriptions of tensors.
+//! Tensor descriptors of MIOpen.
 
 use std::ptr;
 
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::call;
 
-/// A tensor's description.
+/// Descriptor of a tensor.
 pub(super) struct Tensor {
     device: Device,
     raw: miopenTensorDescriptor_t,
 }
 
 impl Tensor {
-    /// Describes a tensor without gaps whose last dimension is contiguous.
+    /// Creates a descriptor of a packed tensor whose last dimension is contiguous.
     pub(super) fn new<const N: usize>(device: &Device, dtype: DType, shape: &[usize; N]) -> Result<Self> {
         Self::of(device, data_type(dtype)?, shape, &packed(*shape))
     }
@@ -35,7 +35,7 @@ impl Tensor {
             device: device.clone(),
             raw: ptr::null_mut(),
         };
-        // SAFETY: the calls write one handle, and read as many sizes and strides as the arguments say.
+        // SAFETY: the calls write one handle, and read as many sizes and strides as their arguments say.
         unsafe {
             call!(device, table.miopenCreateTensorDescriptor(&mut tensor.raw))?;
             call!(
@@ -57,12 +57,12 @@ impl Tensor {
     }
 }
 
-/// Strides without gaps, the last dimension contiguous.
+/// Returns the strides of a packed tensor, with the last dimension contiguous.
 pub(super) fn packed<const N: usize>(shape: [usize; N]) -> [usize; N] {
     std::array::from_fn(|axis| shape[axis + 1..].iter().product())
 }
 
-/// A size as MIOpen's.
+/// Converts a size to MIOpen's type.
 pub(super) fn int(size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Error::argument("shape", format!("{size} is too large for MIOpen")))
 }

@@ -1,4 +1,4 @@
-//! A kernel whose one parameter is a structure that tells what the kernel accesses.
+//! Kernels whose only parameter is a structure that states the kernel's accesses.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,30 +11,30 @@ use crate::kernel::module::Module;
 use crate::memory::operand::Operand;
 use crate::stream::Stream;
 
-/// A kernel's one parameter: a `#[repr(C)]` structure of numbers, with device addresses as `u64`.
+/// The only parameter of a kernel: a `#[repr(C)]` structure of numbers, with device addresses as `u64`.
 ///
-/// The type says which memory the kernel accesses when it is given these values. [`Module::kernel`] promises that this is
-/// true; [`Kernel::launch`] then checks it against the operands, so that a launch is safe.
+/// The type states which memory the kernel accesses with these values. [`Module::kernel`] is the promise that this is true.
+/// [`Kernel::launch`] checks the accesses against the operands, so that a launch is safe.
 pub trait Arguments: Copy + 'static {
-    /// Tells `visit` every range of device memory that the kernel may access.
+    /// Calls `visit` with every range of device memory that the kernel may access.
     fn accesses(&self, visit: &mut dyn FnMut(Access));
 }
 
 /// A range of device memory that a kernel may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The field that holds the address, for errors.
+    /// Name of the field with the address, for errors.
     pub field: &'static str,
-    /// Address of its first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Length in bytes; 0 if the kernel does not use the address.
+    /// Length in bytes. 0 if the kernel does not use the address.
     pub bytes: usize,
-    /// True if the kernel writes there.
+    /// True if the kernel writes to the range.
     pub written: bool,
 }
 
 impl Access {
-    /// A range that is read.
+    /// Creates a range that is read.
     #[must_use]
     pub fn read(field: &'static str, address: u64, bytes: usize) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Access {
         }
     }
 
-    /// A range that is written, and perhaps read.
+    /// Creates a range that is written, and may be read.
     #[must_use]
     pub fn write(field: &'static str, address: u64, bytes: usize) -> Self {
         Self {
@@ -55,23 +55,23 @@ impl Access {
     }
 }
 
-/// A kernel whose one parameter is an `A`. Cheap to clone; keeps its module loaded.
+/// A kernel whose only parameter is an `A`. Cheap to clone. It keeps its module loaded.
 pub struct Kernel<A> {
     function: Function,
     arguments: PhantomData<fn(&A)>,
 }
 
 impl Module {
-    /// The kernel called `name`, as for [`Module::function`], which takes one structure.
+    /// Returns the kernel called `name`, as in [`Module::function`], with one structure as its parameter.
     ///
     /// # Safety
     ///
-    /// The kernel takes one parameter by value, of `A`'s size and layout. With whatever arguments and launch, it accesses
-    /// no memory but LDS, its own scratch, the module's globals, and what [`Arguments::accesses`] says of the arguments.
+    /// The kernel must have one parameter by value, with the size and layout of `A`. With any arguments and launch, it must only access
+    /// LDS, its own scratch, the module's globals, and the memory that [`Arguments::accesses`] states for the arguments.
     ///
     /// # Errors
     ///
-    /// There is no such kernel; [`Error::Parameter`] if the code object states other parameters than one of `A`'s size.
+    /// The kernel does not exist. [`Error::Parameter`] if the code object declares other parameters than one of `A`'s size.
     pub unsafe fn kernel<A: Arguments>(&self, name: &str) -> Result<Kernel<A>> {
         let function = self.function(name)?;
         let passed = Passed {
@@ -87,25 +87,25 @@ impl Module {
 }
 
 impl<A: Arguments> Kernel<A> {
-    /// Name of the kernel in the code.
+    /// Returns the name of the kernel in the code.
     #[must_use]
     pub fn name(&self) -> &str {
         self.function.name()
     }
 
-    /// The kernel without the type of its arguments: its attributes and occupancy.
+    /// Returns the kernel without the type of its arguments, for attributes and occupancy.
     #[must_use]
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Submits a launch. The arguments are copied; `operands` are the memory that they point into. Dynamic LDS may use all that a
-    /// block can get; the driver is asked for more than the default where needed.
+    /// Submits a launch. The arguments are copied, and `operands` are the memory that they point to. Dynamic LDS may use all that a block
+    /// can have. If it exceeds the default, the driver's limit is raised.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands, or an operand is
-    /// read-only and written or belongs to a different stream. [`Error::Device`] if the driver refuses.
+    /// [`Error::Argument`] if the geometry exceeds the device's, an argument points outside the operands, an operand that is written is
+    /// read-only, or an operand belongs to a different stream. [`Error::Device`] if the driver fails.
     pub fn launch(
         &self,
         stream: &Stream,
@@ -116,8 +116,8 @@ impl<A: Arguments> Kernel<A> {
         self.function.prepare(stream, launch)?;
         self.check_accesses(arguments, operands)?;
         let mut parameters = [ptr::from_ref(arguments).cast_mut().cast()];
-        // SAFETY: the kernel takes one parameter with the layout of `A`; it accesses only what `accesses` says, which was
-        // found in the operands.
+        // SAFETY: the kernel takes one parameter with the layout of `A`. It only accesses ranges from `accesses`, which were found in the
+        // operands.
         unsafe { self.function.submit(stream, launch, &mut parameters, operands) }
     }
 

@@ -1,4 +1,4 @@
-//! Resources that a kernel takes of a compute unit, and the number of its blocks that fit there.
+//! Resources of a kernel, and the number of its blocks that fit on a compute unit.
 
 use hipvit_sys::hip::hipFunction_attribute;
 
@@ -10,24 +10,24 @@ use crate::status::call;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Attributes {
-    /// Vector registers of 32 bits that each thread has.
+    /// 32-bit vector registers per thread.
     pub registers: u32,
-    /// Bytes of LDS (shared memory) that the kernel declares for each block, without dynamic LDS.
+    /// Bytes of LDS (shared memory) that the kernel declares per block, without dynamic LDS.
     pub lds_bytes: usize,
-    /// Bytes of scratch (local memory) for each thread: arrays that are not in registers, and spilled registers.
+    /// Bytes of scratch (local memory) per thread: arrays that are not in registers, and spilled registers.
     pub scratch_bytes: usize,
-    /// Bytes of constant memory that it declares.
+    /// Bytes of constant memory that the kernel declares.
     pub constant_bytes: usize,
-    /// The largest number of threads that a block can have.
+    /// Maximum threads per block.
     pub max_threads_per_block: u32,
 }
 
 /// A geometry that fills the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuggestedBlock {
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
-    /// The fewest blocks of that size with which every compute unit has as many as it holds.
+    /// Minimum number of blocks of this size that fills every compute unit.
     pub grid: u32,
 }
 
@@ -36,7 +36,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn attributes(&self) -> Result<Attributes> {
         Ok(Attributes {
             registers: self.attribute(hipFunction_attribute::HIP_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -54,25 +54,25 @@ impl Function {
         let device = self.module().device();
         let hip = device.enter()?;
         let mut value = 0;
-        // SAFETY: the call writes one int; the function is of a loaded module.
+        // SAFETY: the call writes one int; the function belongs to a loaded module.
         unsafe { call!(device, hip.hipFuncGetAttribute(&mut value, attribute, self.raw())) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// Returns the number of blocks of `threads` threads and `lds_bytes` bytes of dynamic LDS that one compute unit holds at
-    /// once. The occupancy is this times the block's waves, of [`Properties::waves_per_compute_unit`].
+    /// Returns the maximum number of resident blocks per compute unit, for blocks of `threads` threads and `lds_bytes` bytes of dynamic
+    /// LDS. The occupancy is this number times the block's waves, divided by [`Properties::waves_per_compute_unit`].
     ///
     /// [`Properties::waves_per_compute_unit`]: crate::Properties::waves_per_compute_unit
     ///
     /// # Errors
     ///
-    /// The driver does not say, or a block cannot have that many threads.
+    /// [`Error::Device`](crate::Error::Device) if the driver fails, or if a block cannot have that many threads.
     pub fn max_active_blocks(&self, threads: u32, lds_bytes: usize) -> Result<u32> {
         let device = self.module().device();
         let hip = device.enter()?;
         let mut blocks = 0;
         let threads = self.threads(threads)?;
-        // SAFETY: the call writes one int; the function is of a loaded module.
+        // SAFETY: the call writes one int; the function belongs to a loaded module.
         unsafe {
             call!(
                 device,
@@ -87,18 +87,18 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// Returns the block size with the most active threads, if each block has `lds_bytes` bytes of dynamic LDS. A block has at
-    /// most `limit` threads (0: the device's limit).
+    /// Returns the block size with the most resident threads, for blocks with `lds_bytes` bytes of dynamic LDS. A block has at most `limit`
+    /// threads (0: the device's limit).
     ///
     /// # Errors
     ///
-    /// The driver does not say.
+    /// The driver does not report it.
     pub fn suggested_block(&self, lds_bytes: usize, limit: u32) -> Result<SuggestedBlock> {
         let device = self.module().device();
         let hip = device.enter()?;
         let (mut grid, mut block) = (0, 0);
         let limit = self.threads(limit)?;
-        // SAFETY: the call writes two ints; the function is of a loaded module.
+        // SAFETY: the call writes two ints; the function belongs to a loaded module.
         unsafe {
             call!(
                 device,

@@ -1,4 +1,4 @@
-//! A launch whose arguments are given one by one.
+//! Launches whose arguments are added one by one.
 
 use std::ffi::c_void;
 
@@ -10,10 +10,10 @@ use crate::kernel::launch::Launch;
 use crate::memory::operand::Operand;
 use crate::stream::Stream;
 
-/// Arguments of a launch, in order, with the operands among them.
+/// Arguments of a launch in order, and the operands among them.
 #[derive(Debug, Default)]
 pub(crate) struct Packed<'a> {
-    /// The arguments' bytes, each from a word on.
+    /// Bytes of the arguments. Each starts at a word.
     words: Vec<u64>,
     /// First word and size of each argument.
     arguments: Vec<(usize, Passed)>,
@@ -55,7 +55,7 @@ impl<'a> Packed<'a> {
         self.arguments.iter().map(|(_, passed)| *passed)
     }
 
-    /// A pointer to each argument; they point into `self`.
+    /// Returns a pointer to each argument. They point into `self`.
     pub(crate) fn pointers(&mut self) -> Vec<*mut c_void> {
         let words = self.words.as_mut_ptr();
         let at = |&(word, _): &(usize, Passed)| words.wrapping_add(word).cast();
@@ -63,7 +63,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// A launch in the making, by [`Function::launch`]: arguments in the order of the kernel's parameters, then
+/// A launch that is being built by [`Function::launch`]. Add arguments in the order of the kernel's parameters, then call
 /// [`submit`](LaunchBuilder::submit).
 #[must_use = "nothing is launched before `submit`"]
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub struct LaunchBuilder<'a> {
 }
 
 impl Function {
-    /// Begins a launch on `stream`, with arguments of any number:
+    /// Starts to build a launch on `stream`, with any number of arguments:
     ///
     /// ```no_run
     /// # use hip_safe::{Launch, Module, Result, Stream};
@@ -100,20 +100,20 @@ impl Function {
 }
 
 impl<'a> LaunchBuilder<'a> {
-    /// The next argument: a number or structure, by value. Its size is checked; its type cannot be.
+    /// Adds an argument: a number or structure, by value. Its size is checked, but its type cannot be.
     pub fn value<T: Pod>(mut self, value: T) -> Self {
         self.packed.value(value);
         self
     }
 
-    /// The next argument: device memory. A `&DeviceBuffer` or `&Frozen` is read, a `&mut DeviceBuffer` may be written; an
+    /// Adds an argument: device memory. The kernel reads a `&DeviceBuffer` or `&Frozen`, and may write a `&mut DeviceBuffer`. An
     /// [`Operand`] is a part of one.
     pub fn buffer(mut self, buffer: impl Into<Operand<'a>>) -> Self {
         self.packed.buffer(buffer.into());
         self
     }
 
-    /// The next argument: a null pointer, for a kernel that knows it.
+    /// Adds an argument: a null pointer, for a kernel that supports it.
     pub fn null(mut self) -> Self {
         self.packed.address(0);
         self
@@ -123,15 +123,15 @@ impl<'a> LaunchBuilder<'a> {
     ///
     /// # Safety
     ///
-    /// The arguments have the types of the kernel's parameters. With them and this geometry, the kernel accesses only LDS, its
-    /// own scratch, the module's globals, and the given buffers. It writes only buffers that were given to be written. (Sizes and
-    /// kinds are checked if the code object declares them; accesses cannot be.)
+    /// The arguments must have the types of the kernel's parameters. With them and this geometry, the kernel must only access LDS, its own
+    /// scratch, the module's globals, and the given buffers. It must only write buffers that were passed as writable. (Sizes and kinds are
+    /// checked if the code object declares them; accesses cannot be.)
     ///
     /// # Errors
     ///
-    /// [`Error::Parameter`](crate::Error::Parameter) if an argument does not match the parameter that the code object declares.
-    /// [`Error::Argument`](crate::Error::Argument) if the geometry exceeds the device's or a buffer belongs to a different
-    /// stream. [`Error::Device`](crate::Error::Device) if the driver refuses.
+    /// [`Error::Parameter`](crate::Error::Parameter) if an argument does not match the declared parameter.
+    /// [`Error::Argument`](crate::Error::Argument) if the geometry exceeds the device's, or a buffer belongs to a different stream.
+    /// [`Error::Device`](crate::Error::Device) if the driver fails.
     pub unsafe fn submit(mut self) -> Result<()> {
         let Self {
             function,
@@ -142,7 +142,7 @@ impl<'a> LaunchBuilder<'a> {
         function.prepare(stream, *launch)?;
         function.check_parameters(packed.passed())?;
         let mut parameters = packed.pointers();
-        // SAFETY: as the caller says; a parameter of another size was refused, where sizes are stated.
+        // SAFETY: guaranteed by the caller. Parameters of another size were rejected, if sizes are declared.
         unsafe { function.submit(stream, *launch, &mut parameters, &packed.operands) }
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel, and the one path by which kernels are launched.
+//! Kernels, and the code path of all launches.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,14 +15,13 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// A kernel of a loaded [`Module`]. Cheap to clone; keeps its module loaded.
+/// A kernel of a loaded [`Module`]. Cheap to clone. It keeps its module loaded.
 ///
 /// There are two ways to launch it:
 ///
-/// - [`Function::launch`] takes arguments one by one, and the launch is `unsafe`, as the caller vouches for what the kernel
-///   accesses with them;
-/// - [`Function::typed`] is `unsafe` once: it states the types of the parameters and what the kernel accesses. Each launch of the
-///   [`TypedFunction`](crate::TypedFunction) is checked against that, and is safe.
+/// - [`Function::launch`] takes arguments one by one. Each launch is `unsafe`, because the caller guarantees what the kernel accesses.
+/// - [`Function::typed`] is `unsafe` once: it states the types of the parameters and the accesses of the kernel. Each launch of the
+///   [`TypedFunction`](crate::TypedFunction) is checked against them, and is safe.
 ///
 /// Both check number, sizes and kinds of the arguments against the code object.
 #[derive(Clone)]
@@ -40,18 +39,18 @@ struct Inner {
 /// LDS of a kernel that is launched with dynamic LDS.
 #[derive(Default)]
 struct Lds {
-    /// Bytes that the kernel declares itself.
+    /// Bytes that the kernel declares.
     declared: OnceLock<usize>,
-    /// Set once the driver has been told that launches may ask for all that there is.
+    /// Set once the driver's limit for dynamic LDS was raised to the maximum.
     raised: OnceLock<()>,
 }
 
-// SAFETY: HIP's functions take a function handle from any thread; it lives as long as its module.
+// SAFETY: HIP's functions take a function handle from any thread. It lives as long as its module.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// An argument as a code object sees it.
+/// An argument from the view of a code object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) bytes: usize,
@@ -60,12 +59,12 @@ pub(crate) struct Passed {
 }
 
 impl Module {
-    /// The kernel called `name`: by its name in the code (`extern "C"`, or mangled), or by a [name
-    /// expression](crate::Program::name) that the program was compiled with.
+    /// Returns the kernel called `name`: its name in the code (`extern "C"`, or mangled), or a [name expression](crate::Program::name) that
+    /// the program was compiled with.
     ///
     /// # Errors
     ///
-    /// There is no such kernel.
+    /// The kernel does not exist.
     pub fn function(&self, name: &str) -> Result<Function> {
         let (raw, name) = self.find_function(name)?;
         Ok(Function {
@@ -80,13 +79,13 @@ impl Module {
 }
 
 impl Function {
-    /// Name of the kernel in the code.
+    /// Returns the name of the kernel in the code.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Module that contains the kernel.
+    /// Returns the module of the kernel.
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.inner.module
@@ -104,7 +103,7 @@ impl Function {
         }
     }
 
-    /// Checks arguments against the parameters that the code object states, if it states them.
+    /// Checks arguments against the parameters that the code object declares, if it declares them.
     ///
     /// # Errors
     ///
@@ -135,14 +134,13 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the geometry exceeds the device's or an operand is another stream's; what the driver says of
-    /// the launch.
+    /// [`Error::Argument`] if the geometry exceeds the device's, or an operand belongs to another stream. [`Error::Device`] if the launch
+    /// fails.
     ///
     /// # Safety
     ///
-    /// `parameters` has a pointer for each of the kernel's parameters, to as many bytes as the parameter has. With these
-    /// arguments the kernel accesses only LDS, its own scratch, the module's globals, and the operands. It writes only writable
-    /// operands.
+    /// `parameters` must have a pointer for each of the kernel's parameters, to as many bytes as the parameter has. With these arguments
+    /// the kernel must only access LDS, its own scratch, the module's globals, and the operands. It must only write writable operands.
     pub(crate) unsafe fn submit(
         &self,
         stream: &Stream,
@@ -155,8 +153,8 @@ impl Function {
         let [block_x, block_y, block_z] = launch.block;
         stream.keep(|| self.module().resource());
         stream.submit(operands, |hip| {
-            // SAFETY: the module of the function is loaded; the call copies the arguments, for which the caller vouches. The
-            // kernel accesses only operands that this stream orders.
+            // SAFETY: the module of the function is loaded. The call copies the arguments, which the caller guarantees. The kernel only
+            // accesses operands that this stream orders.
             unsafe {
                 call!(
                     device,
@@ -179,11 +177,11 @@ impl Function {
         })
     }
 
-    /// Checks a launch before its arguments are looked at, and gives it the dynamic LDS that it asks for.
+    /// Checks a launch before its arguments, and provides its dynamic LDS.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the stream is another device's or the geometry exceeds the device's.
+    /// [`Error::Argument`] if the stream belongs to another device, or the geometry exceeds the device's.
     pub(crate) fn prepare(&self, stream: &Stream, launch: Launch) -> Result<()> {
         if stream.device() != self.module().device() {
             return Err(Error::argument(
@@ -222,7 +220,7 @@ impl Function {
         Ok(())
     }
 
-    /// Ensures that a block can have `dynamic` bytes in addition to those that the kernel declares.
+    /// Ensures that a block can have `dynamic` bytes besides those that the kernel declares.
     fn provide_lds(&self, dynamic: usize) -> Result<()> {
         let device = self.module().device();
         let limits = device.properties();
@@ -243,9 +241,9 @@ impl Function {
             return Ok(());
         }
         let hip = device.enter()?;
-        // To the most at once, so that no two launches undo each other's.
+        // Raise it to the maximum at once, so that concurrent launches do not undo each other.
         let most = i32::try_from(most).unwrap_or(i32::MAX);
-        // SAFETY: the function is of a loaded module.
+        // SAFETY: the function belongs to a loaded module.
         unsafe {
             call!(
                 device,
@@ -267,7 +265,7 @@ impl Function {
         let device = self.module().device();
         let hip = device.enter()?;
         let mut bytes = 0;
-        // SAFETY: the call writes one int; the function is of a loaded module.
+        // SAFETY: the call writes one int; the function belongs to a loaded module.
         unsafe {
             call!(
                 device,
@@ -286,7 +284,7 @@ impl Function {
     }
 
     fn failed(&self, hip: &hipvit_sys::Hip, launch: Launch, error: Error) -> Error {
-        // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
+        // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
         let _ = unsafe { hip.hipGetLastError() };
         match error {
             Error::Device {

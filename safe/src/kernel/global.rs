@@ -12,11 +12,10 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// A `__device__` or `__constant__` variable of a loaded [`Module`]: `len` elements of `T` in device memory. Keeps its
-/// module loaded.
+/// A `__device__` or `__constant__` variable of a loaded [`Module`]: `len` elements of `T` in device memory. It keeps its module loaded.
 ///
-/// Every access is ordered by the stream that it names. Kernels of other streams that use the variable are not ordered
-/// with it: order them by events. (What they would read is then one value or another, or a mix; it is plain bytes.)
+/// Every access is ordered by the given stream. Kernels of other streams that use the variable are not ordered with it: order them with
+/// events. (Otherwise they read either value, or a mix. This is safe, since the values are plain bytes.)
 #[derive(Clone)]
 pub struct Global<T> {
     module: Module,
@@ -32,7 +31,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// There is no such variable; [`Error::Argument`] if its size is no multiple of `T`'s, or its address not aligned.
+    /// The variable does not exist. [`Error::Argument`] if its size is not a multiple of `T`'s, or its address is not aligned.
     pub fn global<T: Pod + Send + Sync>(&self, name: &str) -> Result<Global<T>> {
         let (address, bytes) = self.find_global(name)?;
         let (address, size) = (address as u64, size_of::<T>());
@@ -53,31 +52,31 @@ impl Module {
 }
 
 impl<T: Pod + Send + Sync> Global<T> {
-    /// Number of elements: 1 if it is not an array.
+    /// Returns the number of elements: 1 if it is not an array.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it has no elements.
+    /// Returns true if it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// The first byte's address on the device.
+    /// Returns the address of the first byte on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// A copy of all elements on the host, after the stream's work so far; waits for it.
+    /// Copies all elements to the host, after the stream's work so far, and waits for it.
     ///
     /// # Errors
     ///
@@ -88,7 +87,7 @@ impl<T: Pod + Send + Sync> Global<T> {
         buffer.read()
     }
 
-    /// Sets all elements, after the stream's work so far; waits for it.
+    /// Sets all elements, after the stream's work so far, and waits for it.
     ///
     /// # Errors
     ///
@@ -99,19 +98,19 @@ impl<T: Pod + Send + Sync> Global<T> {
         self.copy_from(stream, buffer.reading())
     }
 
-    /// Copies all of it to `target`, which is as long, on the device.
+    /// Copies all elements to `target` on the device. Both must have the same size.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the lengths differ, the target is read-only or another stream's, or the stream is another
-    /// device's; the driver refuses.
+    /// [`Error::Argument`] if the lengths differ, the target is read-only or belongs to another stream, or the stream belongs to another
+    /// device. [`Error::Device`] if the driver fails.
     pub fn copy_to(&self, stream: &Stream, target: Operand<'_>) -> Result<()> {
         self.fits(target.bytes())?;
         target.expect("target", self.bytes(), true)?;
         self.copy(stream, target, target.address(), self.address)
     }
 
-    /// Copies all of `source`, which is as long, here, on the device.
+    /// Copies all of `source` to the variable on the device. Both must have the same size.
     ///
     /// # Errors
     ///
@@ -145,8 +144,8 @@ impl<T: Pod + Send + Sync> Global<T> {
         // A captured graph would outlive the module.
         stream.refuse_capture("a copy of a global variable")?;
         stream.submit(&[operand], |hip| {
-            // SAFETY: both have these many bytes. The stream orders the operand; the module, which owns the variable,
-            // waits for the device before it is unloaded.
+            // SAFETY: both have this many bytes. The stream orders the operand. The module owns the variable, and waits for the device
+            // before it is unloaded.
             unsafe {
                 call!(
                     device,

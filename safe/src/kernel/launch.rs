@@ -3,16 +3,16 @@
 /// The geometry of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Launch {
-    /// Blocks along x, y, z.
+    /// Number of blocks along x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block along x, y, z.
+    /// Number of threads per block along x, y, z.
     pub block: [u32; 3],
-    /// Dynamic LDS (shared memory) of a block, in bytes.
+    /// Bytes of dynamic LDS (shared memory) per block.
     pub lds_bytes: u32,
 }
 
 impl Launch {
-    /// `grid` blocks of `block` threads along x, without dynamic LDS.
+    /// Creates a launch of `grid` blocks of `block` threads along x, without dynamic LDS.
     #[must_use]
     pub fn new(grid: u32, block: u32) -> Self {
         Self {
@@ -22,8 +22,8 @@ impl Launch {
         }
     }
 
-    /// At least one thread for each of `count` elements along x, in blocks of 256 threads; at least one block. The kernel
-    /// has to compare its index with the count.
+    /// Creates a launch with at least one thread per element, for `count` elements along x, in blocks of 256 threads. It has at least one
+    /// block. The kernel must compare its index with the count.
     #[must_use]
     pub fn for_elements(count: u32) -> Self {
         const BLOCK: u32 = 256;

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::status::{call, is};
 use crate::stream::Resource;
 
-/// Device code, loaded. Cheap to clone; unloaded when the last clone and the last kernel and global of it are gone.
+/// Loaded device code. Cheap to clone. It is unloaded when the last clone and the last of its kernels and globals are dropped.
 ///
-/// [`Module::function`] gives a kernel with any parameters, [`Module::kernel`] one that takes a single structure,
-/// [`Module::global`] a variable.
+/// [`Module::function`] returns a kernel with any parameters, [`Module::kernel`] one that takes a single structure, [`Module::global`] a
+/// variable.
 #[derive(Clone)]
 pub struct Module {
     inner: Arc<Inner>,
@@ -26,13 +26,13 @@ pub struct Module {
 struct Inner {
     device: Device,
     raw: hipModule_t,
-    /// Kept also since some drivers go on reading the image.
+    /// Kept alive, also because some drivers still read the image after loading.
     code: Code,
-    /// Kernels' parameters that the code declares, read at the first use.
+    /// Parameters of kernels that the code declares, read on first use.
     kernels: OnceLock<Kernels>,
 }
 
-// SAFETY: HIP's functions take a module handle from any thread; it is unloaded once, by the last owner.
+// SAFETY: HIP's functions take a module handle from any thread. It is unloaded once, by the last owner.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -42,11 +42,11 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCode`] if it has none for the device's architecture, or for waves of another size than the device's.
+    /// [`Error::NoCode`] if it has no code for the device's architecture, or only for another wave size.
     pub fn load(device: &Device, code: Code) -> Result<Self> {
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle; the image is within its bytes, which live as long as the module.
+        // SAFETY: the call writes one handle. The image is within its bytes, which live as long as the module.
         let loaded = unsafe { call!(device, hip.hipModuleLoadData(&mut raw, code.as_ptr())) };
         loaded.map_err(|error| no_code(device, &code, error))?;
         let module = Self {
@@ -57,12 +57,12 @@ impl Module {
                 kernels: OnceLock::new(),
             }),
         };
-        // After the loading, so that a driver can first say that the code is for another architecture altogether.
+        // After loading, so that the driver first reports code for another architecture.
         module.check_wave_size()?;
         Ok(module)
     }
 
-    /// Launches are planned for the device's waves.
+    /// Checks the wave size, because launches are planned for the device's.
     fn check_wave_size(&self) -> Result<()> {
         let Inner { device, code, .. } = &*self.inner;
         let properties = device.properties();
@@ -83,20 +83,20 @@ impl Module {
         }
     }
 
-    /// The device that it is loaded on.
+    /// Returns the device that the code is loaded on.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// The value of the global variable called `name`: as [`Module::global`] with [`Global::read`], but not ordered after
-    /// any kernel. For constants.
+    /// Reads the global variable called `name`, like [`Module::global`] with [`Global::read`], but without ordering after any kernel. For
+    /// constants.
     ///
     /// [`Global::read`]: crate::Global::read
     ///
     /// # Errors
     ///
-    /// There is no such variable, or it has another size than `T`.
+    /// The variable does not exist, or its size differs from `T`'s.
     pub fn read_global<T: bytemuck::Pod>(&self, name: &str) -> Result<T> {
         let device = self.device();
         let (address, bytes) = self.find_global(name)?;
@@ -107,7 +107,7 @@ impl Module {
         let _alone = device.between_captures();
         let hip = device.enter()?;
         let mut value = T::zeroed();
-        // SAFETY: the variable has as many bytes as the value, and any bytes are a value.
+        // SAFETY: the variable has as many bytes as the value, and any bytes are a valid value.
         unsafe {
             call!(
                 device,
@@ -123,7 +123,7 @@ impl Module {
         let c_name = self.name_in_code(name, "global")?;
         let hip = device.enter()?;
         let (mut address, mut bytes) = (ptr::null_mut(), 0);
-        // SAFETY: the call writes an address and a size; the name ends in a zero.
+        // SAFETY: the call writes an address and a size; the name is zero-terminated.
         unsafe {
             call!(
                 device,
@@ -134,13 +134,13 @@ impl Module {
         Ok((address, bytes))
     }
 
-    /// The kernel called `name`, and the name that it has in the code.
+    /// Returns the kernel called `name`, and its name in the code.
     pub(crate) fn find_function(&self, name: &str) -> Result<(hipFunction_t, CString)> {
         let device = self.device();
         let c_name = self.name_in_code(name, "kernel")?;
         let hip = device.enter()?;
         let mut function = ptr::null_mut();
-        // SAFETY: the call writes one handle; the name ends in a zero.
+        // SAFETY: the call writes one handle; the name is zero-terminated.
         unsafe {
             call!(
                 device,
@@ -168,7 +168,7 @@ impl Module {
         kernels.get(name).map(Vec::as_slice)
     }
 
-    /// `name`, or what the compiler made of it if it is a name expression of the program.
+    /// Returns `name`, or the lowered name if it is a name expression of the program.
     fn name_in_code(&self, name: &str, what: &'static str) -> Result<CString> {
         let lowered = self.inner.code.lowered_name(name).unwrap_or(name);
         CString::new(lowered).map_err(|error| Error::argument(what, error))
@@ -189,7 +189,7 @@ fn advised(error: Error, what: impl FnOnce() -> String) -> Error {
     }
 }
 
-/// Turns the drivers' several ways of saying that a code object is for another GPU into one.
+/// Unifies the drivers' different errors for a code object of another GPU.
 fn no_code(device: &Device, code: &Code, error: Error) -> Error {
     let foreign = [
         hipError_t::hipErrorNoBinaryForGpu,
@@ -209,7 +209,7 @@ fn no_code(device: &Device, code: &Code, error: Error) -> Error {
     }
 }
 
-/// A captured launch needs the module as long as its graph.
+/// A captured launch keeps the module as long as its graph.
 impl Resource for Inner {
     fn used(&self, _submission: u64) {}
 }
@@ -219,15 +219,15 @@ impl Drop for Inner {
         let device = &self.device;
         let _alone = device.between_captures();
         let result = device.select().and_then(|hip| {
-            // Unloading code that runs is an error on some drivers, and worse on others: rather leaked.
-            // SAFETY: takes no arguments; then the last owner unloads the module, once.
+            // Unloading code that runs is undefined on some drivers, so wait first, and leak the module if that fails. SAFETY: no
+            // arguments. Then the last owner unloads the module, once.
             unsafe {
                 let idle = call!(device, hip.hipDeviceSynchronize());
                 idle.and_then(|()| call!(device, hip.hipModuleUnload(self.raw)))
             }
         });
         match result {
-            // Another library captures a stream, as observed with cuDNN: the code stays loaded.
+            // Another library captures a stream, as observed with cuDNN. The code stays loaded.
             Err(error) if is(&error, hipError_t::hipErrorStreamCaptureUnsupported) => {}
             result => device.park(result),
         }

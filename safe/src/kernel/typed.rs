@@ -1,4 +1,4 @@
-//! A kernel with the types of its parameters, and with a statement of what it accesses.
+//! Kernels with typed parameters and a statement of their accesses.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,24 +14,24 @@ use crate::memory::buffer::{DeviceBuffer, Frozen};
 use crate::memory::operand::Operand;
 use crate::stream::Stream;
 
-/// In a signature: a pointer to elements that the kernel reads, `const T*`. The argument is a `&DeviceBuffer<T>`, a
-/// `&Frozen<T>`, or an [`Operand`].
+/// In a signature: a pointer to elements that the kernel reads, `const T*`. The argument is a `&DeviceBuffer<T>`, a `&Frozen<T>`, or an
+/// [`Operand`].
 #[derive(Debug)]
 pub struct In<T>(PhantomData<fn() -> T>);
 
-/// In a signature: a pointer to elements that the kernel writes, and perhaps reads, `T*`. The argument is a
-/// `&mut DeviceBuffer<T>`, or an [`Operand`] that may be written.
+/// In a signature: a pointer to elements that the kernel writes and may read, `T*`. The argument is a `&mut DeviceBuffer<T>`, or a writable
+/// [`Operand`].
 #[derive(Debug)]
 pub struct Out<T>(PhantomData<fn() -> T>);
 
-/// The type of a parameter: a number or structure without padding ([`Pod`]), [`In`] or [`Out`].
+/// Type of a parameter: a number or structure without padding ([`Pod`]), [`In`] or [`Out`].
 pub trait Parameter {
-    /// Value that the access function receives: a value itself, and the number of elements of a buffer.
+    /// Value that the access function receives: the value itself, or the number of elements of a buffer.
     type Stated: Copy;
-    /// Size of an element of a buffer.
+    /// Size of a buffer's element.
     #[doc(hidden)]
     const ELEMENT: Option<usize>;
-    /// Bytes of the parameter.
+    /// Size of the parameter in bytes.
     #[doc(hidden)]
     const BYTES: usize;
 }
@@ -54,12 +54,12 @@ impl<T: Pod> Parameter for Out<T> {
     const BYTES: usize = size_of::<u64>();
 }
 
-/// Arguments under way to a launch.
+/// Arguments on their way to a launch.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Arranged<'a> {
     packed: Packed<'a>,
-    /// Parameter and element size of each buffer.
+    /// Index of the parameter and element size, for each buffer.
     buffers: Vec<(usize, usize)>,
 }
 
@@ -133,13 +133,13 @@ fn aligned<T>(operand: &Operand<'_>) -> Result<()> {
     Err(Error::argument("operand", reason))
 }
 
-/// The types of a kernel's parameters: a tuple of up to 12 [`Parameter`]s, `(u32, f32, In<f32>, Out<f32>)`.
+/// Types of a kernel's parameters: a tuple of up to 12 [`Parameter`]s, such as `(u32, f32, In<f32>, Out<f32>)`.
 pub trait Signature {
     /// Values that the access function receives: a tuple of each parameter's [`Stated`](Parameter::Stated).
     type Stated: Copy;
     /// Number of parameters that are buffers.
     const BUFFERS: usize;
-    /// Each parameter's size, and whether it is a buffer.
+    /// Size of each parameter, and true if it is a buffer.
     #[doc(hidden)]
     fn parameters() -> Vec<(usize, bool)>;
 }
@@ -186,22 +186,21 @@ tuples! {
     (P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11);
 }
 
-/// A statement of accesses, with the elements of each buffer in a list.
+/// A statement of accesses, which lists the number of elements of each buffer.
 type Accesses<S> = dyn Fn(<S as Signature>::Stated, &mut Vec<usize>) + Send + Sync;
 
-/// A kernel with the types of its parameters, whose launches are checked and safe. Made by [`Function::typed`]. Cheap to
-/// clone.
+/// A kernel with typed parameters, whose launches are checked and safe. Created by [`Function::typed`]. Cheap to clone.
 pub struct TypedFunction<S: Signature> {
     function: Function,
-    /// Each parameter's size, and whether it is a buffer.
+    /// Size of each parameter, and true if it is a buffer.
     parameters: Arc<[(usize, bool)]>,
     accesses: Arc<Accesses<S>>,
 }
 
 impl Function {
-    /// Gives the kernel types for its parameters, and a function that states its accesses. `accesses` receives the arguments (the
-    /// number of elements for a buffer). It returns, for each buffer in order, how many elements from the first the kernel may
-    /// access. A launch with a shorter buffer is an error.
+    /// Adds the types of the parameters, and a function that states the kernel's accesses. `accesses` receives the arguments (the number of
+    /// elements for a buffer). It returns, for each buffer in order, how many leading elements the kernel may access. A launch with a
+    /// shorter buffer is an error.
     ///
     /// ```no_run
     /// # use hip_safe::{In, Launch, Module, Out, Result, Stream};
@@ -218,12 +217,12 @@ impl Function {
     ///
     /// # Safety
     ///
-    /// The kernel has the parameters of `S`. With any arguments and geometry, it accesses only LDS, its own scratch, the module's
-    /// globals, and as many elements of each buffer as `accesses` says. It writes only elements of [`Out`].
+    /// The kernel must have the parameters of `S`. With any arguments and geometry, it must only access LDS, its own scratch, the module's
+    /// globals, and as many elements of each buffer as `accesses` returns. It must only write elements of [`Out`].
     ///
     /// # Errors
     ///
-    /// [`Error::Parameter`] if the code object states other parameters.
+    /// [`Error::Parameter`] if the code object declares other parameters.
     pub unsafe fn typed<S: Signature, const N: usize>(
         self,
         accesses: impl Fn(S::Stated) -> [usize; N] + Send + Sync + 'static,
@@ -246,19 +245,18 @@ impl Function {
 }
 
 impl<S: Signature> TypedFunction<S> {
-    /// The kernel without its types: its name, attributes and occupancy.
+    /// Returns the kernel without its types, for name, attributes and occupancy.
     #[must_use]
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Submits a launch. The arguments are copied; buffers belong to `stream`, or are [`Frozen`].
+    /// Submits a launch. The arguments are copied. Buffers must belong to `stream`, or be [`Frozen`].
     ///
     /// # Errors
     ///
-    /// [`Error::Parameter`] if the kernel would access more elements than a buffer has. [`Error::Argument`] if the geometry
-    /// exceeds the device's, or a buffer belongs to a different stream or is read-only and would be written. [`Error::Device`] if
-    /// the driver refuses.
+    /// [`Error::Parameter`] if the kernel would access more elements than a buffer has. [`Error::Argument`] if the geometry exceeds the
+    /// device's, or a buffer belongs to a different stream or is read-only and would be written. [`Error::Device`] if the driver fails.
     pub fn launch<'a>(
         &self,
         stream: &Stream,
@@ -271,7 +269,7 @@ impl<S: Signature> TypedFunction<S> {
         let mut elements = Vec::with_capacity(S::BUFFERS);
         (self.accesses)(stated, &mut elements);
         let Arranged { mut packed, buffers } = arranged;
-        // `Arranged` is not exported, so that no implementation outside this crate can pass other arguments than it states.
+        // `Arranged` is not exported, so that no implementation outside this crate can pass other arguments than it declares.
         let arranged = packed.passed().map(|passed| (passed.bytes, passed.buffer));
         if !arranged.eq(self.parameters.iter().copied()) || elements.len() != buffers.len() {
             return Err(self
@@ -289,8 +287,8 @@ impl<S: Signature> TypedFunction<S> {
             }
         }
         let mut parameters = packed.pointers();
-        // SAFETY: the kernel has the parameters of `S`, whose arguments these are; it accesses as many elements of each
-        // buffer as was just checked to be there.
+        // SAFETY: the kernel has the parameters of `S`, and these are its arguments. It accesses as many elements of each buffer as were
+        // just checked to exist.
         unsafe {
             self.function
                 .submit(stream, launch, &mut parameters, &packed.operands)

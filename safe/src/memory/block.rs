@@ -1,6 +1,6 @@
-//! Device memory that is used again in the stream's order, so that the hot path neither allocates nor frees.
+//! Blocks of device memory that are reused in the order of a stream, so that the hot path does not allocate.
 //!
-//! Built on `hipMalloc`: HIP's own stream-ordered allocator has handed out overlapping memory. `cache` does the books.
+//! They come from `hipMalloc`, because HIP's stream-ordered allocator has returned overlapping memory. `cache` does the bookkeeping.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,25 +19,25 @@ use crate::status::{call, is, is_not_offered};
 use crate::stream::{Resource, Stream};
 
 impl Device {
-    /// Returns the pool's figures.
+    /// Returns the statistics of the pool.
     #[must_use]
     pub fn pool_stats(&self) -> PoolStats {
         self.cache().stats()
     }
 
-    /// Gives the pool's unused blocks back to the driver; waits for the device. Returns the bytes.
+    /// Waits for the device, and returns the pool's unused blocks to the driver. Returns their bytes.
     ///
     /// # Errors
     ///
-    /// What the device's work failed with, or the driver refuses to free.
+    /// [`Error::Device`](crate::Error::Device) if earlier work of the device failed, or if the driver fails to free memory.
     pub fn trim(&self) -> Result<usize> {
-        // Unused blocks may still be written by work that was submitted before they were given back.
+        // Work that was submitted before a block was returned may still write to it.
         self.synchronize()?;
         let hip = self.enter()?;
         let (addresses, bytes) = self.cache().drain();
         let mut result = Ok(bytes);
         for address in addresses {
-            // SAFETY: the address is hipMalloc's, the cache has forgotten it, and the device has done its work.
+            // SAFETY: the address is from hipMalloc, the cache has forgotten it, and the device has finished its work.
             let freed = unsafe { call!(self, hip.hipFree(address as *mut _)) };
             result = result.and_then(|bytes| freed.map(|()| bytes));
         }
@@ -65,23 +65,23 @@ fn malloc(device: &Device, bytes: usize) -> Result<u64> {
     match unsafe { call!(device, hip.hipMalloc(&mut pointer, bytes)) } {
         Ok(()) => Ok(pointer as u64),
         Err(error) => {
-            // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
+            // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
             let _ = unsafe { hip.hipGetLastError() };
             Err(error)
         }
     }
 }
 
-/// A piece of device memory. It goes back to the pool when its last owner, a buffer or a graph, is gone.
+/// A block of device memory. It returns to the pool when its last owner, a buffer or a graph, is dropped.
 #[derive(Debug)]
 pub(crate) struct Block {
     address: u64,
-    /// The stream that orders its use, and whose it is when it is given back.
+    /// The stream that orders its use, and that it is returned to.
     stream: Stream,
     last_use: AtomicU64,
-    /// Set when the block is frozen: the point from which on every stream may read it.
+    /// Set when the block is frozen: the event after which every stream may read it.
     ready: OnceLock<Event>,
-    /// The streams other than `stream` that have read it.
+    /// Streams other than `stream` that have read the block.
     readers: Mutex<Vec<Stream>>,
     origin: Origin,
 }
@@ -90,15 +90,15 @@ pub(crate) struct Block {
 #[derive(Debug)]
 enum Origin {
     Pool,
-    /// Device memory that the kernels of these streams share.
+    /// Device memory shared by the kernels of these streams.
     Uncached(Vec<Stream>),
-    /// Host memory that the kernels of these streams and the host share.
+    /// Host memory shared by the host and the kernels of these streams.
     Mapped(Vec<Stream>),
 }
 
 impl Block {
-    /// Allocates a block of at least `bytes` for `stream`: one that the stream gave back, else one that no stream uses, else a
-    /// new one. If memory runs out, it trims the pool and tries once more.
+    /// Allocates a block of at least `bytes` bytes for `stream`. Prefers a block that the stream returned, then an unused block of no
+    /// stream, then a new one. If memory runs out, trims the pool and retries once.
     pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Arc<Self>> {
         stream.refuse_capture("an allocation")?;
         let device = stream.device();
@@ -129,7 +129,7 @@ impl Block {
         }))
     }
 
-    /// Device memory for work of all `sharers`, in no order; uncached, unless no such memory is offered.
+    /// Allocates device memory for unordered work of all `sharers`. It is uncached, if such memory is available.
     pub(crate) fn uncached(stream: &Stream, bytes: usize, sharers: &[Stream]) -> Result<Arc<Self>> {
         stream.refuse_capture("an allocation")?;
         let device = stream.device();
@@ -145,7 +145,7 @@ impl Block {
         let address = match allocated {
             Ok(()) => pointer as u64,
             Err(error) if is_not_offered(&error) => {
-                // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
+                // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
                 malloc(device, bytes).map_err(|error| out_of_memory(device, bytes, error))?
             }
@@ -154,14 +154,14 @@ impl Block {
         Ok(Self::shared(stream, address, Origin::Uncached(sharers.to_vec())))
     }
 
-    /// Host memory, zero, for work of all `sharers` and the host, in no order.
+    /// Allocates zeroed host memory for unordered work of all `sharers` and of the host.
     pub(crate) fn mapped(stream: &Stream, bytes: usize, sharers: &[Stream]) -> Result<Arc<Self>> {
         stream.refuse_capture("an allocation")?;
         let device = stream.device();
         let hip = device.enter()?;
         let flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
         let mut pointer = ptr::null_mut();
-        // SAFETY: the call writes one pointer, to memory of this many bytes.
+        // SAFETY: the call writes one pointer to memory of this many bytes.
         unsafe {
             call!(device, hip.hipHostMalloc(&mut pointer, bytes, flags))?;
             pointer.cast::<u8>().write_bytes(0, bytes);
@@ -181,7 +181,7 @@ impl Block {
         })
     }
 
-    /// True if work of `stream` may use it at any time.
+    /// Returns true if work of `stream` may use the block at any time.
     pub(crate) fn is_shared_with(&self, stream: &Stream) -> bool {
         match &self.origin {
             Origin::Pool => false,
@@ -203,7 +203,7 @@ impl Block {
         self.ready.get().is_some()
     }
 
-    /// Makes another stream the home of the block, whose work from now on runs after `event`.
+    /// Makes another stream the owner of the block. Its work then runs after `event`.
     pub(crate) fn rehome(&mut self, stream: &Stream, event: &Event) -> Result<()> {
         if stream.device() != self.stream.device() {
             return Err(Error::argument(
@@ -224,7 +224,7 @@ impl Block {
         Ok(())
     }
 
-    /// From now on the block is only read, by any stream.
+    /// Makes the block read-only, for any stream, from now on.
     pub(crate) fn freeze(&self) -> Result<()> {
         if self.ready.get().is_none() {
             let event = self.stream.mark()?;
@@ -233,7 +233,7 @@ impl Block {
         Ok(())
     }
 
-    /// Lets a stream read the frozen block: its work from now on runs after the block was written.
+    /// Admits a stream as a reader of the frozen block. Its work then runs after the block's last write.
     pub(crate) fn admit_reader(&self, stream: &Stream) -> Result<()> {
         let Some(ready) = self.ready.get() else {
             return Ok(());
@@ -242,7 +242,7 @@ impl Block {
         if *stream != self.stream && !readers.contains(stream) {
             stream.refuse_capture("a frozen buffer's first use on a stream")?;
             stream.wait(ready)?;
-            // A stream that only this list holds gets no more work; dropping it waits for what it had.
+            // A stream that only this list holds gets no more work. Dropping it waits for its work.
             readers.retain(|reader| !reader.is_last());
             readers.push(stream.clone());
         }
@@ -260,7 +260,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         let device = self.stream.device();
         if let Origin::Uncached(sharers) | Origin::Mapped(sharers) = &self.origin {
-            // SAFETY: the handles live.
+            // SAFETY: the handles are alive.
             let finish = |sharer: &Stream| unsafe {
                 let hip = sharer.device().select()?;
                 call!(sharer.device(), hip.hipStreamSynchronize(sharer.raw()))
@@ -268,7 +268,7 @@ impl Drop for Block {
             sharers.iter().for_each(|sharer| device.park(finish(sharer)));
             let free = |hip: &hipvit_sys::Hip| {
                 let pointer = self.address as *mut std::ffi::c_void;
-                // SAFETY: the address is of an allocation of this kind, and the work that used it is done.
+                // SAFETY: the address is of an allocation of this kind, and the work that used it has finished.
                 unsafe {
                     match self.origin {
                         Origin::Mapped(_) => call!(device, hip.hipHostFree(pointer)),
@@ -281,9 +281,9 @@ impl Drop for Block {
         }
         let readers = self.readers.get_mut();
         for reader in readers.iter() {
-            // The next user of the memory, on the home stream, waits for its readers.
+            // The next user of the memory, on the owning stream, waits for its readers.
             if let Err(error) = reader.mark().and_then(|event| self.stream.wait(&event)) {
-                // Memory that may be in use is not used again.
+                // Do not reuse memory that may still be in use.
                 device.cache().forget(self.address);
                 device.park(Err(error));
                 return;

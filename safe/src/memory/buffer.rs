@@ -1,4 +1,4 @@
-//! Device memory with an element type and a stream.
+//! Device memory with an element type and an owning stream.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,13 +17,13 @@ use crate::memory::pinned::{PinnedBuffer, PinnedRing};
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Bytes that synchronous copies stage at a time.
+/// Maximum bytes that a synchronous copy stages at a time.
 const STAGE: usize = 4 << 20;
 
-/// `len` elements of `T` in device memory, which belong to a stream. The stream orders all work on them, and they go back to the
-/// pool in its order.
+/// `len` elements of `T` in device memory that belong to a stream. The stream orders all work on them, and they return to the pool in its
+/// order.
 ///
-/// Work on another stream takes an event, and the buffer moves there:
+/// To use the buffer on another stream, move it there with an event:
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -37,7 +37,7 @@ const STAGE: usize = 4 << 20;
 /// # }
 /// ```
 ///
-/// A buffer that moved is gone from where it was:
+/// The original variable cannot be used after the move:
 ///
 /// ```compile_fail,E0382
 /// # fn main() -> hip_safe::Result<()> {
@@ -56,20 +56,21 @@ pub struct DeviceBuffer<T> {
 }
 
 impl Stream {
-    /// Device memory of `len` elements, with arbitrary contents.
+    /// Allocates device memory for `len` elements, with arbitrary contents.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`]; [`Error::Argument`] if the stream is being captured or the size overflows.
+    /// [`Error::OutOfMemory`] if the device has too little memory; [`Error::Argument`] during a capture of the stream, or if the size
+    /// overflows.
     pub fn allocate<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         DeviceBuffer::new(self, len)
     }
 
-    /// Device memory of `len` elements, zero.
+    /// Allocates device memory for `len` elements, filled with zeros.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if the device has too little memory; [`Error::Argument`] if the stream is being captured or the size
+    /// [`Error::OutOfMemory`] if the device has too little memory; [`Error::Argument`] during a capture of the stream, or if the size
     /// overflows.
     pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.allocate(len)?;
@@ -77,7 +78,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Device memory with the values' copy; waits for it.
+    /// Allocates device memory with a copy of the values, and waits for the copy.
     ///
     /// # Errors
     ///
@@ -100,50 +101,50 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it has no elements.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// The first byte's address on the device.
+    /// Returns the address of the first byte on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.block.address()
     }
 
-    /// The stream that it belongs to.
+    /// Returns the owning stream.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         self.block.stream()
     }
 
-    /// All of it, to be read.
+    /// Returns the whole buffer as an operand to read.
     #[must_use]
     pub fn reading(&self) -> Operand<'_> {
         Operand::new(&self.block, 0..self.bytes(), false)
     }
 
-    /// All of it, to be read and written.
+    /// Returns the whole buffer as an operand to read and write.
     #[must_use]
     pub fn writing(&mut self) -> Operand<'_> {
         Operand::new(&self.block, 0..self.bytes(), true)
     }
 
-    /// Copies all of `source` here, from element `at` on, while the host goes on. The pinned memory comes back from
-    /// [`Pending::wait`]; until then it cannot be accessed:
+    /// Copies all of `source` to the buffer, starting at element `at`, without waiting. [`Pending::wait`] returns the pinned memory, which
+    /// cannot be accessed before:
     ///
     /// ```compile_fail,E0382
     /// # fn main() -> hip_safe::Result<()> {
@@ -159,7 +160,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if it does not fit or the stream is being captured; the driver refuses.
+    /// [`Error::Argument`] if the source does not fit, or during a capture of the stream; [`Error::Device`] if the copy fails.
     pub fn upload(&mut self, at: usize, source: PinnedBuffer<T>) -> Result<Pending<PinnedBuffer<T>>>
     where
         T: Send + Sync,
@@ -168,8 +169,8 @@ impl<T: Pod> DeviceBuffer<T> {
         let operand = Operand::new(&self.block, range, true);
         let stream = self.block.stream();
         stream.submit_with(&[operand], source, |hip, source| {
-            // SAFETY: the device memory is the buffer's, as many bytes as the pinned memory has, which `submit_with`
-            // keeps until the copy is done.
+            // SAFETY: the device memory belongs to the buffer, with as many bytes as the pinned memory has, which `submit_with` keeps until
+            // the copy is done.
             unsafe {
                 call!(
                     stream.device(),
@@ -185,7 +186,7 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// Copies elements from `at` on into all of `target`, while the host goes on.
+    /// Copies elements from `at` on into all of `target`, without waiting.
     ///
     /// ```compile_fail,E0382
     /// # fn main() -> hip_safe::Result<()> {
@@ -210,8 +211,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let operand = Operand::new(&self.block, range, false);
         let stream = self.block.stream();
         stream.submit_with(&[operand], target, |hip, target| {
-            // SAFETY: the pinned memory outlives the copy, as in the upload; nothing else can reach it, and any bytes may fill
-            // it.
+            // SAFETY: the pinned memory outlives the copy, as in the upload. No other code can access it, and any bytes are valid.
             unsafe {
                 call!(
                     stream.device(),
@@ -227,7 +227,7 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// Copies the values here from the start on, and waits for it.
+    /// Copies the values to the start of the buffer, and waits for the copy.
     ///
     /// # Errors
     ///
@@ -242,8 +242,7 @@ impl<T: Pod> DeviceBuffer<T> {
         ring.wait()
     }
 
-    /// Copies the values here from element `at` on, piece by piece through the ring's buffers. Waits only for the buffers to be
-    /// free.
+    /// Copies the values to the buffer, starting at element `at`, in pieces through the buffers of the ring. Only waits for free buffers.
     ///
     /// # Errors
     ///
@@ -269,7 +268,7 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// A copy of all elements on the host; waits for it, and for what was submitted before.
+    /// Copies all elements to the host. Waits for the copy and all earlier work of the stream.
     ///
     /// # Errors
     ///
@@ -292,7 +291,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn fill(&mut self, byte: u8) -> Result<()> {
         fill(&self.writing(), byte)
     }
@@ -307,18 +306,18 @@ impl<T: Pod> DeviceBuffer<T> {
         fill(&Operand::new(&self.block, bytes, true), byte)
     }
 
-    /// Copies all of `source`, which is as long, on the device.
+    /// Copies all of `source` on the device. Both must have the same size.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the lengths differ or `source` is another stream's; the driver refuses.
+    /// [`Error::Argument`] if the lengths differ or `source` belongs to another stream; [`Error::Device`] if the driver fails.
     pub fn copy_from(&mut self, source: Operand<'_>) -> Result<()> {
         let stream = self.stream().clone();
         let bytes = self.bytes();
         let target = self.writing();
         source.expect_exactly("source", bytes)?;
         stream.submit(&[target, source], |hip| {
-            // SAFETY: both are device memory of this size; the target is borrowed mutably, so they are apart.
+            // SAFETY: both are device memory of this size. They do not overlap, because the target is mutably borrowed.
             unsafe {
                 call!(
                     stream.device(),
@@ -334,13 +333,13 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// Moves the buffer to `stream`. Its work then runs after `event`, which must have been recorded on the buffer's present
-    /// stream after the buffer's last use.
+    /// Moves the buffer to `stream`, whose work then runs after `event`. The event must have been recorded on the buffer's present stream,
+    /// after the buffer's last use.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the event is not such a one, the stream is of another device, or a graph uses the buffer.
-    /// The buffer is lost then.
+    /// [`Error::Argument`] if the event does not meet this condition, the stream belongs to another device, or a graph uses the buffer. The
+    /// buffer is lost then.
     pub fn move_to(mut self, stream: &Stream, event: &Event) -> Result<Self> {
         let block = Arc::get_mut(&mut self.block)
             .ok_or_else(|| Error::argument("buffer", "is used by a captured graph"))?;
@@ -348,11 +347,11 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(self)
     }
 
-    /// Makes it read-only, on any stream of its device.
+    /// Makes the buffer read-only, on any stream of its device.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a graph uses the buffer; the driver refuses.
+    /// [`Error::Argument`] if a graph uses the buffer; [`Error::Device`] if the driver fails.
     pub fn freeze(mut self) -> Result<Frozen<T>> {
         Arc::get_mut(&mut self.block)
             .ok_or_else(|| Error::argument("buffer", "is used by a captured graph"))?
@@ -397,7 +396,7 @@ pub(crate) fn fill(operand: &Operand<'_>, byte: u8) -> Result<()> {
         return Ok(());
     }
     stream.submit(&[*operand], |hip| {
-        // SAFETY: the device memory is the operand's, and writable.
+        // SAFETY: the device memory belongs to the operand and is writable.
         unsafe {
             call!(
                 stream.device(),
@@ -407,7 +406,7 @@ pub(crate) fn fill(operand: &Operand<'_>, byte: u8) -> Result<()> {
     })
 }
 
-/// Elements that a synchronous copy of `len` stages at a time, at least 1.
+/// Returns the number of elements that a synchronous copy of `len` elements stages at a time, at least 1.
 fn chunk<T>(len: usize) -> usize {
     (STAGE / size_of::<T>().max(1)).clamp(1, len.max(1))
 }
@@ -422,8 +421,8 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// A buffer that is only read from now on, by any stream of its device. Each stream waits for the buffer's last write before its
-/// first use. Weights are frozen. Writing to it does not compile:
+/// A buffer that is read-only from now on, on any stream of its device. Each stream waits for the buffer's last write before its first use.
+/// Weights are frozen. Writing to it does not compile:
 ///
 /// ```compile_fail,E0599
 /// # fn main() -> hip_safe::Result<()> {
@@ -439,37 +438,37 @@ pub struct Frozen<T: Pod> {
 }
 
 impl<T: Pod> Frozen<T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// True if it has no elements.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.bytes()
     }
 
-    /// The first byte's address on the device.
+    /// Returns the address of the first byte on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.buffer.address()
     }
 
-    /// All of it, to be read.
+    /// Returns the whole buffer as an operand to read.
     #[must_use]
     pub fn reading(&self) -> Operand<'_> {
         self.buffer.reading()
     }
 
-    /// A copy of all elements on the host; waits for it.
+    /// Copies all elements to the host. Waits for the copy and all earlier work of the stream.
     ///
     /// # Errors
     ///

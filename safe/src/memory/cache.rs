@@ -1,22 +1,22 @@
-//! The pool's books: which block is in use, which stream may have which unused one. Knows no device.
+//! Bookkeeping of the pool: which blocks are in use, and which streams may use the unused ones. Independent of a device.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// Figures of a pool, in bytes unless stated otherwise.
+/// Statistics of a pool, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Taken from the driver.
+    /// Allocated from the driver.
     pub held: usize,
-    /// In use, as blocks: sizes are rounded up to classes.
+    /// In use, as blocks. Sizes are rounded up to size classes.
     pub live: usize,
-    /// In use, as was asked for.
+    /// In use, as requested.
     pub requested: usize,
-    /// The most that was in use at once.
+    /// Maximum of the bytes in use so far.
     pub high_water: usize,
-    /// The largest unused block.
+    /// Largest unused block.
     pub largest_unused: usize,
     /// Number of blocks in use.
     pub blocks: usize,
@@ -27,14 +27,14 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Held, not in use.
+    /// Returns the allocated bytes that are not in use.
     #[must_use]
     pub fn unused(&self) -> usize {
         self.held - self.live
     }
 
-    /// Fragmentation of the unused bytes: the share that is outside the largest unused block. It is 0 if one block has all of it,
-    /// and near 1 if many small blocks do.
+    /// Returns the fragmentation of the unused bytes: the share outside the largest unused block. It is 0 if one block has all of them, and
+    /// near 1 for many small blocks.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.unused() {
@@ -43,7 +43,7 @@ impl PoolStats {
         }
     }
 
-    /// Share of the bytes in use that exceed the requested sizes.
+    /// Returns the share of the bytes in use that exceeds the requested sizes.
     #[must_use]
     pub fn rounding(&self) -> f64 {
         match self.live {
@@ -53,11 +53,11 @@ impl PoolStats {
     }
 }
 
-/// The smallest block; larger than what any kernel wants for alignment.
+/// Minimum bytes of a block. Larger than the alignment that any kernel requires.
 const SMALLEST: usize = 512;
 
-/// Returns the size of the block for `bytes`, in eighths of a power of two. So at most an eighth is lost above the smallest
-/// sizes. `None` if there is no such size.
+/// Returns the size class for `bytes`, in steps of an eighth of a power of two. Except for the smallest sizes, at most an eighth is wasted.
+/// `None` if there is no such class.
 pub(crate) fn class(bytes: usize) -> Option<usize> {
     if bytes <= 8 * SMALLEST {
         return Some(bytes.max(1).next_multiple_of(SMALLEST));
@@ -68,10 +68,10 @@ pub(crate) fn class(bytes: usize) -> Option<usize> {
         .filter(|&b| isize::try_from(b).is_ok())
 }
 
-/// Whose an unused block is.
+/// Owner of an unused block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
-    /// Work that was submitted to the stream of this number may still access it.
+    /// A stream, whose submitted work may still access the block.
     Stream(u64),
     Anyone,
 }
@@ -79,7 +79,7 @@ enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     unused: HashMap<(Owner, usize), Vec<u64>>,
-    /// Address to class and bytes asked for.
+    /// Size class and requested bytes by address.
     live: HashMap<u64, (usize, usize)>,
     stats: PoolStats,
 }
@@ -94,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// An unused block that `stream` may use at once.
+    /// Takes an unused block that `stream` may use immediately.
     pub(crate) fn take(&mut self, stream: u64, bytes: usize) -> Option<u64> {
         let class = class(bytes)?;
         let mut pop = |owner| self.unused.get_mut(&(owner, class)).and_then(Vec::pop);
@@ -104,7 +104,7 @@ impl Cache {
         Some(address)
     }
 
-    /// A block that the driver gave for `bytes`, of their class's size. It is in use.
+    /// Adds a block that the driver allocated for the size class of `bytes`. It is in use.
     pub(crate) fn adopt(&mut self, address: u64, bytes: usize) {
         let Some(class) = class(bytes) else { return };
         self.stats.driver_allocations += 1;
@@ -126,7 +126,7 @@ impl Cache {
         Some(class)
     }
 
-    /// The block is no longer in use; `stream` may still have work that accesses it.
+    /// Returns a block that is no longer in use. Work of `stream` may still access it.
     pub(crate) fn give(&mut self, address: u64, stream: u64) {
         if let Some(class) = self.leave(address) {
             self.unused
@@ -136,14 +136,14 @@ impl Cache {
         }
     }
 
-    /// The block is lost: no longer in use, and not to be used again.
+    /// Removes a block that is no longer in use and must not be reused.
     pub(crate) fn forget(&mut self, address: u64) {
         if let Some(class) = self.leave(address) {
             self.stats.held -= class;
         }
     }
 
-    /// The stream's unused blocks become anyone's.
+    /// Releases the unused blocks of the stream for all streams.
     pub(crate) fn retire(&mut self, stream: u64) {
         let mine: Vec<_> = self
             .unused
@@ -161,7 +161,7 @@ impl Cache {
         }
     }
 
-    /// Every unused block leaves the pool: their addresses, and their bytes.
+    /// Removes all unused blocks. Returns their addresses and their total bytes.
     pub(crate) fn drain(&mut self) -> (Vec<u64>, usize) {
         let mut addresses = Vec::new();
         let mut bytes = 0;
@@ -199,7 +199,7 @@ mod tests {
         ]
     }
 
-    /// A driver that hands out address ranges and knows which it has handed out.
+    /// A driver that hands out address ranges and records them.
     #[derive(Default)]
     struct Driver {
         next: u64,
@@ -218,8 +218,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Live blocks never overlap. A block is only reused by the stream that gave it back, or after that stream retired. The
-        /// figures add up, and nothing is lost.
+        /// Live blocks do not overlap. A block is only reused by the stream that returned it, or after that stream was retired. The
+        /// statistics are consistent, and no block is lost.
         #[test]
         fn books_balance(steps in prop::collection::vec(step(), 1..120)) {
             let mut cache = Cache::default();
@@ -290,7 +290,7 @@ mod tests {
             }
         }
 
-        /// A class holds its bytes, wastes an eighth at most above the smallest sizes, and is its own class.
+        /// A size class holds its bytes, wastes at most an eighth above the smallest sizes, and is its own class.
         #[test]
         fn classes_fit(bytes in 0usize..1 << 40) {
             let block = class(bytes).unwrap();

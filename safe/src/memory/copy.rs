@@ -8,8 +8,8 @@ use crate::status::call;
 use crate::stream::Stream;
 
 impl Stream {
-    /// Copies `rows` rows of `row_bytes` each on the device. Of each operand, with its stride in bytes, a row begins every
-    /// stride.
+    /// Copies `rows` rows of `row_bytes` bytes each on the device. Each operand has a stride: the bytes from the start of one row to the
+    /// next.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Device memory that another library owns, such as that of a tensor of PyTorch.
+//! Device memory that another library owns, such as that of a PyTorch tensor.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Device memory that another library owns, which work on one stream may read.
+/// Device memory that another library owns, and that work of one stream may read.
 #[derive(Clone, Debug)]
 pub struct ForeignMemory {
     stream: Stream,
@@ -19,12 +19,12 @@ pub struct ForeignMemory {
 }
 
 impl ForeignMemory {
-    /// `bytes` bytes at `address` of the stream's device.
+    /// Wraps `bytes` bytes at `address` of the stream's device.
     ///
     /// # Safety
     ///
-    /// The memory stays allocated until `stream` has done all work that is submitted while this, a clone or a part of it lives.
-    /// Until then only work that `stream` already waits for writes to it.
+    /// The memory must stay allocated until `stream` has done all work that is submitted while the result, a clone or a part of it is
+    /// alive. Until then, only work that `stream` already waits for may write to it.
     #[must_use]
     pub unsafe fn new(stream: &Stream, address: u64, bytes: usize) -> Self {
         Self {
@@ -34,23 +34,23 @@ impl ForeignMemory {
         }
     }
 
-    /// The stream that may read it.
+    /// Returns the stream that may read the memory.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// These bytes of it.
+    /// Returns this range of bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if it is shorter.
+    /// [`Error::Argument`] if the range exceeds the memory.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {
             let reason = format!("{range:?} of {} bytes", self.bytes);
@@ -65,12 +65,11 @@ impl ForeignMemory {
 }
 
 impl<T: Pod + Send + Sync> Uploads<'_, T> {
-    /// Submits the copy of all of `source` to element `at` of the buffer, on the stream that may read the source. That stream has
-    /// to be the copier.
+    /// Submits a copy of all of `source` to element `at` of the buffer. The copier must be the stream that may read the source.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if it is another's, or does not fit; the driver refuses.
+    /// [`Error::Argument`] if the copier is another stream, or if the source does not fit; [`Error::Device`] if the driver fails.
     pub fn push_foreign(&mut self, at: usize, source: &ForeignMemory) -> Result<()> {
         if *self.copier() != source.stream {
             return Err(Error::argument("source", "may be read by another stream"));
@@ -80,8 +79,8 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
             return Err(Error::argument("source", reason));
         }
         self.copy(at, source.bytes / size_of::<T>().max(1), |copier, hip, target| {
-            // SAFETY: the target is the buffer's, of the source's length; the source is as the caller of `ForeignMemory::new` has said, and
-            // `copier` is the stream that it said it of.
+            // SAFETY: the target belongs to the buffer and has the source's length. The caller of `ForeignMemory::new` guaranteed the
+            // source for this stream, which is `copier`.
             unsafe {
                 call!(
                     copier.device(),

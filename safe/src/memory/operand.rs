@@ -1,4 +1,4 @@
-//! A use of device memory by a kernel, a copy or a library.
+//! Uses of device memory by kernels, copies and libraries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::memory::block::Block;
 use crate::stream::Stream;
 
-/// A range of device memory that some work reads, or reads and writes. It borrows the buffer that it came from.
+/// A range of device memory that some work reads, or reads and writes. It borrows its buffer.
 ///
 /// A launch or a library call takes operands of its own stream, or frozen ones.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// `range` is in bytes from the block's start, and within the part that the caller may use.
+    /// Creates an operand. `range` is in bytes from the block's start, and must be within the part that the caller may use.
     pub(crate) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
         Self {
             block,
@@ -29,25 +29,25 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// The first byte's address on the device.
+    /// Returns the address of the first byte on the device.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True if it may be written.
+    /// Returns true if it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The part of it at these bytes.
+    /// Returns this range of bytes of the operand.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<'a> Operand<'a> {
         })
     }
 
-    /// True if `bytes` bytes at `address` are within the operand.
+    /// Returns true if `bytes` bytes at `address` are within the operand.
     pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
         address
             .checked_sub(self.address)
@@ -82,9 +82,11 @@ impl<'a> Operand<'a> {
         self.address as *mut _
     }
 
+    /// Checks the size, and write access if `written`.
+    ///
     /// # Errors
     ///
-    /// [`Error::Argument`] unless the operand has these many bytes, and may be written if it has to be.
+    /// [`Error::Argument`] if the operand has fewer bytes, or is read-only but written.
     pub(crate) fn expect(&self, what: &'static str, bytes: usize, written: bool) -> Result<()> {
         if self.bytes < bytes {
             return Err(Error::argument(
@@ -98,9 +100,11 @@ impl<'a> Operand<'a> {
         Ok(())
     }
 
+    /// Checks that the size is exactly `bytes`.
+    ///
     /// # Errors
     ///
-    /// [`Error::Argument`] unless the operand has just these many bytes, as what it is copied to.
+    /// [`Error::Argument`] if the size differs.
     pub(crate) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
         if self.bytes == bytes {
             Ok(())
@@ -112,7 +116,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Sees that `stream` may use it.
+    /// Ensures that `stream` may use the operand.
     pub(crate) fn admit(&self, stream: &Stream) -> Result<()> {
         if self.block.is_frozen() {
             return self.block.admit_reader(stream);

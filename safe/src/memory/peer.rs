@@ -1,4 +1,4 @@
-//! Between two GPUs: access to each other's memory, and copies.
+//! Access between GPUs, and copies between them.
 
 use bytemuck::Pod;
 use hipvit_sys::hip::hipError_t;
@@ -10,11 +10,11 @@ use crate::memory::operand::Operand;
 use crate::status::{call, is};
 
 impl Device {
-    /// True if this GPU can read and write the memory of `other`. It can access its own.
+    /// Returns true if this GPU can read and write the memory of `other`. It can access its own memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `other` is another runtime's; the driver does not say.
+    /// [`Error::Argument`] if `other` belongs to another runtime; [`Error::Device`] if the driver fails.
     pub fn can_access_peer(&self, other: &Self) -> Result<bool> {
         self.check_runtime(other)?;
         if self == other {
@@ -28,23 +28,23 @@ impl Device {
         Ok(access != 0)
     }
 
-    /// Lets this GPU's work read and write the memory of `other`, so that copies between the two use the link and not the host.
-    /// Calling it again is no error.
+    /// Enables this GPU's work to read and write the memory of `other`, so that copies between them use the link instead of the host.
+    /// Repeated calls have no effect.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `other` is another runtime's; [`Error::Device`] if it [cannot](Device::can_access_peer).
+    /// [`Error::Argument`] if `other` belongs to another runtime; [`Error::Device`] if access is [not supported](Device::can_access_peer).
     pub fn enable_peer_access(&self, other: &Self) -> Result<()> {
         self.check_runtime(other)?;
         if self == other {
             return Ok(());
         }
         let hip = self.enter()?;
-        // SAFETY: takes numbers.
+        // SAFETY: passes numbers.
         match unsafe { call!(self, hip.hipDeviceEnablePeerAccess(other.ordinal() as i32, 0)) } {
             Ok(()) => Ok(()),
             Err(error) => {
-                // HIP keeps the error for the next call that asks, and libraries ask. SAFETY: takes no arguments.
+                // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
                 if is(&error, hipError_t::hipErrorPeerAccessAlreadyEnabled) {
                     Ok(())
@@ -55,7 +55,7 @@ impl Device {
         }
     }
 
-    /// GPUs of two runtimes know nothing of each other's numbers and addresses.
+    /// Ordinals and addresses of GPUs are only comparable within a runtime.
     fn check_runtime(&self, other: &Self) -> Result<()> {
         if self.runtime().is(other.runtime()) {
             return Ok(());
@@ -70,12 +70,10 @@ impl Device {
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// Copies all of `source` on this buffer's stream. `source` has the same length, and may belong to another GPU or stream. The
-    /// copy waits for the work that the source's stream was given so far, and that stream's later work waits for the copy. A
-    /// frozen source needs no wait.
+    /// Copies all of `source` on this buffer's stream. `source` has the same length, and may belong to another GPU or stream. The copy
+    /// waits for the earlier work of the source's stream, and that stream's later work waits for the copy. A frozen source needs no wait.
     ///
-    /// It works between any two GPUs of a runtime, and is fastest where
-    /// [peer access](Device::enable_peer_access) is enabled.
+    /// This works between any two GPUs of a runtime. It is fastest with [peer access](Device::enable_peer_access).
     ///
     /// ```no_run
     /// # fn main() -> hip_safe::Result<()> {
@@ -91,19 +89,18 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the lengths differ, the runtimes do, or one of the streams is being captured; what the driver
-    /// says.
+    /// [`Error::Argument`] if the lengths or the runtimes differ, or during a capture of either stream; [`Error::Device`] if the driver
+    /// fails.
     pub fn copy_from_peer(&mut self, source: Operand<'_>) -> Result<()> {
         source.expect_exactly("source", self.bytes())?;
         self.copy_part_from_peer(0, source)
     }
 
-    /// Copies all of `source` to the bytes of this buffer from `at` on. See [`DeviceBuffer::copy_from_peer`].
+    /// Copies all of `source` to this buffer, starting at byte `at`. See [`DeviceBuffer::copy_from_peer`].
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the source exceeds the buffer or its GPU cannot be accessed; [`Error::Device`] if the driver
-    /// refuses.
+    /// [`Error::Argument`] if the source exceeds the buffer or its GPU cannot be accessed; [`Error::Device`] if the driver fails.
     pub fn copy_part_from_peer(&mut self, at: usize, source: Operand<'_>) -> Result<()> {
         let stream = self.stream().clone();
         let bytes = source.bytes();
@@ -124,9 +121,9 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         let [to, from] = [&stream, &home].map(|stream| stream.device().ordinal() as i32);
         let copied = stream.submit(&[target], |hip| {
-            // SAFETY: both are memory of these devices and of this size. The target is ordered by the stream; the source
-            // was written before, by the wait above, and is not written nor given away before the copy is done, by what
-            // follows, or by its own books of readers where it is frozen.
+            // SAFETY: both are memory of these devices and of this size. The stream orders the target. The wait above ensures that the
+            // source was written before. The code below, or the list of readers of a frozen source, ensures that it is neither written nor
+            // reused before the copy is done.
             unsafe {
                 call!(
                     stream.device(),
@@ -141,7 +138,7 @@ impl<T: Pod> DeviceBuffer<T> {
             .and_then(|()| stream.mark())
             .and_then(|done| home.submit(&[source], |_| home.wait(&done)));
         if held.is_err() {
-            // A copy may be under way that the source's stream does not know of.
+            // A copy may be running that the source's stream does not wait for.
             stream.device().park(stream.synchronize());
         }
         held

@@ -1,4 +1,4 @@
-//! Memory that an unfinished copy owns.
+//! Memory that is owned by an unfinished copy.
 
 use std::mem::{self, ManuallyDrop};
 
@@ -7,10 +7,9 @@ use crate::event::Event;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Host memory in a copy that may not be finished. [`wait`](Pending::wait) gives it back.
+/// Host memory of a copy that may be unfinished. [`wait`](Pending::wait) returns it.
 ///
-/// Dropping it waits. Forgetting it leaks the memory. So memory that the device may still read or write is never freed or given
-/// out.
+/// Dropping it waits. Forgetting it leaks the memory. Memory that the device may still access is therefore never freed or handed out.
 #[must_use = "dropping it waits for the copy and throws the memory away"]
 #[derive(Debug)]
 pub struct Pending<P> {
@@ -29,15 +28,15 @@ impl<P> Pending<P> {
         }
     }
 
-    /// Waits for the copy and gives the memory back.
+    /// Waits for the copy and returns the memory.
     ///
     /// # Errors
     ///
-    /// What the copy, or work of its stream before it, failed with. The memory is dropped then.
+    /// [`Error::Device`](crate::Error::Device) if the copy or earlier work of its stream failed. The memory is dropped then.
     pub fn wait(self) -> Result<P> {
         let mut this = ManuallyDrop::new(self);
         let done = this.event.synchronize();
-        // SAFETY: `this` is never dropped or used again, so that each field is moved out once.
+        // SAFETY: `this` is neither dropped nor used again, so each field is moved out once.
         let (payload, event, stream) = unsafe {
             (
                 ManuallyDrop::take(&mut this.payload),
@@ -55,26 +54,26 @@ impl<P> Pending<P> {
         }
     }
 
-    /// True if the copy is done, so that [`wait`](Pending::wait) will not wait.
+    /// Returns true if the copy is done, so that [`wait`](Pending::wait) does not block.
     ///
     /// # Errors
     ///
-    /// What the copy failed with.
+    /// [`Error::Device`](crate::Error::Device) if the copy failed.
     pub fn is_done(&self) -> Result<bool> {
         self.event.is_done()
     }
 
-    /// The copy's end, for another stream to wait for. It has no time.
+    /// Returns the event at the end of the copy, for another stream to wait for. It has no timestamp.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.event
     }
 
-    /// Drops the payload if the stream is known to have done with it, and leaks it otherwise.
+    /// Drops the payload if the stream has finished with it, and leaks it otherwise.
     pub(crate) fn settle(stream: &Stream, payload: P) {
         let device = stream.device();
         let idle = device.select().and_then(|hip| {
-            // SAFETY: the handle lives.
+            // SAFETY: the handle is alive.
             unsafe { call!(device, hip.hipStreamSynchronize(stream.raw())) }
         });
         match idle {

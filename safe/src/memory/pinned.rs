@@ -1,4 +1,4 @@
-//! Host memory that the device copies from and to on its own.
+//! Host memory for asynchronous copies.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 use crate::memory::pending::Pending;
 use crate::status::call;
 
-/// Page-locked host memory: a slice of `T`, zero at first. Made by [`Device::pinned`].
+/// Page-locked host memory: a slice of `T`, initially zero. Created by [`Device::pinned`].
 ///
-/// A copy takes it by value, so that no other code accesses it meanwhile; see [`DeviceBuffer`](crate::DeviceBuffer).
+/// A copy takes it by value, so that no other code accesses it in the meantime. See [`DeviceBuffer`](crate::DeviceBuffer).
 pub struct PinnedBuffer<T> {
     pointer: NonNull<T>,
     len: usize,
@@ -25,27 +25,27 @@ pub struct PinnedBuffer<T> {
     device: Device,
 }
 
-// SAFETY: it owns its memory as a Vec does, and the driver frees it from any thread.
+// SAFETY: it owns its memory like a Vec, and the driver frees it from any thread.
 unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 // SAFETY: as above; a shared reference only reads.
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
 impl Device {
-    /// Allocates host memory that this device copies from and to on its own, `len` elements, zero. On a host with several NUMA
-    /// nodes it is on the device's node.
+    /// Allocates `len` zeroed elements of host memory for asynchronous copies of this device. On a host with several NUMA nodes, the memory
+    /// is on the device's node.
     ///
     /// # Errors
     ///
-    /// The host is out of memory that can be pinned.
+    /// [`Error::Device`] if the host has no more memory to pin.
     pub fn pinned<T: Pod + Send + Sync>(&self, len: usize) -> Result<PinnedBuffer<T>> {
         PinnedBuffer::new(self, len)
     }
 
-    /// A ring of `count` pinned buffers of `len` elements each.
+    /// Allocates a ring of `count` pinned buffers of `len` elements each.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if the driver has no such memory left.
+    /// [`Error::Device`] if the host has no more memory to pin.
     pub fn pinned_ring<T: Pod + Send + Sync>(&self, count: usize, len: usize) -> Result<PinnedRing<T>> {
         PinnedRing::new(self, count, len)
     }
@@ -58,7 +58,7 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
             .filter(|&b| isize::try_from(b).is_ok());
         let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
         let hip = device.enter()?;
-        // The pages are placed when they are pinned, and stay.
+        // The pages are placed when they are pinned, and do not move.
         let _near = device.numa_node().map(numa::NumaNode::prefer);
         let mut pointer = ptr::null_mut();
         // SAFETY: the call writes one pointer.
@@ -87,29 +87,29 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
-    /// The device that it was made for; others of its runtime copy from and to it too.
+    /// Returns the device that the memory was allocated for. Other devices of its runtime can copy from and to it too.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The number of elements that it was made with.
+    /// Returns the number of allocated elements.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Shortens it to `len` elements. Has no effect if it has fewer.
+    /// Shortens the buffer to `len` elements. Has no effect if it has fewer.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes it `len` elements long, at most its [capacity](PinnedBuffer::capacity). Elements that come back have the
-    /// values that they had last.
+    /// Sets the length to `len` elements, at most the [capacity](PinnedBuffer::capacity). Elements that are added again keep their previous
+    /// values.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the capacity is less.
+    /// [`Error::Argument`] if `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) -> Result<()> {
         if len > self.capacity {
             let reason = format!("{len} elements in pinned memory for {}", self.capacity);
@@ -121,8 +121,8 @@ impl<T> PinnedBuffer<T> {
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// Splits it into parts of `len` elements each, for several threads to fill. The last part may be shorter.
-    /// [`PinnedPart::join`] puts them together again.
+    /// Splits the buffer into parts of `len` elements each, for several threads to fill. The last part may be shorter. [`PinnedPart::join`]
+    /// reassembles them.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok((0..total).step_by(len).map(part).collect())
     }
 
-    /// All of it as one part, for [`PinnedPart::split_off`].
+    /// Converts the whole buffer to a part, for [`PinnedPart::split_off`].
     #[must_use]
     pub fn into_part(self) -> PinnedPart<T> {
         PinnedPart {
@@ -154,15 +154,15 @@ impl<T: Pod> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements, at most as many as were allocated, aligned, owned by us, initialised when made; Pod, so
-        // that whatever bytes the device copied there are values. No copy is under way while someone has the buffer.
+        // SAFETY: `len` elements, at most as many as were allocated, aligned, owned and initialised. They are Pod, so any bytes from the
+        // device are valid. No copy is running while code has the buffer.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
 
 impl<T: Pod> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: as above, and mutably borrowed.
         unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -171,7 +171,7 @@ impl<T> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         let device = &self.device;
         let result = device.select().and_then(|hip| {
-            // SAFETY: the address is hipHostMalloc's, freed once; no copy is under way.
+            // SAFETY: the address is from hipHostMalloc and freed once; no copy is running.
             unsafe { call!(device, hip.hipHostFree(self.pointer.as_ptr().cast())) }
         });
         device.park(result);
@@ -187,7 +187,7 @@ impl<T> fmt::Debug for PinnedBuffer<T> {
     }
 }
 
-/// A part of a [`PinnedBuffer`] that was [split](PinnedBuffer::split): a slice of its own.
+/// A part of a [`PinnedBuffer`] that was [split](PinnedBuffer::split). It dereferences to a slice.
 #[derive(Debug)]
 pub struct PinnedPart<T> {
     /// The whole buffer. No code accesses the memory through it while it is split.
@@ -196,13 +196,13 @@ pub struct PinnedPart<T> {
 }
 
 impl<T: Pod> PinnedPart<T> {
-    /// The position of its first element in the buffer.
+    /// Returns the index of the first element in the buffer.
     #[must_use]
     pub fn start(&self) -> usize {
         self.range.start
     }
 
-    /// Keeps its first `at` elements; the others, if there are any, become a part of their own.
+    /// Keeps the first `at` elements, and returns the others as a new part.
     #[must_use = "dropping it gives up its elements until the parts are joined"]
     pub fn split_off(&mut self, at: usize) -> Self {
         let middle = self.range.end.min(self.range.start.saturating_add(at));
@@ -213,11 +213,11 @@ impl<T: Pod> PinnedPart<T> {
         }
     }
 
-    /// The buffer that was split, once all its parts are here or dropped.
+    /// Reassembles the buffer, once all its parts are given or dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if another part is in use, or if there is none.
+    /// [`Error::Argument`] if another part is in use, or if no part is given.
     pub fn join(parts: Vec<Self>) -> Result<PinnedBuffer<T>> {
         let mut parts = parts.into_iter();
         let last = parts.next_back();
@@ -233,8 +233,8 @@ impl<T: Pod> Deref for PinnedPart<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the range is within the buffer's elements, and each element belongs to one part alone; the buffer, which owns
-        // the memory, cannot be reached while there is a part.
+        // SAFETY: the range is within the buffer's elements, and each element belongs to one part only. The buffer, which owns the memory,
+        // is inaccessible while a part exists.
         unsafe {
             slice::from_raw_parts(
                 self.buffer.pointer.as_ptr().add(self.range.start),
@@ -246,7 +246,7 @@ impl<T: Pod> Deref for PinnedPart<T> {
 
 impl<T: Pod> DerefMut for PinnedPart<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: as above, and mutably borrowed.
         unsafe {
             slice::from_raw_parts_mut(
                 self.buffer.pointer.as_ptr().add(self.range.start),
@@ -256,10 +256,10 @@ impl<T: Pod> DerefMut for PinnedPart<T> {
     }
 }
 
-/// Pinned buffers that are filled, copied from and filled again in turn.
+/// A ring of pinned buffers that are filled and copied in turn.
 ///
-/// [`next`](PinnedRing::next) gives one whose copy is done and waits for the oldest copy if there is none;
-/// [`submitted`](PinnedRing::submitted) takes it back with its copy.
+/// [`next`](PinnedRing::next) returns a buffer whose copy is done, and waits for the oldest copy if there is none.
+/// [`submitted`](PinnedRing::submitted) takes the buffer back with its next copy.
 #[derive(Debug)]
 pub struct PinnedRing<T: Pod + Send + Sync> {
     free: Vec<PinnedBuffer<T>>,
@@ -274,11 +274,11 @@ impl<T: Pod + Send + Sync> PinnedRing<T> {
         })
     }
 
-    /// A buffer to fill. It has the contents of its last use.
+    /// Returns a buffer to fill. It has the contents of its last use.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if all are out; what a copy failed with, and the ring has a buffer less then.
+    /// [`Error::Argument`] if all buffers are taken. The error of a failed copy; the ring has one buffer less then.
     #[allow(
         clippy::should_implement_trait,
         reason = "an iterator would lend, and cannot fail so"
@@ -293,21 +293,21 @@ impl<T: Pod + Send + Sync> PinnedRing<T> {
         }
     }
 
-    /// Takes a buffer back with the copy that it is in.
+    /// Takes a buffer back, with its running copy.
     pub fn submitted(&mut self, copy: Pending<PinnedBuffer<T>>) {
         self.under_way.push_back(copy);
     }
 
-    /// Takes a buffer back that is in no copy.
+    /// Takes a buffer back that has no running copy.
     pub fn give(&mut self, buffer: PinnedBuffer<T>) {
         self.free.push(buffer);
     }
 
-    /// Waits for every copy.
+    /// Waits for all copies.
     ///
     /// # Errors
     ///
-    /// The first error of any; all are waited for.
+    /// The first error of a copy. All copies are waited for in any case.
     pub fn wait(&mut self) -> Result<()> {
         let mut result = Ok(());
         while let Some(copy) = self.under_way.pop_front() {

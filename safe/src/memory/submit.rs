@@ -1,4 +1,4 @@
-//! Submissions of work on operands: who may use them, and what is out of reach meanwhile.
+//! Submissions of work on operands: checks, and ownership of memory in the meantime.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::memory::pending::Pending;
 use crate::stream::{Resource, Stream};
 
 impl Stream {
-    /// Submits work that accesses `operands` and nothing else: checks that the stream may use them, and notes the use.
+    /// Submits work that only accesses `operands`. Checks that the stream may use them, and records the use.
     pub(crate) fn submit(
         &self,
         operands: &[Operand<'_>],
@@ -21,7 +21,7 @@ impl Stream {
             operand.admit(self)?;
         }
         let result = work(hip);
-        // Also after an error, which may be an earlier submission's.
+        // Also after an error, which may come from an earlier submission.
         self.note(
             operands
                 .iter()
@@ -30,7 +30,7 @@ impl Stream {
         result
     }
 
-    /// Submits work on operands and on host memory that `payload` owns: the payload is out of reach until it is done.
+    /// Submits work on operands and on host memory that `payload` owns. The payload is inaccessible until the work is done.
     pub(crate) fn submit_with<P>(
         &self,
         operands: &[Operand<'_>],
@@ -42,7 +42,7 @@ impl Stream {
         match submitted.and_then(|()| self.mark()) {
             Ok(event) => Ok(Pending::new(payload, event, self.clone())),
             Err(error) => {
-                // The copy may be under way all the same.
+                // The copy may be running nevertheless.
                 Pending::settle(self, payload);
                 Err(error)
             }

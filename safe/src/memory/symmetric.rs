@@ -1,4 +1,4 @@
-//! Memory of several GPUs that all of them read and write while kernels run.
+//! Memory of several GPUs that their kernels exchange data through while they run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,14 +9,14 @@ use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// An equal amount of memory on each of several GPUs, for kernels that exchange data while they run. The kernels of all these
-/// GPUs read and write it. Each GPU also has some words of host memory, which its kernels and the host read and write.
+/// An equal amount of memory on each of several GPUs, for kernels that exchange data while they run. The kernels of all these GPUs can
+/// access it. Each GPU also has some words of host memory, which its kernels and the host can access.
 ///
-/// Its [operands](SymmetricMemory::operand) belong to no stream. Launches on any stream of these GPUs take them, ordered only by
-/// what the kernels do themselves. The memory is uncached if the runtime has such memory (AMD), so that each GPU reads what the
-/// others write. Providers for CUDA have none and need none.
+/// Its [operands](SymmetricMemory::operand) belong to no stream. Launches on any stream of these GPUs accept them, and only the kernels
+/// themselves order the accesses. If the runtime supports it (AMD), the memory is uncached, so that each GPU reads what the others write.
+/// Providers for CUDA do not need this.
 ///
-/// Dropping it, and the graphs that captured its use, waits for the streams that it was made with.
+/// Dropping it, and the graphs that captured its use, waits for the streams that it was created with.
 #[derive(Debug)]
 pub struct SymmetricMemory {
     parts: Vec<Part>,
@@ -31,8 +31,8 @@ struct Part {
 }
 
 impl SymmetricMemory {
-    /// `bytes` bytes, zero, on the GPU of each stream, and `words` words of host memory for each, zero too. Lets each GPU
-    /// [access](crate::Device::enable_peer_access) the others' memory.
+    /// Allocates `bytes` zeroed bytes on the GPU of each stream, and `words` zeroed words of host memory per GPU. Enables each GPU to
+    /// [access](crate::Device::enable_peer_access) the memory of the others.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl SymmetricMemory {
         let part = |stream: &Stream| {
             let memory = Block::uncached(stream, bytes, streams)?;
             let zeroed = stream.submit(&[], |hip| {
-                // SAFETY: the memory is this device's, and has these many bytes.
+                // SAFETY: the memory belongs to this device and has this many bytes.
                 unsafe {
                     call!(
                         stream.device(),
@@ -69,44 +69,44 @@ impl SymmetricMemory {
         Ok(Self { parts, bytes, words })
     }
 
-    /// Number of GPUs that have a part.
+    /// Returns the number of GPUs.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.parts.len()
     }
 
-    /// The memory on the GPU of stream `rank`.
+    /// Returns the memory on the GPU of stream `rank`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there was no such stream.
+    /// [`Error::Argument`] if the rank does not exist.
     pub fn operand(&self, rank: usize) -> Result<Operand<'_>> {
         Ok(Operand::new(&self.part(rank)?.memory, 0..self.bytes, true))
     }
 
-    /// The words of host memory for the GPU of stream `rank`.
+    /// Returns the words of host memory for the GPU of stream `rank`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there was no such stream.
+    /// [`Error::Argument`] if the rank does not exist.
     pub fn words(&self, rank: usize) -> Result<Operand<'_>> {
         Ok(Operand::new(&self.part(rank)?.words, 0..4 * self.words, true))
     }
 
-    /// Returns the present value of a word of `rank`.
+    /// Returns the current value of a word of `rank`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is none.
+    /// [`Error::Argument`] if the word does not exist.
     pub fn load(&self, rank: usize, word: usize) -> Result<u32> {
         Ok(self.word(rank, word)?.load(Ordering::Acquire))
     }
 
-    /// Sets a word of `rank`, which running kernels see.
+    /// Sets a word of `rank`. Running kernels see the value.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is none.
+    /// [`Error::Argument`] if the word does not exist.
     pub fn store(&self, rank: usize, word: usize, value: u32) -> Result<()> {
         self.word(rank, word)?.store(value, Ordering::Release);
         Ok(())
@@ -119,8 +119,8 @@ impl SymmetricMemory {
             return Err(Error::argument("word", reason));
         }
         let at = part.words.address() as *mut u32;
-        // SAFETY: the block is host memory of as many words, aligned to a page, and lives as long as `self`; the host accesses it
-        // through atomics alone, and devices are no threads of the program.
+        // SAFETY: the block is host memory of as many words, page-aligned, and lives as long as `self`. The host accesses it only through
+        // atomics, and devices are not threads of the program.
         Ok(unsafe { AtomicU32::from_ptr(at.add(word)) })
     }
 

@@ -1,4 +1,4 @@
-//! Copies into device memory that another stream carries out.
+//! Copies to device memory on a stream other than the owner.
 
 use bytemuck::Pod;
 use hipvit_sys::Hip;
@@ -13,11 +13,11 @@ use crate::memory::pinned::PinnedBuffer;
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Copies from pinned memory into a buffer. A stream other than the buffer's carries them out, so that they overlap with that
-/// stream's work and with the filling of the next piece. Made by [`DeviceBuffer::uploads_on`].
+/// Copies from pinned memory to a buffer on another stream than the buffer's. They overlap with the work of the buffer's stream and with
+/// the filling of the next piece. Created by [`DeviceBuffer::uploads_on`].
 ///
-/// The buffer is borrowed until [`finish`](Uploads::finish), after which its stream's work runs after all copies. Dropping
-/// it before that waits for the copies.
+/// The buffer is borrowed until [`finish`](Uploads::finish). The later work of its stream then runs after all copies. Dropping this without
+/// `finish` waits for the copies.
 ///
 /// ```no_run
 /// # fn main() -> hip_safe::Result<()> {
@@ -40,19 +40,20 @@ use crate::stream::Stream;
 pub struct Uploads<'a, T: Pod + Send + Sync> {
     buffer: &'a mut DeviceBuffer<T>,
     copier: Stream,
-    /// In copies since the last mark.
+    /// Pinned memory of the copies since the last mark.
     sources: Vec<PinnedBuffer<T>>,
-    /// After the last copy, unless a mark has taken it.
+    /// Event after the last copy, unless a mark has taken it.
     last: Option<Event>,
     finished: bool,
 }
 
 impl<T: Pod + Send + Sync> DeviceBuffer<T> {
-    /// Begins copies into the buffer by `copier`, which first waits for what the buffer's stream was given so far.
+    /// Starts copies to the buffer on `copier`, which first waits for the earlier work of the buffer's stream.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `copier` is of another device, or either stream is being captured; the driver refuses.
+    /// [`Error::Argument`] if `copier` belongs to another device, or during a capture of either stream; [`Error::Device`] if the driver
+    /// fails.
     pub fn uploads_on(&mut self, copier: &Stream) -> Result<Uploads<'_, T>> {
         let stream = self.stream();
         if copier.device() != stream.device() {
@@ -78,19 +79,19 @@ impl<T: Pod + Send + Sync> DeviceBuffer<T> {
 }
 
 impl<T: Pod + Send + Sync> Uploads<'_, T> {
-    /// Submits the copy of all of `source` to element `at` of the buffer. `source` comes back from the next
-    /// [`mark`](Uploads::mark), or from [`finish`](Uploads::finish).
+    /// Submits a copy of all of `source` to element `at` of the buffer. The next [`mark`](Uploads::mark) or [`finish`](Uploads::finish)
+    /// returns `source`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if it does not fit; the driver refuses.
+    /// [`Error::Argument`] if the source does not fit; [`Error::Device`] if the driver fails.
     pub fn push(&mut self, at: usize, source: PinnedBuffer<T>) -> Result<()> {
         let (len, from) = (source.len(), source.as_ptr());
         self.buffer.range(at, len)?;
         self.sources.push(source);
         self.copy(at, len, |copier, hip, target| {
-            // SAFETY: the target has as many bytes as the pinned memory, which is in `sources`: it is not freed or accessed
-            // before the copy is done.
+            // SAFETY: the target has as many bytes as the pinned memory. That is in `sources`, so it is neither freed nor accessed before
+            // the copy is done.
             unsafe {
                 call!(
                     copier.device(),
@@ -110,8 +111,8 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         &self.copier
     }
 
-    /// Submits `work` on the copier, which copies to `len` elements of the buffer from number `at` on. The copier waits for the buffer's
-    /// earlier uses, and the buffer's stream waits for the copy before this returns; after an error, dropping `self` waits.
+    /// Submits `work` on the copier, which copies to `len` elements of the buffer from `at` on. The copier waits for the buffer's earlier
+    /// uses. The buffer's stream waits for the copy before this returns; after an error, dropping `self` waits.
     pub(super) fn copy(
         &mut self,
         at: usize,
@@ -121,20 +122,20 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         let range = self.buffer.range(at, len)?;
         let target = self.buffer.writing().part(range)?;
         let copier = &self.copier;
-        // No operands: the buffer is lent to `copier` by the event before and the wait after.
+        // No operands: the event before and the wait after lend the buffer to `copier`.
         copier.submit(&[], |hip| work(copier, hip, &target))?;
-        // At once, so that it is so also if `self` is forgotten.
+        // Wait immediately, so that this holds even if `self` is forgotten.
         let event = copier.mark()?;
         self.buffer.stream().wait(&event)?;
         self.last = Some(event);
         Ok(())
     }
 
-    /// The pinned memory of all copies since the last mark.
+    /// Returns the pinned memory of all copies since the last mark.
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn mark(&mut self) -> Result<Pending<Vec<PinnedBuffer<T>>>> {
         let event = match self.last.take() {
             Some(event) => event,
@@ -144,11 +145,11 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         Ok(Pending::new(sources, event, self.copier.clone()))
     }
 
-    /// Makes the buffer's stream wait for all copies. Returns the pinned memory of those since the last mark.
+    /// Makes the buffer's stream wait for all copies. Returns the pinned memory of the copies since the last mark.
     ///
     /// # Errors
     ///
-    /// The driver refuses.
+    /// [`Error::Device`] if the driver fails.
     pub fn finish(mut self) -> Result<Pending<Vec<PinnedBuffer<T>>>> {
         let copies = self.mark()?;
         let stream = self.buffer.stream().clone();
@@ -162,7 +163,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
 impl<T: Pod + Send + Sync> Drop for Uploads<'_, T> {
     fn drop(&mut self) {
         if !self.finished {
-            // The buffer's stream does not know of the copies, also of those that were marked.
+            // The buffer's stream does not wait for the copies, including those before a mark.
             Pending::settle(&self.copier, std::mem::take(&mut self.sources));
         }
     }

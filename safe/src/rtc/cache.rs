@@ -1,4 +1,4 @@
-//! Disk cache of code that hipRTC compiled, so that the next start of a program does not compile it again.
+//! Disk cache of compiled code, so that programs do not compile it again at their next start.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -31,30 +31,30 @@ impl Key {
     }
 }
 
-/// A folder of compiled kernels. Processes may share it: a file appears whole or not at all, and what is damaged is
-/// compiled anew. When it outgrows its limit, what was not used for the longest time goes.
+/// A directory of compiled kernels. Processes may share it: files are written atomically, and damaged files are compiled again. If it
+/// exceeds its limit, the least recently used files are removed.
 #[derive(Clone, Debug)]
 pub struct KernelCache {
     folder: PathBuf,
     limit: u64,
 }
 
-/// A file: this, the SHA-256 of key and code, the code.
+/// Format of a file: this, the SHA-256 of key and code, the code.
 const MAGIC: &[u8; 16] = b"hipvit kernel 1\n";
 const HEADER: usize = MAGIC.len() + 32;
 
 const ENDING: &str = "code";
-/// Extension of files that are being written, or whose writer was killed.
+/// Extension of unfinished files, also of those whose writer was killed.
 const UNFINISHED: &str = "part";
 
-/// Number of bytes by which a folder is tried: on a full disk an empty file can be created.
+/// Number of bytes that are written to test a directory. On a full disk, an empty file can still be created.
 const PROBE: usize = 64 << 10;
 
-/// All kernels of a dozen architectures take some 20 MB.
+/// Default limit. All kernels of a dozen architectures take about 20 MB.
 const LIMIT: u64 = 256 << 20;
 
 impl KernelCache {
-    /// In this folder, which is made when it is needed. Its limit is 256 MiB.
+    /// Creates a cache in this directory, which is created on demand. The default limit is 256 MiB.
     #[must_use]
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self {
@@ -63,24 +63,24 @@ impl KernelCache {
         }
     }
 
-    /// Uses another limit, in bytes.
+    /// Sets the limit in bytes.
     #[must_use]
     pub fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
 
-    /// Folder of the cache.
+    /// Returns the directory of the cache.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Returns the number of files and their bytes. Writes a kernel's worth of bytes for a moment to find a full disk: kernels that cannot
-    /// be kept are compiled at every start.
+    /// Returns the number of files and their bytes. Temporarily writes as much as a kernel takes, to detect a full disk: kernels that
+    /// cannot be stored are compiled at every start.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be read, made or written.
+    /// [`Error::Io`] if the directory cannot be read, created or written.
     pub fn usage(&self) -> Result<(usize, u64)> {
         let usage = || {
             fs::create_dir_all(&self.folder)?;
@@ -91,7 +91,7 @@ impl KernelCache {
         usage().map_err(|error| Error::io(&self.folder, error))
     }
 
-    /// The code of this key; `None` if there is none, or none that is whole.
+    /// Returns the code of this key. `None` if it is missing or damaged.
     pub(super) fn get(&self, key: Key) -> Option<Vec<u8>> {
         let path = self.folder.join(key.file_name());
         let mut file = regular_file::open(&path).ok()?;
@@ -104,19 +104,19 @@ impl KernelCache {
         if header != Self::header(key, code) {
             return None;
         }
-        // For the eviction; a folder that cannot be written is not evicted from either.
+        // For the eviction. In a read-only directory nothing is evicted.
         let _ = file.set_modified(SystemTime::now());
         Some(code.to_vec())
     }
 
-    /// Keeps the code of this key, and evicts others if the folder outgrows its limit.
+    /// Stores the code of this key, and evicts others if the directory exceeds its limit.
     pub(super) fn put(&self, key: Key, code: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = self.unfinished()?;
         file.write_all(&Self::header(key, code))?;
         file.write_all(code)?;
         let path = self.folder.join(key.file_name());
-        // Renaming replaces all but a folder.
+        // Renaming replaces anything but a directory.
         if path.is_dir() && !path.is_symlink() {
             fs::remove_dir(&path)?;
         }
@@ -132,13 +132,13 @@ impl KernelCache {
         header
     }
 
-    /// A file that is gone unless it is persisted.
+    /// Creates a file that is removed unless it is persisted.
     fn unfinished(&self) -> io::Result<tempfile::NamedTempFile> {
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            // Less the process's umask, so that users can share the folder.
+            // Reduced by the process's umask, so that users can share the directory.
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
         builder
@@ -163,7 +163,7 @@ impl KernelCache {
         Ok(())
     }
 
-    /// Returns the cache's own files. Other files in the folder are left alone.
+    /// Returns the files of the cache. Other files in the directory are ignored.
     fn files(&self) -> io::Result<Vec<Kept>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -172,7 +172,7 @@ impl KernelCache {
             if !path.extension().and_then(|e| e.to_str()).is_some_and(own) {
                 continue;
             }
-            // Another process may have removed it since.
+            // Another process may have removed the file.
             if let Ok(metadata) = fs::symlink_metadata(&path)
                 && metadata.is_file()
             {
@@ -226,7 +226,7 @@ mod tests {
         let file = cache.folder.join(key(1).file_name());
         assert_eq!(cache.usage().unwrap(), (1, (HEADER + PTX.len()) as u64));
 
-        // Under another key it is not what was asked for.
+        // Under another key, the contents do not match.
         fs::copy(&file, cache.folder.join(key(2).file_name())).unwrap();
         assert!(cache.get(key(2)).is_none());
     }
@@ -252,7 +252,7 @@ mod tests {
         cache.get(key(1)).unwrap();
     }
 
-    /// A FIFO would be waited for, and a device read without end.
+    /// Opening a FIFO would block, and a device has no end.
     #[cfg(unix)]
     #[test]
     fn what_is_not_a_regular_file_is_replaced() {
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(cache.get(key(1)).as_deref(), Some(PTX));
             fs::remove_file(&file).unwrap();
         }
-        // Longer than all that the cache may hold.
+        // Larger than the limit of the cache.
         File::create(&file).unwrap().set_len(1 << 40).unwrap();
         assert!(cache.get(key(1)).is_none());
     }
@@ -316,7 +316,7 @@ mod tests {
         assert!(error.starts_with(cache.folder.to_str().unwrap()), "{error}");
     }
 
-    /// A full disk takes names, and no bytes. Here that is a limit of the process, which needs one of its own.
+    /// A full disk accepts names but no bytes. A limit of the process simulates this, so the test runs in its own process.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_folder_that_takes_no_bytes_is_told() {

@@ -5,7 +5,7 @@ use super::*;
 use crate::cpu::gemm::Products;
 use crate::cpu::{attention, random};
 
-/// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
+/// Returns the instruction sets of this processor. Includes emulated AMX if the processor has everything but the tiles.
 fn available() -> impl Iterator<Item = Isa> {
     #[cfg(target_os = "linux")]
     crate::cpu::amx_emulation::install();
@@ -20,8 +20,8 @@ fn rounded(x: f32) -> f64 {
     half::bf16::from_f32(x).to_f64()
 }
 
-/// The most by which a sum of `terms` terms in f32 differs, of which `magnitude` is the sum of magnitudes (Higham, Accuracy and
-/// Stability of Numerical Algorithms, 4.2).
+/// Returns the maximum error of a sum of `terms` terms in f32, whose magnitudes sum to `magnitude` (Higham, Accuracy and Stability of
+/// Numerical Algorithms, 4.2).
 fn bound(terms: usize, magnitude: f64) -> f64 {
     (terms as f64 + 2.0) * f64::from(f32::EPSILON) * magnitude
 }
@@ -174,7 +174,7 @@ fn one_row_that_is_no_number_leaves_the_others() {
     }
 }
 
-/// Attention with rounded operands in f64, P rounded too.
+/// Computes attention in f64 with rounded operands and rounded P.
 fn attend_in_f64(
     qkv: &[f32],
     [n, heads, d]: [usize; 3],
@@ -232,8 +232,8 @@ fn attention_rounds_its_operands_and_weights_alone() {
                     let expected = attend_in_f64(&qkv, [n, heads, d], spec.0.scale, (query, head));
                     let got = &out[(query * heads + head) * d..][..d];
                     for (expected, got) in expected.iter().zip(got) {
-                        // Each weight has a relative error of 2⁻⁸ for its rounding, and values are at most 1; softmax and sums
-                        // in f32 add much less.
+                        // Each weight has a relative rounding error of 2⁻⁸, and values are at most 1. Softmax and sums in f32 add much
+                        // less.
                         let error = (expected - f64::from(*got)).abs();
                         assert!(
                             error <= 1.01 * (-8f64).exp2(),

@@ -7,20 +7,20 @@ use super::{CHANNELS, GROUP, Isa, Job, PANEL_STEP, Tile};
 use crate::cpu::amx::{self, Tiles};
 use crate::cpu::packed::{COLUMNS, GROUP_BYTES, ROW_STEP, ROWS, scatter, with_lines};
 
-/// Numbers of a vector in f32.
+/// f32 elements of a vector.
 const VECTOR: usize = 16;
 
 impl Isa {
-    /// Whether this processor has it.
+    /// Returns true if this processor has the instructions.
     pub(super) fn is_available(self) -> bool {
-        // Every processor with AMX has AVX-512 BF16, too.
+        // Every processor with AMX also has AVX-512 BF16.
         let rounds = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512bf16");
         rounds && (self != Self::Amx || amx::has_bf16())
     }
 
-    /// `out = scale · x · panelsᵀ + bias`, see [`Job`].
+    /// Computes `out = scale · x · panelsᵀ + bias`, see [`Job`].
     pub(super) fn gemm(self, job: &Job<'_>, out: &mut [f32]) {
         assert!(self.is_available(), "{self:?} is not available");
         match self {
@@ -31,16 +31,15 @@ impl Isa {
         }
     }
 
-    /// Puts rows of `channels` numbers, `stride` apart, into strips. Rows that are missing at the end have no effect, and are not
-    /// written.
+    /// Packs rows of `channels` numbers, `stride` apart, into strips. Missing rows at the end are not written and have no effect.
     pub(super) fn pack_strips(self, x: &[f32], [channels, stride]: [usize; 2], strips: &mut [u16]) {
         assert!(self.is_available(), "{self:?} is not available");
         // SAFETY: the processor has these instructions, as was just checked.
         unsafe { pack_strips(self, x, [channels, stride], strips) }
     }
 
-    /// Puts `e^(score − maximum)` of rows of `keys` scores, `padded` apart, into strips, and the sum of each row, by which softmax
-    /// divides them. A row with NaN has the sum NaN.
+    /// Packs `e^(score − maximum)` of rows of `keys` scores, `padded` apart, into strips. Also returns the sum of each row, by which
+    /// softmax divides. A row with NaN has the sum NaN.
     pub(super) fn pack_weights(
         self,
         scores: &[f32],
@@ -53,21 +52,21 @@ impl Isa {
         unsafe { pack_weights(self, scores, [keys, padded], strips, sums) }
     }
 
-    /// Puts rows of `channels` numbers, `stride` apart, into panels, each row as a column.
+    /// Packs rows of `channels` numbers, `stride` apart, into panels. Each row becomes a column.
     pub(super) fn pack_rows(self, rows: &[f32], [channels, stride]: [usize; 2], panels: &mut [u16]) {
         assert!(self.is_available(), "{self:?} is not available");
         // SAFETY: as above.
         unsafe { pack_rows(rows, [channels, stride], panels) }
     }
 
-    /// Puts `count` rows of `columns` numbers, `stride` apart, into panels of their columns.
+    /// Packs `count` rows of `columns` numbers, `stride` apart, into panels of their columns.
     pub(super) fn pack_columns(self, rows: &[f32], [count, columns, stride]: [usize; 3], panels: &mut [u16]) {
         assert!(self.is_available(), "{self:?} is not available");
         // SAFETY: as above.
         unsafe { pack_columns(rows, [count, columns, stride], panels) }
     }
 
-    /// Puts a rounded row into its strip as row `r`.
+    /// Stores a rounded row in its strip as row `r`.
     #[inline(always)]
     fn put_row(self, row: &[u16], r: usize, strip: &mut [u16]) {
         let (row, strip) = (bytemuck::cast_slice(row), bytemuck::cast_slice_mut(strip));
@@ -78,7 +77,7 @@ impl Isa {
     }
 }
 
-/// Computes a job whose tiles `tile(x, panel, rows, result)` computes, into `out [rows, columns]`.
+/// Computes a job into `out [rows, columns]`. `tile(x, panel, rows, result)` computes one tile.
 #[inline(always)]
 fn gemm<const R: usize>(job: &Job<'_>, out: &mut [f32], tile: impl Fn(&[u16], &[u16], usize, &mut Tile<R>)) {
     let (strip, panel) = (job.channels * R, job.channels * COLUMNS);
@@ -117,7 +116,7 @@ fn gemm_avx512(job: &Job<'_>, out: &mut [f32]) {
     });
 }
 
-/// The first `R` rows: two vectors of 16 columns each.
+/// Computes the first `R` rows: two vectors of 16 columns each.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[inline]
 fn avx512<const R: usize>(x: &[u16], panel: &[u16], tile: &mut Tile) {
@@ -126,14 +125,14 @@ fn avx512<const R: usize>(x: &[u16], panel: &[u16], tile: &mut Tile) {
     assert!(x.len() >= steps * ROWS * GROUP);
     let mut acc = [[_mm512_setzero_ps(); 2]; R];
     for step in 0..steps {
-        // SAFETY: PANEL_STEP elements of the panel and ROWS groups of x are there for each step, as was just checked.
+        // SAFETY: PANEL_STEP elements of the panel and ROWS groups of x exist for each step, as just checked.
         let (b, x) = unsafe {
             (
                 panel.as_ptr().add(step * PANEL_STEP),
                 x.as_ptr().add(step * ROWS * GROUP),
             )
         };
-        // SAFETY: STEP bytes are two vectors, and any bits are numbers of bf16.
+        // SAFETY: STEP bytes are two vectors, and any bits are valid bf16 numbers.
         let b: [__m512bh; 2] = unsafe {
             [
                 b.cast::<__m512bh>().read_unaligned(),
@@ -143,7 +142,7 @@ fn avx512<const R: usize>(x: &[u16], panel: &[u16], tile: &mut Tile) {
         for (r, acc) in acc.iter_mut().enumerate() {
             // SAFETY: row r < ROWS of the step.
             let a = _mm512_set1_epi32(unsafe { x.add(r * GROUP).cast::<i32>().read_unaligned() });
-            // SAFETY: vectors of the same size, of which any bits are numbers.
+            // SAFETY: vectors of the same size, and any bits are valid numbers.
             let a: __m512bh = unsafe { std::mem::transmute(a) };
             acc[0] = _mm512_dpbf16_ps(acc[0], a, b[0]);
             acc[1] = _mm512_dpbf16_ps(acc[1], a, b[1]);
@@ -158,20 +157,20 @@ fn avx512<const R: usize>(x: &[u16], panel: &[u16], tile: &mut Tile) {
     }
 }
 
-/// Rounds a row to bf16, into whole rows of tiles, the last of which ends in zeros.
+/// Rounds a row to bf16 into whole tile rows, the last of which is zero-padded.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[inline]
 pub(super) fn round_row(x: &[f32], row: &mut [u16]) {
     for (x, row) in x.chunks(CHANNELS).zip(row.as_chunks_mut::<CHANNELS>().0) {
         let mask = u32::MAX >> (CHANNELS - x.len());
-        // SAFETY: the masks have the elements of x alone.
+        // SAFETY: the masks only include elements of x.
         let [low, high] = unsafe {
             [
                 _mm512_maskz_loadu_ps(mask as u16, x.as_ptr()),
                 _mm512_maskz_loadu_ps((mask >> 16) as u16, x.as_ptr().wrapping_add(16)),
             ]
         };
-        // SAFETY: vectors of the same size, of which any bits are numbers.
+        // SAFETY: vectors of the same size, and any bits are valid numbers.
         *row = unsafe { std::mem::transmute::<__m512bh, [u16; CHANNELS]>(_mm512_cvtne2ps_pbh(high, low)) };
     }
 }
@@ -204,8 +203,8 @@ fn pack_weights(isa: Isa, scores: &[f32], [keys, padded]: [usize; 2], strips: &m
     });
 }
 
-/// `e^(score − maximum)` of a row of scores, rounded to bf16, into whole rows of tiles, the last of which ends in zeros; their sum
-/// before they are rounded.
+/// Computes `e^(score − maximum)` of a row of scores, rounded to bf16, into whole tile rows, the last of which is zero-padded. Returns the
+/// sum before rounding.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[inline]
 pub(super) fn exponentials(scores: &[f32], row: &mut [u16]) -> f32 {
@@ -213,7 +212,7 @@ pub(super) fn exponentials(scores: &[f32], row: &mut [u16]) -> f32 {
     let mut max = _mm512_set1_ps(f32::NEG_INFINITY);
     for scores in vectors.clone() {
         let mask = mask(scores.len());
-        // SAFETY: the mask has the scores alone.
+        // SAFETY: the mask only includes scores.
         let scores = unsafe { _mm512_maskz_loadu_ps(mask, scores.as_ptr()) };
         max = _mm512_mask_max_ps(max, mask, max, scores);
     }
@@ -225,25 +224,25 @@ pub(super) fn exponentials(scores: &[f32], row: &mut [u16]) -> f32 {
         .split_at_mut(scores.len().div_ceil(VECTOR));
     for (scores, row) in vectors.zip(filled) {
         let mask = mask(scores.len());
-        // SAFETY: the mask has the scores alone.
+        // SAFETY: the mask only includes scores.
         let x = unsafe { _mm512_maskz_loadu_ps(mask, scores.as_ptr()) };
         let weights = _mm512_maskz_mov_ps(mask, exp(_mm512_sub_ps(x, max)));
         sum = _mm512_add_ps(sum, weights);
-        // SAFETY: vectors of the same size, of which any bits are integers.
+        // SAFETY: vectors of the same size, and any bits are valid integers.
         *row = unsafe { std::mem::transmute::<__m256bh, [u16; VECTOR]>(_mm512_cvtneps_pbh(weights)) };
     }
     rest.fill([0; VECTOR]);
     _mm512_reduce_add_ps(sum)
 }
 
-/// `eˣ` of numbers up to 0, by the polynomial of `expf` in Cephes (Moshier), within 2⁻²² of it; a subnormal number or 0 from −88 on.
+/// Computes `eˣ` for x ≤ 0 with the polynomial of Cephes' `expf` (Moshier), within 2⁻²². The result is subnormal or 0 from −88 on.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
-    // In this order a NaN stays one.
+    // This operand order preserves NaN.
     let x = _mm512_max_ps(_mm512_set1_ps(-104.0), x);
     let twos = _mm512_roundscale_ps::<0>(_mm512_mul_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E)));
-    // ln 2 in two parts, the first of so few bits that its products are exact.
+    // ln 2 in two parts. The first has so few bits that its products are exact.
     let r = _mm512_fnmadd_ps(twos, _mm512_set1_ps(0.693_359_4), x);
     let r = _mm512_fnmadd_ps(twos, _mm512_set1_ps(-2.121_944_4e-4), r);
     let mut y = _mm512_set1_ps(1.987_569_1e-4);
@@ -261,7 +260,7 @@ fn exp(x: __m512) -> __m512 {
     _mm512_scalef_ps(y, twos)
 }
 
-/// The first `len` elements of a vector.
+/// Returns the mask of the first `len` elements of a vector.
 #[inline(always)]
 fn mask(len: usize) -> u16 {
     (u32::from(u16::MAX) >> (VECTOR - len)) as u16
@@ -297,16 +296,16 @@ fn pack_columns(rows: &[f32], [count, columns, stride]: [usize; 3], panels: &mut
             for (half, groups) in step.as_chunks_mut::<VECTOR>().0.iter_mut().enumerate() {
                 let start = p * COLUMNS + half * VECTOR;
                 let width = columns.saturating_sub(start).min(VECTOR);
-                // Two rows side by side, as far as there are some.
+                // Two rows side by side, as far as they exist.
                 let rounded = |row: usize| {
                     let x = if row < count && width > 0 {
                         &rows[row * stride + start..][..width]
                     } else {
                         &[]
                     };
-                    // SAFETY: the mask has the elements of x alone.
+                    // SAFETY: the mask only includes elements of x.
                     let x = unsafe { _mm512_maskz_loadu_ps(mask(x.len()), x.as_ptr()) };
-                    // SAFETY: vectors of the same size, of which any bits are integers.
+                    // SAFETY: vectors of the same size, and any bits are valid integers.
                     _mm512_cvtepu16_epi32(unsafe {
                         std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x))
                     })

@@ -1,5 +1,5 @@
-//! Dot products of AArch64, for the int8 GEMM: i8mm's products of matrices, dotprod's dot products, and widening products, which
-//! every processor has. The first two are written as assembly, since their intrinsics are not stable.
+//! AArch64 dot products for the int8 GEMM: the matrix products of i8mm, the dot products of dotprod, and widening products, which every
+//! processor has. The first two are written in assembly, since their intrinsics are unstable.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -10,13 +10,13 @@ use hipvit_graph::op::Levels;
 use super::super::packed::{COLUMNS, ROW_STEP, ROWS, STEP};
 use super::{GROUP, Isa, Job, Tile, gemm, portable, quantize_row};
 
-/// The level of x that is zero to the kernels which take x as i8.
+/// Level of x that is zero for the kernels with x as i8.
 const CENTRE: u8 = 128;
 /// Columns that the kernels compute at once.
 const WIDTH: usize = 8;
 
 impl Isa {
-    /// Whether this processor has it.
+    /// Returns true if this processor has the instructions.
     pub(super) fn is_available(self) -> bool {
         match self {
             Self::I8mm => is_aarch64_feature_detected!("i8mm"),
@@ -76,14 +76,14 @@ fn gemm_neon(job: &Job<'_>, out: &mut [f32]) {
     });
 }
 
-/// The steps of [`GROUP`] input channels: x and the panel.
+/// Returns the steps of [`GROUP`] input channels of x and the panel.
 #[inline(always)]
 fn steps<'a>(x: &'a [u8], panel: &'a [i8]) -> impl Iterator<Item = (&'a [u8; ROW_STEP], &'a [u8; STEP])> {
     let panel: &[u8] = bytemuck::cast_slice(panel);
     x.as_chunks().0.iter().zip(panel.as_chunks().0)
 }
 
-/// The 16 bytes from `at` on.
+/// Loads 16 bytes from `at` on.
 #[target_feature(enable = "neon")]
 #[inline]
 fn load(bytes: &[u8], at: usize) -> uint8x16_t {
@@ -92,7 +92,7 @@ fn load(bytes: &[u8], at: usize) -> uint8x16_t {
     unsafe { vld1q_u8(bytes.as_ptr()) }
 }
 
-/// The sums of a row's columns from `column` on.
+/// Stores the sums of a row's columns from `column` on.
 #[target_feature(enable = "neon")]
 #[inline]
 fn store(row: &mut [i32; COLUMNS], column: usize, sums: [int32x4_t; 2]) {
@@ -104,7 +104,7 @@ fn store(row: &mut [i32; COLUMNS], column: usize, sums: [int32x4_t; 2]) {
     }
 }
 
-/// `4 · V` rows from `first` on. Products of 2×8 by 8×2 matrices: two rows of two steps by two columns of them.
+/// Computes `4 · V` rows from `first` on, with products of 2×8 by 8×2 matrices: two rows by two columns, over two steps.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn i8mm<const V: usize>(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
@@ -143,7 +143,7 @@ fn i8mm<const V: usize>(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     }
 }
 
-/// Of four rows, or columns, in two steps: the first two, each with both of its groups, and the other two.
+/// Rearranges four rows (or columns) of two steps. The first vector has both groups of rows 0 and 1, the second those of rows 2 and 3.
 #[target_feature(enable = "neon")]
 #[inline]
 fn pairs(first: uint8x16_t, second: uint8x16_t) -> [uint8x16_t; 2] {
@@ -155,7 +155,7 @@ fn pairs(first: uint8x16_t, second: uint8x16_t) -> [uint8x16_t; 2] {
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn usmmla(mut sums: int32x4_t, a: uint8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: it reads and writes only these registers; i8mm has it, which this function enables.
+    // SAFETY: the instruction only accesses these registers. It is part of i8mm, which this function enables.
     unsafe {
         asm!(
             "usmmla {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -168,7 +168,7 @@ fn usmmla(mut sums: int32x4_t, a: uint8x16_t, b: int8x16_t) -> int32x4_t {
     sums
 }
 
-/// The first `4 · V` rows, less [`CENTRE`].
+/// Computes the first `4 · V` rows, with [`CENTRE`] subtracted.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn dotprod<const V: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
@@ -177,7 +177,7 @@ fn dotprod<const V: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
         let mut acc = [[[vdupq_n_s32(0); 2]; 4]; V];
         for (x, panel) in steps(x, panel) {
             let at = column * GROUP;
-            // Not `map`, which is compiled without these instructions, and so may not be inlined.
+            // Not `map`, whose closure is compiled without these instructions and may not be inlined.
             let b = [load(panel, at), load(panel, at + 16)];
             let b = [vreinterpretq_s8_u8(b[0]), vreinterpretq_s8_u8(b[1])];
             for (v, acc) in acc.iter_mut().enumerate() {
@@ -197,12 +197,12 @@ fn dotprod<const V: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
     }
 }
 
-/// Adds to each of the sums the products of its four elements of b and those of the lane of a.
+/// Adds to each sum the dot product of its four elements of b with the lane of a.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn sdot<const LANE: usize>(mut sums: int32x4_t, b: int8x16_t, a: int8x16_t) -> int32x4_t {
     const { assert!(LANE < 4) };
-    // SAFETY: it reads and writes only these registers; dotprod has it, which this function enables.
+    // SAFETY: the instruction only accesses these registers. It is part of dotprod, which this function enables.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {b:v}.16b, {a:v}.4b[{lane}]",
@@ -216,12 +216,12 @@ fn sdot<const LANE: usize>(mut sums: int32x4_t, b: int8x16_t, a: int8x16_t) -> i
     sums
 }
 
-/// Four rows from `first` on, less [`CENTRE`].
+/// Computes four rows from `first` on, with [`CENTRE`] subtracted.
 #[target_feature(enable = "neon")]
 #[inline]
 fn neon(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     for column in (0..COLUMNS).step_by(WIDTH) {
-        // Two columns each, two partial sums a column. A product of two i8 fits an i16, a sum of two may not.
+        // Two columns each, with two partial sums per column. A product of two i8 fits in an i16, a sum of two products may not.
         let mut acc = [[vdupq_n_s32(0); 4]; 4];
         for (x, panel) in steps(x, panel) {
             let b = [0, 16].map(|at| vreinterpretq_s8_u8(load(panel, column * GROUP + at)));

@@ -1,4 +1,4 @@
-//! Dot products of x86, for the int8 GEMM: AVX-512 VNNI, AVX-VNNI and AVX2; AMX is in `amx.rs`.
+//! x86 dot products for the int8 GEMM: AVX-512 VNNI, AVX-VNNI and AVX2. AMX is in `amx.rs`.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -10,10 +10,10 @@ use super::super::packed::{COLUMNS, ROW_STEP, ROWS, STEP};
 use super::{GROUP, Isa, Job, Tile, gemm, portable, quantize_row};
 
 impl Isa {
-    /// Whether this processor has it.
+    /// Returns true if this processor has the instructions.
     pub(super) fn is_available(self) -> bool {
         match self {
-            // Every processor with AMX has these extensions, which are for what follows the dot products.
+            // Every processor with AMX has these extensions, which the code after the dot products uses.
             Self::Amx => {
                 is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && amx::has_int8()
             }
@@ -103,10 +103,10 @@ fn gemm_avx2(job: &Job<'_>, out: &mut [f32]) {
     });
 }
 
-/// Rows that the kernels of 256 bits compute at once, for want of registers.
+/// Rows that the 256-bit kernels compute at once, limited by the number of registers.
 const QUARTER: usize = 4;
 
-/// Checks the extents on which the kernels' loads rely; the number of steps of [`GROUP`] input channels.
+/// Checks the extents that the kernels' loads rely on. Returns the number of steps of [`GROUP`] input channels.
 #[inline(always)]
 fn steps(x: &[u8], panel: &[i8]) -> usize {
     let steps = panel.len() / STEP;
@@ -114,14 +114,14 @@ fn steps(x: &[u8], panel: &[i8]) -> usize {
     steps
 }
 
-/// The first `R` rows: two vectors of 16 columns each.
+/// Computes the first `R` rows: two vectors of 16 columns each.
 #[target_feature(enable = "avx512f,avx512vnni")]
 #[inline]
 fn avx512_vnni<const R: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
     const { assert!(R <= ROWS && COLUMNS == 32) };
     let mut acc = [[_mm512_setzero_si512(); 2]; R];
     for step in 0..steps(x, panel) {
-        // SAFETY: `steps` checked that there are STEP bytes of the panel and ROW_STEP of x for each step.
+        // SAFETY: `steps` checked that each step has STEP bytes of the panel and ROW_STEP bytes of x.
         let (b, x) = unsafe { (panel.as_ptr().add(step * STEP), x.as_ptr().add(step * ROW_STEP)) };
         // SAFETY: STEP bytes are two vectors.
         let b = unsafe { [_mm512_loadu_si512(b.cast()), _mm512_loadu_si512(b.add(64).cast())] };
@@ -141,7 +141,7 @@ fn avx512_vnni<const R: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
     }
 }
 
-/// [`QUARTER`] rows from `first` on: 16 columns at a time.
+/// Computes [`QUARTER`] rows from `first` on, 16 columns at a time.
 #[target_feature(enable = "avx2,avxvnni")]
 #[inline]
 fn avx_vnni(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
@@ -149,12 +149,12 @@ fn avx_vnni(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     for column in (0..COLUMNS).step_by(16) {
         let mut acc = [[_mm256_setzero_si256(); 2]; QUARTER];
         for step in 0..steps(x, panel) {
-            // SAFETY: `steps` checked that there are STEP bytes of the panel for each step, GROUP for each column.
+            // SAFETY: `steps` checked that each step has STEP bytes of the panel, GROUP for each column.
             let b = unsafe { panel.as_ptr().add(step * STEP + column * GROUP) };
             // SAFETY: 16 columns are two vectors.
             let b = unsafe { [_mm256_loadu_si256(b.cast()), _mm256_loadu_si256(b.add(32).cast())] };
             for (r, acc) in acc.iter_mut().enumerate() {
-                // SAFETY: as above, of x, whose step has ROWS rows; indexing `tile` checked first + QUARTER.
+                // SAFETY: as above for x, whose step has ROWS rows. Indexing `tile` checked first + QUARTER.
                 let a = unsafe { x.as_ptr().add((step * ROWS + first + r) * GROUP) };
                 // SAFETY: GROUP bytes.
                 let a = _mm256_set1_epi32(unsafe { a.cast::<i32>().read_unaligned() });
@@ -173,23 +173,23 @@ fn avx_vnni(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     }
 }
 
-/// [`QUARTER`] rows from `first` on: 8 columns at a time. Bytes are widened first, since `vpmaddubsw` saturates.
+/// Computes [`QUARTER`] rows from `first` on, 8 columns at a time. Bytes are widened first, since `vpmaddubsw` saturates.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn avx2(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
     let rows = &mut tile[first..first + QUARTER];
     for column in (0..COLUMNS).step_by(8) {
-        // Four columns each, two partial sums a column.
+        // Four columns each, with two partial sums per column.
         let mut acc = [[_mm256_setzero_si256(); 2]; QUARTER];
         for step in 0..steps(x, panel) {
-            // SAFETY: `steps` checked that there are STEP bytes of the panel for each step, GROUP for each column.
+            // SAFETY: `steps` checked that each step has STEP bytes of the panel, GROUP for each column.
             let b = unsafe { panel.as_ptr().add(step * STEP + column * GROUP) };
             // SAFETY: 8 columns are two vectors of 16 bytes.
             let b = unsafe { [_mm_loadu_si128(b.cast()), _mm_loadu_si128(b.add(16).cast())] };
-            // Not `map`, which is compiled without these instructions, and so may not be inlined.
+            // Not `map`, whose closure is compiled without these instructions and may not be inlined.
             let b = [_mm256_cvtepi8_epi16(b[0]), _mm256_cvtepi8_epi16(b[1])];
             for (r, acc) in acc.iter_mut().enumerate() {
-                // SAFETY: as above, of x, whose step has ROWS rows; indexing `tile` checked first + QUARTER.
+                // SAFETY: as above for x, whose step has ROWS rows. Indexing `tile` checked first + QUARTER.
                 let a = unsafe { x.as_ptr().add((step * ROWS + first + r) * GROUP) };
                 // SAFETY: GROUP bytes.
                 let a = _mm_set1_epi32(unsafe { a.cast::<i32>().read_unaligned() });
@@ -199,7 +199,7 @@ fn avx2(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
             }
         }
         for (acc, row) in acc.iter().zip(&mut *rows) {
-            // Within each half: columns 0, 1 of the first, then of the second.
+            // Each half has columns 0 and 1 of the first operand, then those of the second.
             let sums = _mm256_hadd_epi32(acc[0], acc[1]);
             let sums = _mm256_permute4x64_epi64::<0b11_01_10_00>(sums);
             let row = &mut row[column..column + 8];

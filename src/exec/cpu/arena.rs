@@ -1,46 +1,45 @@
-//! The memory of a run's activations.
+//! Memory of a run's activations.
 
 use crate::error::{Error, Result};
 use crate::graph::plan::Plan;
 
-/// A cache line, and the widest vector.
+/// Bytes of a cache line, and of the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// The most elements skipped for alignment.
+/// Maximum number of elements skipped for alignment.
 const PADDING: usize = ALIGNMENT / size_of::<f32>();
 
-/// Memory for one run at a time, reused from run to run; it grows to the largest plan that it has served.
+/// Memory for one run at a time. Reused from run to run; grows to the largest plan so far.
 #[derive(Debug, Default)]
 pub struct Arena {
     values: Vec<f32>,
-    /// Elements at either end that belong to no plan.
+    /// Elements at either end that no plan uses.
     margin: usize,
 }
 
 impl Arena {
-    /// An arena that grows on its first use.
+    /// Creates an empty arena, which grows on first use.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The bytes that are held.
+    /// Returns the allocated bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.values.len() * size_of::<f32>()
     }
 
-    /// The elements that `plan` needs, from an aligned address on; their values are arbitrary.
+    /// Returns the elements that `plan` needs, from an aligned address on. Their values are arbitrary.
     pub(super) fn elements(&mut self, plan: &Plan) -> Result<&mut [f32]> {
         self.grow(plan, 0.0)?;
         let (start, len) = (self.start(), len(plan));
         Ok(&mut self.values[start..start + len])
     }
 
-    /// An arena for `plan` alone, every element being `value`, with `margin` elements at either end that a run must not
-    /// access.
+    /// Creates an arena for `plan` alone, filled with `value`. A run must not access the `margin` elements at either end.
     ///
     /// # Errors
     ///
-    /// [`Error::Resource`] if there is no memory for it.
+    /// [`Error::Resource`] if the allocation fails.
     pub fn with_margin(plan: &Plan, margin: usize, value: f32) -> Result<Self> {
         let mut arena = Self {
             values: Vec::new(),
@@ -50,7 +49,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The elements that `plan` needs, between the margins.
+    /// Returns all elements, with the margins around those of `plan`.
     pub fn with_margins(&self, plan: &Plan) -> &[f32] {
         let start = self.start();
         &self.values[start - self.margin..start + len(plan) + self.margin]
@@ -67,7 +66,7 @@ impl Arena {
         Ok(())
     }
 
-    /// The index of the first aligned element behind the margin.
+    /// Returns the index of the first aligned element behind the margin.
     fn start(&self) -> usize {
         let offset = self.values[self.margin..].as_ptr().align_offset(ALIGNMENT);
         self.margin + offset.min(PADDING)

@@ -22,45 +22,44 @@ use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::tensor::{DType, Input};
 
-/// Called after each step with the time that it took.
+/// Callback after each step, with the step's time.
 pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
 
-/// The precisions that the CPU computes in.
+/// Dtypes that the CPU computes in.
 pub const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-/// Runs plans of one graph on the CPU. Can be shared: any number of threads may run it at once, each with an
-/// [`Arena`] of its own.
+/// Runs plans of one graph on the CPU. Any number of threads may run it at once, each with its own [`Arena`].
 pub struct CpuExecutor {
     pool: Arc<ThreadPool>,
     constants: Constants,
-    /// Parameters and states. Runs that write them exclude others; all see what the last of these wrote.
+    /// Parameters and states. Runs that write them exclude other runs; later runs see the values written last.
     states: RwLock<States>,
 }
 
 impl CpuExecutor {
-    /// An executor for `graph`, optimised or not, that uses `threads` threads, by default one per physical core.
+    /// Creates an executor for `graph`, optimised or not. Uses `threads` threads, by default one per physical core.
     ///
     /// # Errors
     ///
-    /// [`Error::Resource`] if the threads cannot be started, [`Error::Graph`] or [`Error::Op`], naming the node, if a weight
-    /// was released or is a scalar.
+    /// [`Error::Resource`] if the threads cannot be started. [`Error::Graph`] or [`Error::Op`], naming the node, if a weight was released
+    /// or is a scalar.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
     }
 
-    /// As [`new`](Self::new), with the precision of linear layers, the patch convolution and attention:
+    /// Creates an executor with a dtype for linear layers, the patch convolution and attention:
     ///
-    /// - f32;
-    /// - bf16: what is multiplied is rounded to bf16, and summed in f32, where the processor has AMX or AVX-512 for that; elsewhere
-    ///   the weights alone are in bf16, and products in f32;
-    /// - f16: the weights are kept in f16, products are in f32.
+    /// - f32: everything is in f32.
+    /// - bf16: operands are rounded to bf16 and products summed in f32, if the processor has AMX or AVX-512 BF16. Otherwise only the
+    ///   weights are in bf16, and products are in f32.
+    /// - f16: weights are stored in f16, products are in f32.
     ///
-    /// Activations are in f32 in memory with each of them, and so are plans. Linear layers that round what they multiply, in int8 or
-    /// bf16, stay so.
+    /// For each dtype, activations in memory are f32, and plans must be too. Linear layers that round their operands to int8 or bf16 still
+    /// do.
     ///
     /// # Errors
     ///
-    /// The errors of [`CpuExecutor::new`], and [`Error::Argument`] for another type.
+    /// The errors of [`new`](Self::new), and [`Error::Argument`] for another dtype.
     pub fn with_dtype(graph: &Graph, dtype: DType, threads: Option<usize>) -> Result<Self> {
         if !DTYPES.contains(&dtype) {
             return Err(Error::argument(
@@ -78,17 +77,17 @@ impl CpuExecutor {
         })
     }
 
-    /// The number of threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.pool.current_num_threads()
     }
 
-    /// Returns the threads.
+    /// Returns the thread pool.
     pub(super) fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
 
-    /// The weights that were found to have no NaN and no infinity when they were prepacked.
+    /// Returns the weights that were free of NaN and infinity when they were prepacked.
     pub(crate) fn finite_weights(&self) -> impl Iterator<Item = ValueId> {
         let weights = self.constants.weights.iter();
         weights
@@ -96,23 +95,23 @@ impl CpuExecutor {
             .map(|(&id, _)| id)
     }
 
-    /// The elements of the parameter or state `id` after the last run that wrote it.
+    /// Returns the elements of the parameter or state `id`, as of the last run that wrote it.
     pub fn state(&self, id: ValueId) -> Option<Vec<f32>> {
         self.states.read().get(&id).cloned()
     }
 
-    /// Runs `work` within this executor's thread pool.
+    /// Runs `work` in this executor's thread pool.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
     }
 
-    /// Runs `plan`, which must be of this executor's graph, on `input`: each output as `[B, channels]`, or
+    /// Runs `plan`, which must belong to this executor's graph, on `input`. Returns each output as `[B, channels]` or
     /// `[B·tokens, channels]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `input` is not what the plan takes, or if the plan is not in f32; [`Error::Resource`] if there
-    /// is no memory for it; [`Error::Op`], naming the node, if a step does not fit its op.
+    /// [`Error::Argument`] if `input` does not fit the plan, or if the plan is not in f32. [`Error::Resource`] if the allocation fails.
+    /// [`Error::Op`], naming the node, if a step does not fit its op or the plan belongs to another graph.
     pub fn run(
         &self,
         plan: &Plan,
@@ -178,7 +177,7 @@ impl CpuExecutor {
     }
 }
 
-/// A pool of `threads` threads, by default one per physical core; each calls `start` first.
+/// Creates a pool of `threads` threads, by default one per physical core. Each thread calls `start` first.
 pub(super) fn thread_pool(
     threads: Option<usize>,
     start: impl Fn() + Send + Sync + 'static,
@@ -191,7 +190,7 @@ pub(super) fn thread_pool(
         .map_err(|e| Error::resource("threads", e))
 }
 
-/// The physical cores that this thread may use: two threads on one core would share its vector units.
+/// Returns the number of physical cores that this thread may use. Two threads on one core would share its vector units.
 pub(super) fn cores() -> usize {
     num_cpus::get_physical().min(num_cpus::get())
 }

@@ -1,26 +1,26 @@
-//! Events between the calls on one stream.
+//! Events between the calls on a stream.
 
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::hip::{Event, Launch, Stream};
 
-/// A kernel or library call of a run whose calls were timed one by one.
+/// A kernel or library call, and its time.
 #[derive(Clone, Debug)]
 pub struct TimedCall {
-    /// The index of its step's node in the graph.
+    /// Index of the step's node in the graph.
     pub node: usize,
-    /// The kernel, or the library and what it was asked for.
+    /// Name of the kernel, or of the library and its operation.
     pub name: String,
-    /// What is known of its operands.
+    /// Shape of the operands, if known.
     pub shape: Option<String>,
-    /// A kernel's geometry; libraries do not tell theirs.
+    /// Launch geometry of a kernel. `None` for library calls.
     pub launch: Option<Launch>,
-    /// From the end of the call before it to its own end.
+    /// Time from the end of the previous call to the end of this one.
     pub time: Duration,
 }
 
-/// Events between calls on one stream.
+/// Events between the calls on a stream.
 #[derive(Debug)]
 pub(super) struct CallClock {
     begin: Event,
@@ -37,12 +37,12 @@ impl CallClock {
         })
     }
 
-    /// Attributes the calls that follow to a node.
+    /// Attributes the following calls to a node.
     pub(super) fn set_node(&mut self, node: usize) {
         self.node = node;
     }
 
-    /// A call has just been submitted.
+    /// Records the end of the call that was just submitted.
     pub(super) fn tick(
         &mut self,
         stream: &Stream,

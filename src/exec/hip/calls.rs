@@ -44,7 +44,7 @@ impl HipExecutor {
     ///
     /// There is no memory for a run, or a step cannot be submitted.
     pub fn time_runs(&self, plan: &Plan, time: Duration) -> Result<Duration> {
-        // Power, and with it the clock, depends on the values.
+        // The power draw, and therefore the clock, depends on the values.
         let input: Vec<u8> = (0..plan.input_bytes()).map(|i| (i * 7919 % 251) as u8).collect();
         let mut context = self.reserve_context(plan)?;
         let uploads = self.feed(&mut context, plan, InputData::Bytes(&input), &mut None)?;

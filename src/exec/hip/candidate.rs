@@ -1,4 +1,4 @@
-//! What can compute a call for which there is a choice: the builtin kernels or a library, each with its handles on one stream.
+//! Implementations of calls that have a choice: the builtin kernels or a library, with its handles on a stream.
 
 mod builtin;
 mod hipblaslt;
@@ -24,24 +24,24 @@ use crate::kernels::{KernelCall, KernelError, Kernels};
 
 /// The builtin kernels or a library, on one stream.
 pub(super) trait Candidate {
-    /// Returns all ways in which it can compute `call`.
+    /// Returns all ways to compute `call`.
     fn choices(&mut self, call: &Call, options: SelectOptions) -> Vec<Choice>;
 
     /// Prepares `choice` for `call` on first use. Never submits anything.
     ///
     /// # Errors
     ///
-    /// The reason why `call` is not computed so.
+    /// The reason why the choice cannot compute `call`.
     fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), KernelError>;
 
-    /// Submits `call` by a prepared choice. Returns calls to submit next, for which there is a choice of their own.
+    /// Submits `call` by a prepared choice. Returns the calls to submit next, each with its own choice.
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>>;
 
-    /// Returns what computes `call`, for reports, and the calls for which there is a choice of their own.
+    /// Returns the launches and library calls of `call` for reports, and the calls that have their own choice.
     fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>);
 }
 
-/// The stream, the kernels and the memory that calls are submitted with.
+/// Everything that calls are submitted with: stream, kernels, memory.
 pub(super) struct Submitter<'a> {
     pub(super) stream: &'a Stream,
     pub(super) kernels: &'a Kernels,
@@ -67,7 +67,7 @@ impl Submitter<'_> {
         }
     }
 
-    /// Launches the kernel that finishes a library's result, if there is one.
+    /// Launches the kernel that completes a library's result, if one is needed.
     pub(super) fn finish(&mut self, kernel: Option<impl Into<KernelCall>>) -> Result<()> {
         kernel.map_or(Ok(()), |kernel| self.launch(kernel.into()))
     }
@@ -81,7 +81,7 @@ impl Submitter<'_> {
     }
 }
 
-/// A kernel or library call of a report.
+/// A kernel or library call in a report.
 #[derive(Clone, PartialEq)]
 pub(super) struct Called {
     pub(super) name: String,
@@ -89,13 +89,13 @@ pub(super) struct Called {
 }
 
 impl Called {
-    /// A call of a library.
+    /// Reports a library call.
     pub(super) fn library(name: impl Into<String>) -> Self {
         let name = name.into();
         Self { name, geometry: None }
     }
 
-    /// A launch of a builtin kernel. A kernel that cannot be launched has no geometry.
+    /// Reports a launch of a builtin kernel. A kernel that cannot be launched has no geometry.
     pub(super) fn kernel(kernel: KernelCall, kernels: &Kernels) -> Self {
         Self {
             name: kernel_name(&kernel),
@@ -103,13 +103,13 @@ impl Called {
         }
     }
 
-    /// The kernel that follows a GEMM without an epilogue, if there is one.
+    /// Reports the kernel after a GEMM without an epilogue, if one is needed.
     pub(super) fn follows(linear: &LinearCall, kernels: &Kernels) -> Option<Self> {
         let Unfused { kernel, .. } = linear.unfused().ok()?;
         Some(Self::kernel(kernel?, kernels))
     }
 
-    /// A library's GEMM, and the kernel that follows without an epilogue.
+    /// Reports a library's GEMM, and the kernel after it if it has no epilogue.
     fn gemm(choice: Choice, linear: &LinearCall, kernels: &Kernels) -> Vec<Self> {
         let follows = if choice.has_epilogue() {
             None
@@ -128,7 +128,7 @@ pub(super) fn kernel_name(kernel: &KernelCall) -> String {
     kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }
 
-/// Returns the linear layer of a call for a library that computes nothing else.
+/// Returns the linear layer of a call, for a library that computes nothing else.
 fn linear(call: &Call) -> Result<&LinearCall, KernelError> {
     match call {
         Call::Linear(linear) => Ok(linear),
@@ -136,7 +136,7 @@ fn linear(call: &Call) -> Result<&LinearCall, KernelError> {
     }
 }
 
-/// Converts the reason for which a linear layer cannot be submitted.
+/// Converts the reason why a linear layer cannot be submitted.
 fn unusable(reason: KernelError) -> Error {
     Error::kernel("linear", reason)
 }

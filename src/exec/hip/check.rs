@@ -12,9 +12,10 @@ use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
 use crate::timeline::{self, Activity};
 
 impl HipExecutor {
-    /// Checks a finished replay, and replaces its results by those of the steps. Returns true if the replay was wrong.
+    /// Checks a finished replay, and replaces its results by those of the individual steps if they differ. Returns true if the replay was
+    /// wrong.
     ///
-    /// A replay is checked if it is `suspect` or due, if it left a result unwritten, or if another replay was wrong meanwhile. The
+    /// A replay is checked if it is `suspect` or due, if it left a result unwritten, or if another replay was wrong in the meantime. The
     /// input is still in the context's memory.
     pub(super) fn check(&self, waited: &mut Waited, suspect: bool) -> Result<bool> {
         let Submitted::Replay(run) = waited.submitted else {
@@ -33,7 +34,7 @@ impl HipExecutor {
             let mut results = downloaded(plan, *on_device).zip(results.iter());
             results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
         };
-        // All ranks submit the steps, or none does.
+        // Either all ranks submit the steps, or none does.
         if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
             return Ok(false);
         }
@@ -79,7 +80,7 @@ impl HipExecutor {
         Ok(true)
     }
 
-    /// Computes a finished run again, step by step, on the corrected activations of the previous stage.
+    /// Computes a finished run again step by step, from the corrected activations of the previous stage.
     pub(super) fn repeat(&self, waited: &mut Waited, input: Operand<'_>) -> Result<()> {
         let context = &mut waited.context;
         context.memory.input.copy_part_from_peer(0, input)?;
@@ -104,7 +105,7 @@ impl HipExecutor {
         Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
     }
 
-    /// Returns the activations that a run left for the next stage, if there is one.
+    /// Returns the activations for the next stage, if there is one.
     fn handed_on(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<Vec<u8>>> {
         let Some(id) = boundary(plan) else {
             return Ok(None);

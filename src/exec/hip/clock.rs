@@ -1,4 +1,4 @@
-//! Device times of a run's stages, by events that are recorded only for a timed run.
+//! Device times of a run's stages. Events are recorded only for timed runs.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::graph::plan::{Plan, Step};
 use crate::hip::{Event, Stream};
 use crate::timeline::{self, Activity, Slice, Track};
 
-/// Called with each stage of a finished run, and its time on the device.
+/// Callback with each stage of a finished run, and its time on the device.
 pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 
 /// A part of a run on a device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stage<'a> {
-    /// The copy of the input to the device, including the copies from pageable to pinned memory, with which it overlaps.
+    /// The copy of the input to the device, and the overlapping copies from pageable to pinned memory.
     Upload,
-    /// The copies of decoded images to the device, and their resizing there.
+    /// The copies of decoded images to the device, and the resizing.
     Resize,
     /// A step of the plan.
     Step(&'a Step),
-    /// All steps at once, replayed as a captured graph.
+    /// All steps as the replay of a captured graph.
     Replay,
     /// The copy of the results to the host.
     Download,
 }
 
-/// A point in the device's time that a recording knows.
+/// An event whose time is known relative to the start of a recording.
 #[derive(Clone, Debug)]
 pub(super) struct Anchor {
-    /// The recording's number.
+    /// Number of the recording.
     pub(super) recording: u64,
     pub(super) event: Event,
-    /// Time since the begin of the recording at which the device reached the event, halfway between submitting it and its end.
+    /// Time since the start of the recording: the midpoint between submitting the event and its completion on the host.
     pub(super) at: Duration,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Anchor {
 pub(super) struct AnchorCell(Mutex<Option<Anchor>>);
 
 impl AnchorCell {
-    /// Returns the anchor, which is measured on `stream` once per recording. `None` without a recording.
+    /// Returns the anchor, measured on `stream` once per recording. `None` without a recording.
     pub(super) fn get(&self, stream: &Stream) -> Result<Option<Anchor>> {
-        /// The first wait may take long; the shortest is the most precise.
+        /// The first wait may take long. The shortest wait is the most precise.
         const TRIES: usize = 5;
         let Some((recording, origin)) = timeline::recording() else {
             return Ok(None);
@@ -74,15 +74,15 @@ impl AnchorCell {
 /// Events between a run's stages.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// Before and after the input's copy, on its stream.
+    /// Events before and after the copy of the input, on its stream.
     input: Vec<Event>,
-    /// On the computing stream: before the first step and after each step, or before and after the replay. Then after the copy of the
+    /// Events on the compute stream: before the first step and after each step, or before and after the replay. Then after the copy of the
     /// results.
     steps: Vec<Event>,
 }
 
 impl Clock {
-    /// Records the begin or end of the input's copy.
+    /// Records the start or end of the input's copy.
     pub(super) fn tick_input(&mut self, stream: &Stream) -> Result<()> {
         self.input.push(stream.record()?);
         Ok(())
@@ -93,7 +93,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Reports the time of each stage. `input` is the stage that provided the input.
+    /// Reports the time of each stage. `input` is the stage that produced the input.
     pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
         if let [begin, end] = &self.input[..] {
             observer(input, end.since(begin)?);
@@ -117,8 +117,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Adds each stage to the recording: `input` provided the input, and the steps were a replay or its capture. `streams` are the
-    /// one that copies input and the one that computes.
+    /// Adds each stage to the recording. `input` is the stage that produced the input; the steps are a single slice for a replay or a
+    /// capture. `streams` are the copy stream and the compute stream.
     pub(super) fn record(
         &self,
         plan: &Plan,
@@ -155,7 +155,7 @@ impl Clock {
         let (Some(first), Some((downloaded, steps))) = (self.steps.first(), self.steps.split_last()) else {
             return Ok(());
         };
-        // From the first event: a difference from the recording's begin would be rounded to some microseconds.
+        // Relative to the first event: times relative to the start of the recording would be rounded to microseconds.
         let begin = anchor.at + first.since(&anchor.event)?;
         let place = |slice: Slice, from: &Event, to: &Event| {
             Ok::<_, crate::Error>(Slice {
@@ -205,7 +205,7 @@ impl Clock {
     }
 }
 
-/// A slice without its place and time.
+/// Creates a slice without stream and time.
 fn slice(activity: Activity, name: impl Into<Cow<'static, str>>, args: Value) -> Slice {
     Slice {
         track: Track::Thread(0),

@@ -1,5 +1,5 @@
-//! The graph's constants on a device: one allocation, in the executor's dtype. Weights of linear layers in 8 bits stay so, with
-//! their scales behind them.
+//! The graph's constants on a device: one allocation, in the executor's dtype. 8-bit weights of linear layers stay in 8 bits, followed by
+//! their scales.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,10 +15,10 @@ use crate::hip::{Frozen, Operand, SparseLt, Stream};
 use crate::ops::{Float8Scale, Linear, Op, Rounding};
 use crate::tensor::DType;
 
-/// Alignment of each constant: enough for any vector load.
+/// Alignment of each constant in bytes, enough for any vector load.
 const ALIGNMENT: usize = 256;
 
-/// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
+/// The constants that nodes read, concatenated in the device's format. Devices with the same constants share them.
 #[derive(Debug)]
 pub(crate) struct HostConstants {
     pub(super) bytes: Vec<u8>,
@@ -27,23 +27,23 @@ pub(crate) struct HostConstants {
     steps: HashMap<u32, usize>,
     /// The 2:4 sparse weights.
     sparse: HashMap<ValueId, SparseForm>,
-    /// Those that the device compresses.
+    /// 2:4 sparse weights that the device compresses.
     dense: Vec<DenseWeight>,
 }
 
-/// A 2:4 sparse weight `[n, k]` as hipSPARSELt takes it, with its zeros.
+/// A 2:4 sparse weight `[n, k]` with its zeros, as hipSPARSELt takes it.
 #[derive(Debug)]
 struct DenseWeight {
     extents: [usize; 2],
     dtype: DType,
     bytes: Vec<u8>,
-    /// Where it goes, compressed.
+    /// Offset of the compressed weight.
     offset: usize,
     compressed: usize,
 }
 
 impl HostConstants {
-    /// `float8` is how the device encodes FP8, if it multiplies it; `sparse` which weights are packed.
+    /// Converts the constants. `float8` is the device's FP8 encoding, if it has FP8 GEMMs. `sparse` has the weights that are packed.
     pub(crate) fn new(
         graph: &Graph,
         dtype: DType,
@@ -122,7 +122,7 @@ impl HostConstants {
         this
     }
 
-    /// Whether there are 2:4 sparse weights that the device can skip the zeros of.
+    /// Returns true if there are 2:4 sparse weights whose zeros the device can skip.
     pub(super) fn has_sparse(&self) -> bool {
         !self.sparse.is_empty()
     }
@@ -133,7 +133,7 @@ impl HostConstants {
     }
 }
 
-/// What OCP's numbers are in this encoding's: bits that stand for `x` there stand for `x / unit` here.
+/// Returns the ratio between OCP's numbers and those of this encoding: bits that encode `x` in OCP's encode `x / unit` here.
 fn unit(float8: DType) -> f32 {
     if float8 == DType::F8E4M3Fnuz { 2.0 } else { 1.0 }
 }
@@ -147,8 +147,8 @@ fn append_int8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32])) {
     bytes.extend(weight.chunks(width).flat_map(|row| sum(row).to_ne_bytes()));
 }
 
-/// With the scales of its rows, where x has such. Else with one for all, as GEMMs have it then: where rows have different ones, the
-/// largest, to which the others are rounded.
+/// Appends an E4M3 weight and its scales. If x has scales per row, the weight keeps them. Otherwise the GEMM takes one scale: the largest
+/// one, to which all rows are rounded.
 fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), of_x: Float8Scale, encoding: DType) {
     let largest = scales.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
     let width = (weight.len() / scales.len().max(1)).max(1);
@@ -179,7 +179,7 @@ fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), of_x: F
     );
 }
 
-/// The bits that in FNUZ are half the number that `bits` are in OCP's encoding.
+/// Returns the bits that encode in FNUZ half the number that `bits` encode in OCP's format.
 fn fnuz(bits: u8) -> u8 {
     const NAN: u8 = 0x80;
     match bits {
@@ -189,7 +189,7 @@ fn fnuz(bits: u8) -> u8 {
     }
 }
 
-/// The constants that nodes read, on a device.
+/// Constants of the nodes, on a device.
 #[derive(Debug)]
 pub(super) struct Constants {
     memory: Frozen<u8>,
@@ -232,12 +232,12 @@ impl Constants {
         &self.addresses
     }
 
-    /// Where the steps of FP8 lie, by their bits.
+    /// Addresses of the FP8 steps, by the bits of the step.
     pub(super) fn steps(&self) -> &HashMap<u32, u64> {
         &self.steps
     }
 
-    /// The 2:4 sparse weights, if the device can skip their zeros.
+    /// 2:4 sparse weights whose zeros the device can skip.
     pub(super) fn sparse(&self) -> &HashMap<ValueId, SparseForm> {
         &self.sparse
     }
@@ -251,7 +251,7 @@ impl Constants {
     }
 }
 
-/// Appends values, rounded to `dtype`, as the device reads them.
+/// Appends values rounded to `dtype`, in the device's format.
 pub fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     match dtype {
         DType::F16 => bytes.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_ne_bytes())),
@@ -267,7 +267,7 @@ pub fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     }
 }
 
-/// Elements of `dtype` as f32.
+/// Converts elements of `dtype` to f32.
 pub fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => halves(bytes).map(|b| f16::from_bits(b).to_f32()).collect(),

@@ -1,4 +1,4 @@
-//! The device state of a run: a stream, the libraries on it, memory, and captured graphs.
+//! Device state of a run: a stream, the libraries on it, memory, and captured graphs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::hip::{Device, DeviceBuffer, Replay, Stream};
 /// Maximum number of plans that a context remembers. There is one plan per batch size.
 const MAX_PLANS: usize = 16;
 
-/// Device state of one run at a time. It is reused, and its memory grows to the largest plan that it has served.
+/// Device state of one run at a time. Reused between runs; the memory grows to the largest plan so far.
 #[derive(Debug)]
 pub(super) struct ExecutionContext {
     pub(super) stream: Stream,
@@ -39,7 +39,7 @@ pub(super) struct ExecutionContext {
 /// A plan that has run on this context's memory.
 #[derive(Debug)]
 struct Seen {
-    /// The graph and the batch size identify the plan, as the dtype is the executor's.
+    /// The graph and the batch size identify the plan, since the dtype is the executor's.
     graph: Arc<Graph>,
     batch: usize,
     captured: Option<Captured>,
@@ -49,17 +49,17 @@ struct Seen {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) input: DeviceBuffer<u8>,
-    /// First target of the input's copy if contexts share the computing stream. It has its own stream, so that the copy waits for no
-    /// other run.
+    /// Target of the input's copy if contexts share the compute stream. The separate memory lets the copy, on its own stream, start before
+    /// other runs finish.
     pub(super) ahead: Option<DeviceBuffer<u8>>,
-    /// Copy of the activations for the next stage if contexts share the computing stream, which goes on during the copy to the next GPU.
+    /// Copy of the activations for the next stage if contexts share the compute stream, which continues during the copy to the next GPU.
     pub(super) handed_on: Option<DeviceBuffer<u8>>,
     pub(super) arena: DeviceBuffer<u8>,
     pub(super) scratch: DeviceBuffer<u8>,
 }
 
 impl ExecutionContext {
-    /// Makes a context for `plan`, whose input has `input` bytes. The context of a rank uses the stream of the communicator.
+    /// Creates a context for `plan`, whose input has `input` bytes. The context of a rank uses the communicator's stream.
     pub(super) fn new(device: &Device, plan: &Plan, input: usize, on: Option<&RankStream>) -> Result<Self> {
         let stream = match on {
             Some(on) => on.comm.stream().clone(),
@@ -87,7 +87,7 @@ impl ExecutionContext {
         })
     }
 
-    /// Grows the memory where it does not suffice for `plan`.
+    /// Grows the memory if it is too small for `plan`.
     pub(super) fn fit(&mut self, plan: &Plan, input: usize) -> Result<()> {
         let Self {
             memory, seen, stream, ..
@@ -98,7 +98,7 @@ impl ExecutionContext {
             (&mut memory.scratch, scratch_bytes(plan)),
         ] {
             if buffer.bytes() < bytes {
-                // Captured graphs hold on to the memory that is too small.
+                // Captured graphs use the memory that is replaced.
                 seen.clear();
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
@@ -171,7 +171,7 @@ fn boundary_bytes(plan: &Plan) -> Option<usize> {
     boundary(plan).map(|id| plan.buffer(id).bytes)
 }
 
-/// Contexts that no run is using.
+/// Contexts that no run uses.
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<Vec<ExecutionContext>>);
 
@@ -186,7 +186,7 @@ impl Contexts {
 
     /// Frees the contexts and their memory.
     pub(super) fn clear(&self) {
-        // The lock is released before the driver frees the memory.
+        // Release the lock before the driver frees the memory.
         let idle = std::mem::take(&mut *self.0.lock());
         drop(idle);
     }

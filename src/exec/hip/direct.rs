@@ -1,5 +1,5 @@
-//! All-reduces of a tensor-parallel model by the crate's own kernel, over memory that its GPUs share, where messages are small; RCCL sums
-//! larger ones, and all where the GPUs cannot access each other's memory.
+//! All-reduces of a tensor-parallel model. A builtin kernel computes small ones over memory that the GPUs share. RCCL computes larger ones,
+//! and all of them if the GPUs cannot access each other's memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,15 +12,17 @@ use crate::hip::{Device, Operand, Stream, SymmetricMemory};
 use crate::kernels::{AllReduceGroup, KernelError, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
-/// Maximum number of bytes that one launch sums. The GPUs share twice as much memory for each rank.
+/// Maximum number of bytes per launch. The GPUs share twice as much memory for each rank.
 const CAPACITY: usize = 16 << 20;
 
-/// Maximum time that a rank waits for another one, that of RCCL's watchdog.
+/// Maximum time that a rank waits for another one, as in RCCL's watchdog.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The largest message, in bytes, that the kernel sums unless asked for another. Each rank sends its whole part to every other one,
-/// which on two GPUs is no more than any algorithm sends, and on four twice as much. Measured beside NCCL as parts of models, with bias,
-/// residual and norm, which NCCL leaves to other kernels: on two H100s and on four H200s (docs/scaling.md).
+/// Returns the maximum size in bytes of a message that the kernel sums by default. Each rank sends its whole part to every other rank. With
+/// two GPUs no algorithm sends less; with four GPUs this is twice the minimum.
+///
+/// The limits were measured against NCCL as parts of models, on two H100s and on four H200s (docs/scaling.md). They include bias, residual
+/// and norm, which NCCL leaves to other kernels.
 fn limit(ranks: usize) -> usize {
     match ranks {
         ..=2 => CAPACITY,
@@ -32,12 +34,12 @@ fn limit(ranks: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(super) struct NoDirect {
     pub(super) reason: String,
-    /// True if the GPUs could access each other's memory, and setting that up failed.
+    /// True if the GPUs can access each other's memory but setting that up failed.
     pub(super) failed: bool,
 }
 
 impl NoDirect {
-    /// Returns a reason that is a choice, not a failure.
+    /// Returns a reason for a deliberate choice, not a failure.
     pub(super) fn chosen(reason: &str) -> Self {
         Self {
             reason: reason.to_owned(),
@@ -69,7 +71,7 @@ impl DirectGroup {
     ///
     /// # Errors
     ///
-    /// `kind` is [`AllReduceKind::Direct`], and it is not possible.
+    /// `kind` is [`AllReduceKind::Direct`], but the GPUs do not support it.
     pub(super) fn ranks(
         streams: &[Stream],
         dtype: DType,
@@ -85,7 +87,7 @@ impl DirectGroup {
                 Err(Error::argument("all-reduce", reason))
             }
             Err(error) => Ok(Err(NoDirect {
-                // GPUs without peer access, or too many of them, are no failure.
+                // Missing peer access or too many GPUs are no failure.
                 failed: !matches!(error, Error::Device { .. } | Error::Kernel { .. }),
                 reason: error.to_string(),
             })),
@@ -130,10 +132,10 @@ impl DirectGroup {
         devices.iter().enumerate().map(rank).collect()
     }
 
-    /// Ends all waiting on the GPUs, for good.
+    /// Aborts all waits on the GPUs permanently.
     pub(super) fn abort(&self) {
         for rank in 0..self.memory.ranks() {
-            // Every rank has this word.
+            // Each rank has this word.
             let _ = self.memory.store(rank, AllReduceGroup::ABORT, 1);
         }
     }
@@ -158,9 +160,9 @@ impl DirectRank {
         &self.shared
     }
 
-    /// Returns true if the kernel sums a message, not RCCL. The result is the same on all ranks.
+    /// Returns true if the kernel sums a message, false if RCCL does. The result is the same on all ranks.
     ///
-    /// If results must not depend on the batch size, the kernel computes all sums, in as many launches as needed.
+    /// If results must not depend on the batch size, the kernel computes all sums, in several launches if needed.
     pub(super) fn takes(&self, call: &AllReduceCall, reproducible: bool) -> bool {
         let possible = self.shared.group.rows(call.channels, call.dtype.size()) > 0;
         possible
@@ -171,7 +173,7 @@ impl DirectRank {
 
     /// Returns true if [`submit`](Self::submit) can compute this norm of a sum in the same launch.
     ///
-    /// The norm's result may overwrite the sum's operands row by row, but not other rows, which are still to be read.
+    /// The norm's result may overwrite the sum's operands in the same row, but not in other rows, which are read later.
     pub(super) fn normalizes(&self, call: &AllReduceCall, norm: &LayerNormArgs) -> bool {
         let bytes = call.bytes() as u64;
         let apart = |at: u64| norm.out + bytes <= at || at + bytes <= norm.out;
@@ -198,8 +200,8 @@ impl DirectRank {
             && apart(call.to)
     }
 
-    /// Submits the sum with bias, residual, and a norm for which [`normalizes`](Self::normalizes) is true. `operands` is the memory of
-    /// all operands.
+    /// Submits the sum with bias and residual, and a norm if [`normalizes`](Self::normalizes) returns true. `operands` is the memory of all
+    /// operands.
     pub(super) fn submit(
         &self,
         call: &AllReduceCall,
@@ -241,11 +243,11 @@ impl DirectRank {
         Ok(())
     }
 
-    /// Checks the sums of the rank, once they are done.
+    /// Checks the finished sums of the rank.
     ///
     /// # Errors
     ///
-    /// A rank has not come in time; what was summed is undefined.
+    /// Another rank timed out, and the results are undefined.
     pub(super) fn check(&self) -> Result<()> {
         let DirectGroup { memory, timeout, .. } = &*self.shared;
         match memory.load(self.rank, AllReduceGroup::MISSING)? {
@@ -263,7 +265,7 @@ impl DirectRank {
     }
 }
 
-/// All-reduces over memory that 2 to 4 GPUs of one process share, as tensor parallelism uses them for small messages.
+/// All-reduces over memory that 2 to 4 GPUs of one process share. Tensor parallelism uses them for small messages.
 #[derive(Debug)]
 pub struct PeerAllReduce {
     ranks: Vec<DirectRank>,
@@ -280,13 +282,13 @@ pub struct PeerSum<'a> {
     pub bias: Option<Operand<'a>>,
     /// `[rows, channels]`.
     pub residual: Option<Operand<'a>>,
-    /// `[rows, channels]`; may be `x` or `residual`.
+    /// `[rows, channels]`. May alias `x` or `residual`.
     pub out: Operand<'a>,
-    /// The norm of out's rows, if that is wanted too.
+    /// Optional norm of the rows of `out`.
     pub norm: Option<PeerNorm<'a>>,
-    /// The rows.
+    /// Number of rows.
     pub rows: usize,
-    /// The columns.
+    /// Number of columns.
     pub channels: usize,
 }
 
@@ -295,20 +297,20 @@ pub struct PeerSum<'a> {
 pub struct PeerNorm<'a> {
     /// `[channels]`.
     pub weight: Operand<'a>,
-    /// `[channels]`; without it, it is the RMS norm.
+    /// `[channels]`. `None` for the RMS norm.
     pub bias: Option<Operand<'a>>,
     /// Added to the variance, or to the mean square.
     pub epsilon: f32,
-    /// `[rows, channels]`; may be the sum's `x` or `residual`, and overlaps with nothing otherwise.
+    /// `[rows, channels]`. May alias the sum's `x` or `residual`, and overlaps with nothing else.
     pub out: Operand<'a>,
 }
 
 impl PeerAllReduce {
-    /// A rank for each stream, of `dtype`, that waits for another at most `timeout`.
+    /// Creates a rank on each stream, for operands of `dtype`. A rank waits for another one for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// There are not 2 to 4 GPUs, one cannot access another's memory, or the kernel cannot be had.
+    /// There are not 2 to 4 GPUs, a GPU cannot access another's memory, or the kernel cannot be compiled or loaded.
     pub fn new(streams: &[Stream], dtype: DType, timeout: Duration) -> Result<Self> {
         Ok(Self {
             ranks: DirectGroup::with_timeout(streams, dtype, AllReduceKind::Direct, timeout)?,
@@ -317,12 +319,12 @@ impl PeerAllReduce {
         })
     }
 
-    /// Submits rank `rank`'s part of a sum, on its stream. All ranks have to submit the same sums in the same order. It can be
-    /// captured.
+    /// Submits rank `rank`'s part of a sum to its stream. All ranks must submit the same sums in the same order. Can be captured in a
+    /// graph.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is no such rank, or an operand is too small.
+    /// [`Error::Argument`] if the rank does not exist or an operand is too small.
     pub fn submit(&self, rank: usize, sum: PeerSum<'_>) -> Result<()> {
         let member = self.rank(rank)?;
         let address = |operand: Option<Operand<'_>>| operand.map_or(0, |operand| operand.address());
@@ -355,16 +357,16 @@ impl PeerAllReduce {
         member.submit(&call, norm.as_ref(), &self.streams[rank], &operands)
     }
 
-    /// To be called when rank `rank`'s sums are done.
+    /// Checks rank `rank`'s sums. Call it once they have finished.
     ///
     /// # Errors
     ///
-    /// Another rank did not come in time: what was summed is undefined, and every further sum is.
+    /// Another rank timed out. These results and those of all later sums are undefined.
     pub fn check(&self, rank: usize) -> Result<()> {
         self.rank(rank)?.check()
     }
 
-    /// Ends all waiting, for good.
+    /// Aborts all waits permanently.
     pub fn abort(&self) {
         if let Some(first) = self.ranks.first() {
             first.group().abort();

@@ -1,4 +1,4 @@
-//! The executor of one GPU, and the parts that it is made of.
+//! The executor of one GPU.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,7 @@ use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 use crate::timeline::{self, Activity};
 
-/// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on a stream of its own.
+/// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on its own stream.
 pub struct HipExecutor {
     pub(super) info: ExecutorInfo,
     pub(super) plans: Plans,
@@ -57,8 +57,8 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a GPU does not compute in the dtype. The kernels cannot be compiled or loaded, a library is missing,
-    /// or the weights do not fit.
+    /// [`Error::Argument`] if the GPU does not support the dtype. Fails if the kernels cannot be compiled or loaded, a library is missing,
+    /// or the weights do not fit into the memory.
     pub fn new(graph: &Graph, device: &Device, options: &ExecutorOptions) -> Result<Self> {
         let tuned = options.tuned.as_ref();
         let sparse = SparseWeights::of(graph, device, options.dtype, options.select, tuned)?;
@@ -68,7 +68,7 @@ impl HipExecutor {
         Self::with_constants(graph, &constants, device, host, options)
     }
 
-    /// Makes the executor of a share of a model, of which no weight stays packed.
+    /// Creates the executor for a part of a model. It packs no weights.
     pub(super) fn of_share(
         graph: &Graph,
         device: &Device,
@@ -84,7 +84,7 @@ impl HipExecutor {
         Self::with_constants(graph, &constants, device, host, options)
     }
 
-    /// Makes an executor from constants in its dtype, which executors on several devices share.
+    /// Creates an executor from constants in its dtype. Executors on several devices can share the constants.
     pub(in crate::exec) fn with_constants(
         graph: &Graph,
         constants: &HostConstants,
@@ -152,7 +152,7 @@ impl HipExecutor {
         })
     }
 
-    /// Returns how linear layers that round to FP8 are computed on a device in `dtype`.
+    /// Returns how FP8 linear layers are computed on a device in `dtype`.
     pub fn float8(device: &Device, dtype: DType) -> Float8 {
         match device.properties().float8() {
             Some(_) if dtype.size() == 2 => Float8::Stored,
@@ -166,22 +166,22 @@ impl HipExecutor {
         self.contexts.clear();
     }
 
-    /// Makes the executor a stage of a pipeline, whose stages share `graphs` and `fallback`. Stages that are no ranks run in order.
+    /// Makes the executor a stage of a pipeline. Its stages share `graphs` and `fallback`. Stages that are not ranks run in order.
     pub(super) fn set_stage(&mut self, graphs: GraphSwitch, fallback: Arc<OnceLock<String>>, in_order: bool) {
         self.graphs.share(graphs.clone(), fallback);
         self.info.graphs = graphs;
-        // The runs of a rank are on one stream.
+        // The runs of a rank share a stream.
         if in_order && self.rank.is_none() {
             self.order = Some(RunOrder::default());
         }
     }
 
-    /// Returns true if all ranks of a tensor-parallel model call it with true.
+    /// Returns true if all ranks of a tensor-parallel model call this with true.
     pub(super) fn agree(&self, mine: bool) -> bool {
         self.rank.as_ref().map_or(mine, |rank| rank.agreement.agree(mine))
     }
 
-    /// Adds the rank to an error of a rank. An error of a communicator names a rank already, which may be another one.
+    /// Adds the rank to an error. An error of a communicator already names a rank, which may be another one.
     pub(super) fn with_rank(&self, error: Error) -> Error {
         match (&self.rank, error) {
             (_, error @ (Error::Rank { .. } | Error::Hip(hip::Error::Communicator { .. })))
@@ -193,11 +193,11 @@ impl HipExecutor {
     /// Changes how kernels are selected.
     pub fn set_selection(&mut self, options: SelectOptions) {
         self.selection.set_options(options);
-        // Contexts have prepared the previous selection.
+        // Contexts are prepared for the previous selection.
         self.contexts.clear();
     }
 
-    /// Replaces the measurements of this machine, which are those in the user's cache by default.
+    /// Replaces the measurements of this machine. The default is those in the user's cache.
     pub fn set_tuned(&mut self, tuned: Store) {
         self.selection.set_tuned(tuned);
         self.contexts.clear();
@@ -227,21 +227,23 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// The code cannot be read or compiled again.
+    /// Fails if the code cannot be read or compiled again.
     pub fn code(&self) -> Result<Vec<(String, hip::Code)>> {
         self.kernels.code()
     }
 
-    /// Returns how the runs so far were carried out.
+    /// Returns how runs were executed so far.
     pub fn replays(&self) -> Replays {
         self.graphs.statistics()
     }
 }
 
+/// Checks the dtypes that linear layers round to.
+///
 /// # Errors
 ///
-/// [`Error::Device`], naming the node, if the device does not multiply what a linear layer rounds to; [`Error::Graph`] if a
-/// weight is not of these 8 bits.
+/// [`Error::Device`], naming the node, if the device has no GEMM of a linear layer's dtype. [`Error::Graph`] if a weight has another
+/// dtype.
 fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
     for node in graph.nodes() {
         let Op::Linear(Linear {

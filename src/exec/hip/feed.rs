@@ -20,7 +20,7 @@ use crate::tensor::{DType, Input};
 #[derive(Default)]
 pub(super) struct Uploads {
     pub(super) copies: VecDeque<Uploaded>,
-    /// Set if the input was staged: the pool that its memory goes back to.
+    /// Pool of the input's memory. Set if the input was staged.
     pub(super) staged: Option<Option<Arc<InputPool>>>,
 }
 
@@ -48,7 +48,7 @@ impl HipExecutor {
                 Err(Error::argument("input", reason))
             }
         };
-        // Runs that share the stream copy their input ahead, so that the copy waits for no other run's steps.
+        // Runs that share the stream copy their input ahead, so that the copy does not wait for other runs.
         let Memory {
             input: memory, ahead, ..
         } = &mut context.memory;
@@ -126,7 +126,7 @@ impl HipExecutor {
     }
 }
 
-/// Returns the input's bytes as the device reads them. Activations are rounded to the plan's dtype.
+/// Returns the input's bytes in the device's format. Activations are rounded to the plan's dtype.
 fn elements<'a>(plan: &Plan, input: Input<'a>) -> Cow<'a, [u8]> {
     let values = match input {
         Input::Pixels(pixels) => return pixels.into(),

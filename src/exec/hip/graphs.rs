@@ -1,4 +1,4 @@
-//! The captured graphs of one executor: when a replay is checked, and what was replayed.
+//! The captured graphs of an executor: checks of replays, and statistics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,19 +7,19 @@ use crate::exec::replays::{GraphMode, GraphSwitch, Replays};
 use crate::hip::{self, Replay};
 use crate::tensor::DType;
 
-/// How the steps of a run were submitted.
+/// Form in which the steps of a run were submitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Submitted {
-    /// One by one. The run that captures a graph counts as such.
+    /// Submitted one by one. Includes the run that captures a graph.
     Steps,
-    /// Replay of a captured graph, by the number of the replay from 1.
+    /// Replay of a captured graph. The number of the replay starts at 1.
     Replay(u64),
 }
 
 /// Use of captured graphs by one executor.
 pub(super) struct GraphReplays {
     switch: GraphSwitch,
-    /// Reason why no graph is replayed any more. The stages of a pipeline share it.
+    /// Reason why graphs are no longer replayed. The stages of a pipeline share it.
     fallback: Arc<OnceLock<String>>,
     replayed: AtomicU64,
     eager: AtomicU64,
@@ -39,13 +39,13 @@ impl GraphReplays {
         }
     }
 
-    /// Makes this executor fall back when one of the others does that share `switch` and `fallback`.
+    /// Shares `switch` and `fallback` with other executors, so that all fall back together.
     pub(super) fn share(&mut self, switch: GraphSwitch, fallback: Arc<OnceLock<String>>) {
         self.switch = switch;
         self.fallback = fallback;
     }
 
-    /// Returns true if a run is to replay a captured graph. The steps of a `timed` run cannot be told apart in a replay.
+    /// Returns true if a run should replay a captured graph. A replay would hide the times of a `timed` run's steps.
     pub(super) fn is_wanted(&self, timed: bool) -> bool {
         let wanted = match self.switch.get() {
             GraphMode::Auto => !timed,
@@ -55,12 +55,12 @@ impl GraphReplays {
         wanted && !self.has_fallen_back()
     }
 
-    /// Returns true if no graph is replayed any more.
+    /// Returns true if graphs are no longer replayed.
     pub(super) fn has_fallen_back(&self) -> bool {
         self.fallback.get().is_some()
     }
 
-    /// Replays no graph any more.
+    /// Disables replays for good, for this reason.
     pub(super) fn fall_back(&self, reason: impl FnOnce() -> String) {
         self.fallback.get_or_init(reason);
     }
@@ -97,7 +97,7 @@ impl GraphReplays {
 /// Distance between checked replays of a graph, after the first checks.
 const CHECK_EVERY: u64 = 256;
 
-/// Byte that results are overwritten with before a replay: a NaN in f16, bf16 and f32 that GPUs do not compute.
+/// Byte that results are filled with before a replay. Filled with it, f16, bf16 and f32 are a NaN that GPUs do not produce.
 pub(super) const UNWRITTEN: u8 = 0xff;
 
 /// A captured graph whose first replay was right.
@@ -105,7 +105,7 @@ pub(super) const UNWRITTEN: u8 = 0xff;
 pub(super) struct Captured {
     replay: Replay,
     runs: u64,
-    /// Number of the last replay that was compared with the steps.
+    /// Number of the last replay that was checked.
     checked: u64,
 }
 
@@ -125,20 +125,20 @@ impl Captured {
         Ok(self.runs)
     }
 
-    /// Notes that replay number `run` was right.
+    /// Records that replay number `run` was right.
     pub(super) fn passed(&mut self, run: u64) {
         self.checked = run;
     }
 
-    /// Returns the number of replays before `run` since the last that was compared.
+    /// Returns the number of replays between the last checked one and `run`.
     pub(super) fn unchecked_before(&self, run: u64) -> u64 {
         (run - self.checked).saturating_sub(1)
     }
 }
 
-/// Returns true if replay number `run` of a graph, from 1, is compared with the steps.
+/// Returns true if replay number `run` of a graph, counted from 1, is compared with the steps.
 ///
-/// The first checks are dense, to find early what is wrong from the beginning. Later 1 in [`CHECK_EVERY`] replays is checked.
+/// The first checks are dense, to find systematic errors early. Later, 1 in [`CHECK_EVERY`] replays is checked.
 pub(super) fn is_due(run: u64) -> bool {
     if run < CHECK_EVERY {
         run > 1 && run.is_power_of_two() && run.trailing_zeros().is_multiple_of(2)
@@ -147,7 +147,7 @@ pub(super) fn is_due(run: u64) -> bool {
     }
 }
 
-/// Returns true if a value of the results is what they were overwritten with.
+/// Returns true if an element of the results still has the fill value.
 pub(super) fn is_unwritten(bytes: &[u8], dtype: DType) -> bool {
     let mut values = bytes.chunks_exact(dtype.size());
     values.any(|value| value.iter().all(|&byte| byte == UNWRITTEN))
@@ -172,7 +172,7 @@ mod tests {
         assert!(!is_unwritten(&bytes, DType::F32));
         bytes[4..8].fill(UNWRITTEN);
         assert!(is_unwritten(&bytes, DType::F32));
-        // Neighbouring halves that only look like one.
+        // The neighbouring halves of two elements only look like the fill value.
         assert!(!is_unwritten(&[0, 0xff, 0xff, 0], DType::F16));
         assert!(is_unwritten(&[0, 0, 0xff, 0xff], DType::BF16));
     }

@@ -1,4 +1,4 @@
-//! Runs in memory of their own with known contents before, returned whole, for [`crate::validate`].
+//! Runs in memory with known contents, for [`crate::validate`].
 
 use std::iter;
 use std::time::Duration;
@@ -13,9 +13,11 @@ use crate::hip::DeviceBuffer;
 use crate::tensor::Input;
 
 impl HipExecutor {
-    /// Runs `plan`. The arena, with `margin` bytes (a multiple of [`ALIGNMENT`](crate::graph::plan::ALIGNMENT)) before and
-    /// after it, is all `fill` before; returns it as it is afterwards. Then calls `measure` with the device's time of the last
-    /// step, and with what submits that step so many times more and returns the device's time of all.
+    /// Runs `plan` in an arena filled with `fill`, with `margin` bytes before and after it. `margin` is a multiple of
+    /// [`ALIGNMENT`](crate::graph::plan::ALIGNMENT). Returns the arena and its margins after the run.
+    ///
+    /// Then calls `measure` with the device time of the last step, and with a function that submits this step the given number of times and
+    /// returns the total device time.
     ///
     /// # Errors
     ///

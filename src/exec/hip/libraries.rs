@@ -1,4 +1,4 @@
-//! The libraries on one stream, and the calls that they or the builtin kernels compute as [selected](crate::exec::select).
+//! The libraries on a stream. Submits calls to the library or builtin kernel that is [selected](crate::exec::select).
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{Comm, Reduction, Stream};
 use crate::kernels::{KernelError, Kernels, LayerNormArgs};
 
-/// All candidates on one stream, and what computes sums over the ranks of a tensor-parallel model there.
+/// All candidates on a stream, and the all-reduce of a tensor-parallel model.
 pub(super) struct Libraries {
     stream: Stream,
     builtin: Builtin,
@@ -23,7 +23,7 @@ pub(super) struct Libraries {
     hipblaslt: Hipblaslt,
     hipsparselt: Hipsparselt,
     miopen: Miopen,
-    /// The rank on this stream.
+    /// The communicator of the rank on this stream.
     comm: Option<Comm>,
     /// Set if a builtin kernel sums small messages.
     direct: Option<DirectRank>,
@@ -31,20 +31,20 @@ pub(super) struct Libraries {
     pub(super) calls: Option<CallClock>,
 }
 
-/// hipBLASLt's first algorithm and a kernel after it, for FP8 without an algorithm that has the epilogue.
+/// hipBLASLt's first algorithm and a kernel after it. Used for FP8 if no algorithm has the epilogue.
 const PLAIN_HIPBLASLT: Choice = Choice::Hipblaslt {
     algorithm: 0,
     epilogue: false,
 };
 
-/// hipSPARSELt's own choice and a kernel after it, for a weight that it has compressed.
+/// hipSPARSELt's default algorithm and a kernel after it, for a compressed weight.
 const PLAIN_HIPSPARSELT: Choice = Choice::Hipsparselt {
     algorithm: None,
     epilogue: false,
 };
 
 impl Libraries {
-    /// Returns candidates without handles yet. `rank` is set if the work is summed over ranks on the stream.
+    /// Creates candidates without handles. `rank` is set if the stream belongs to a rank.
     pub(super) fn new(stream: &Stream, rank: Option<&RankStream>) -> Self {
         Self {
             stream: stream.clone(),
@@ -63,7 +63,7 @@ impl Libraries {
         &self.stream
     }
 
-    /// Makes the handles that a run of `plan` needs, so that a lack of memory for them shows before it is submitted.
+    /// Creates the handles that a run of `plan` needs, so that missing memory is detected before the run is submitted.
     pub(super) fn open(&mut self, plan: &Plan, selection: &Selection) -> Result<()> {
         if selection.has_hipblaslt() {
             self.hipblaslt.open()?;
@@ -86,8 +86,8 @@ impl Libraries {
         }
     }
 
-    /// Submits calls of a plan for `images` images, each by the selected choice. If its library turns out not to compute a call, this
-    /// is [recorded](Selection::reject), and the call is computed by the rule's choice that always works.
+    /// Submits calls of a plan for `images` images, each by the selected choice. If a library fails to compute a call, this is
+    /// [recorded](Selection::reject), and the fallback of the rule computes the call.
     pub(super) fn submit(
         &mut self,
         calls: Vec<Call>,
@@ -127,7 +127,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// Submits a library's call for which there is no choice.
+    /// Submits a library call that has no choice.
     fn submit_to_library(&mut self, call: &Call, to: &mut Submitter<'_>) -> Result<()> {
         match call {
             Call::Gemm { gemm, a, b, c } => self.rocblas.gemms(gemm, [*a, *b, *c], to),
@@ -147,9 +147,9 @@ impl Libraries {
         }
     }
 
-    /// Tries to fuse a sum over the ranks with the norm of its result. Returns true if it did.
+    /// Tries to fuse an all-reduce with the norm of its result. Returns true if it did.
     ///
-    /// Never fuses if results must not depend on the batch size: a norm alone adds in another order, and larger sums take several
+    /// Never fuses if results must not depend on the batch size: a separate norm adds in another order, and larger sums take several
     /// launches.
     pub(super) fn submit_sum_and_norm(
         &mut self,
@@ -170,7 +170,7 @@ impl Libraries {
         Ok(true)
     }
 
-    /// Submits a sum over the ranks, then bias and residual.
+    /// Submits an all-reduce, then bias and residual.
     fn all_reduce(&mut self, call: &AllReduceCall, to: &mut Submitter<'_>) -> Result<()> {
         if let Some(direct) = direct(&self.direct, call, to.reproducible) {
             direct.submit(call, None, to.stream, &to.regions.0)?;
@@ -194,7 +194,7 @@ impl Libraries {
         to.finish(follows)
     }
 
-    /// Returns the selected choice for `call`, or another one if its library does not compute the call; and the origin of the choice.
+    /// Returns the selected choice for `call` and its origin, or another choice if its library cannot compute the call.
     pub(super) fn resolve(&mut self, call: &Call, selection: &Selection) -> (Choice, Origin) {
         let Some(problem) = call.problem() else {
             return (Choice::Builtin, Origin::Rule);
@@ -228,7 +228,7 @@ impl Libraries {
     ///
     /// # Errors
     ///
-    /// The reason why `call` is not computed so.
+    /// The reason why the choice cannot compute `call`.
     pub(super) fn prepare(
         &mut self,
         choice: Choice,
@@ -253,7 +253,7 @@ impl Libraries {
             .collect()
     }
 
-    /// Returns what computes `call`, for reports, and the origin of the choice if there is one.
+    /// Returns the launches and library calls of `call` for reports, and the origin of the choice if there is one.
     pub(super) fn describe(
         &mut self,
         call: &Call,
@@ -271,7 +271,7 @@ impl Libraries {
             called.extend(more);
             of_parts = origin;
         }
-        // The choice for the projection is that for its linear layer.
+        // The choice for the projection is the choice for its linear layer.
         let origin = match call {
             Call::Projection(_) => of_parts.unwrap_or(origin),
             _ => origin,
@@ -288,7 +288,7 @@ impl Libraries {
     }
 }
 
-/// Returns what computes a call for which there is no choice.
+/// Returns the launches and library calls of a call without a choice.
 fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<Called> {
     match call {
         Call::Kernel(kernel) => {
@@ -306,7 +306,7 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
     }
 }
 
-/// Returns what sums a message, if it is not RCCL.
+/// Returns the builtin all-reduce for a message. `None` if RCCL sums it.
 fn direct<'a>(
     direct: &'a Option<DirectRank>,
     call: &AllReduceCall,
@@ -315,7 +315,7 @@ fn direct<'a>(
     direct.as_ref().filter(|direct| direct.takes(call, reproducible))
 }
 
-/// Returns the key of measurements on the stream's device, without MIOpen and hipSPARSELt, and the reason if hipBLASLt is unavailable.
+/// Returns the key of measurements on the stream's device, without MIOpen and hipSPARSELt, and a reason if hipBLASLt is unavailable.
 pub(super) fn selection_key(stream: &Stream) -> (Key, Option<String>) {
     let properties = stream.device().properties();
     let key = Key {

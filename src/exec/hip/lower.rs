@@ -1,3 +1,3 @@
-//! From steps of a plan to the calls that compute them, see [`crate::kernels`].
+//! Lowering of a plan's steps to calls; see [`crate::kernels`].
 
 pub(super) use crate::kernels::lower::*;

@@ -9,11 +9,11 @@ use crate::hip::{Device, PinnedBuffer, Stream};
 
 /// Host memory that a GPU copies inputs from, and the stream that copies them.
 pub(super) struct HostMemory {
-    /// Copies the inputs of all contexts.
+    /// Stream that copies the inputs of all contexts.
     pub(super) copier: Stream,
     /// Pinned memory for whole inputs.
     pub(super) inputs: Arc<InputPool>,
-    /// Pinned memory for pieces of inputs that are in pageable memory.
+    /// Pinned memory for pieces of pageable inputs.
     pub(super) pieces: Pieces,
     /// Pinned memory for decoded images.
     pub(super) slabs: Arc<Slabs>,

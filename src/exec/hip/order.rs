@@ -5,10 +5,10 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::hip::{Event, Stream};
 
-/// Order of the runs of a pipeline stage, which computes one after the other.
+/// Order of the runs of a pipeline stage, which computes them one after the other.
 ///
-/// If a stage computed several batches at once, all of them would leave it late and at the same time, and the next stages would
-/// be idle meanwhile.
+/// If a stage computed several batches at once, they would all leave it late and at the same time. The following stages would be idle in
+/// the meantime.
 #[derive(Default)]
 pub(super) struct RunOrder {
     /// Completion event of the last submitted run.

@@ -1,16 +1,15 @@
-//! Pipeline parallelism: a model's [stages](crate::graph::stages()), each on a GPU of its own.
+//! Pipeline parallelism: the [stages](crate::graph::stages()) of a model on one GPU each.
 //!
-//! A batch is submitted to all stages at once. The stream of each stage copies the activations of the previous stage from GPU to GPU
-//! when they are written; no host thread waits. Several batches in flight keep all stages busy, each in its own execution contexts. A
-//! stage computes them one after the other, in the order of submission. A batch is computed whole, so that the results have the
-//! bits that one GPU gives.
+//! A batch is submitted to all stages at once. Each stage's stream copies the activations of the previous stage from GPU to GPU once they
+//! are written; no host thread waits. Several batches in flight, each with its own execution contexts, keep all stages busy. A stage
+//! computes them one after the other, in the order of submission. Batches are not split, so the results have the same bits as on one GPU.
 //!
-//! Each stage captures its steps, and replays them after the copy, which is not part of the captured graph. Replays are checked as on one
-//! GPU ([`GraphMode`](crate::exec::GraphMode)), together with the activations for the next stage. If a replay was wrong, its stage and all
-//! later stages are computed again, and from then on every stage runs step by step. The activations are overwritten before a replay.
-//! If the replay does not write them, the results are NaN, and logits or embeddings with NaN are computed again.
+//! Each stage captures its steps as a graph. The copy of activations is not part of it, and precedes each replay. Replays are checked as on
+//! one GPU ([`GraphMode`](crate::exec::GraphMode)), including the activations for the next stage. After a wrong replay, its stage and all
+//! later stages are computed again, and all stages submit their steps one by one from then on. The activations are overwritten before a
+//! replay. If the replay does not write them, the results are NaN, and NaN in logits or embeddings triggers a recomputation.
 //!
-//! With [tensor parallelism](super::tensor) each rank is such an executor, whose stages are the rank's shares.
+//! With [tensor parallelism](super::tensor), each rank is such an executor over the rank's shards of all stages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,16 +43,16 @@ pub struct PipelineExecutor {
 #[derive(Debug)]
 struct StageExecutor {
     executor: Arc<HipExecutor>,
-    /// Indices of the model's outputs that the stage computes.
+    /// Indices of the model's outputs that this stage computes.
     outputs: Vec<usize>,
 }
 
 impl PipelineExecutor {
-    /// Cuts `graph`, which is [optimised](crate::graph::optimize), into a stage for each of the `devices`.
+    /// Divides `graph`, which is [optimised](crate::graph::optimize), into one stage per device.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`], naming the model, if it cannot be cut into as many stages. Errors of [`HipExecutor::new`].
+    /// [`Error::Argument`], naming the model, if it cannot be divided into as many stages. The errors of [`HipExecutor::new`].
     pub fn new(graph: &Graph, devices: &[Device], options: &ExecutorOptions) -> Result<Self> {
         let first = devices.first();
         let first = first.ok_or_else(|| Error::argument("devices", "no GPU is named"))?;
@@ -71,7 +70,7 @@ impl PipelineExecutor {
         Self::of_stages(Arc::new(Plans::new(graph, options.dtype)), parts)
     }
 
-    /// Composes stages, at least one, of the model that `plans` are of.
+    /// Builds an executor from at least one stage. `plans` are the plans of the whole model.
     pub(super) fn of_stages(plans: Arc<Plans>, stages: Vec<(graph::Stage, HipExecutor)>) -> Result<Self> {
         for pair in stages.windows(2) {
             let [before, after] = [&pair[0], &pair[1]].map(|(_, executor)| executor.device());
@@ -132,9 +131,9 @@ impl PipelineExecutor {
         Ok(runs)
     }
 
-    /// Checks the replays of a run, stage by stage: all stages after a wrong one have computed with its activations.
+    /// Checks the replays of a run, stage by stage. All stages after a wrong replay used its activations.
     fn check(&self, waited: &mut [Waited]) -> Result<()> {
-        // A single stage finds unwritten results itself.
+        // A single stage detects unwritten results itself.
         let suspect = self.stages.len() > 1 && waited.iter().any(Waited::have_nan);
         let mut wrong = false;
         for (index, stage) in self.stages.iter().enumerate() {
@@ -194,7 +193,7 @@ impl Executor for PipelineExecutor {
             replayed_runs: all.replayed_runs.min(one.replayed_runs),
             eager_runs: all.eager_runs.max(one.eager_runs),
             checked_runs: all.checked_runs.max(one.checked_runs),
-            // Counted once per run: the stages after the wrong one do not count it.
+            // Counted once per run, by the stage of the wrong replay.
             recomputed_runs: all.recomputed_runs + one.recomputed_runs,
             ..all
         });

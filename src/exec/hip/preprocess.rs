@@ -1,4 +1,4 @@
-//! Preprocessing on a GPU: decoded images are copied to it and resized there into a batch of the model's input size.
+//! Preprocessing on a GPU: decoded images are uploaded and resized into a batch of the model's input size.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::image::{Padding, Preprocess, RgbImage};
 use crate::kernels::{DevicePass, ImagePass, ResizeKernels};
 use crate::tensor::DType;
 
-/// Bytes of decoded images that are on the device at a time, for each run.
+/// Maximum bytes of decoded images on the device at a time, per run.
 const GROUP: usize = 32 << 20;
 
-/// Sizes of images whose tables are remembered.
+/// Maximum number of image sizes whose tables are cached.
 const MAX_SIZES: usize = 64;
 
-/// A [`Preprocess`] with its kernels on a GPU, for any of its streams.
+/// A [`Preprocess`] with its kernels on a GPU, usable on any of its streams.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceResize {
     rule: Preprocess,
@@ -31,9 +31,11 @@ pub(super) struct DeviceResize {
 }
 
 impl DeviceResize {
+    /// Loads the kernels for a rule.
+    ///
     /// # Errors
     ///
-    /// The kernels cannot be compiled or loaded; [`Error::Argument`] for a rule that the device cannot apply.
+    /// [`Error::Argument`] if the device cannot apply the rule. Fails if the kernels cannot be compiled or loaded.
     pub(super) fn load(rule: &Preprocess, device: &Device) -> Result<Self> {
         if rule.patch().is_some() {
             let reason =
@@ -46,11 +48,11 @@ impl DeviceResize {
         })
     }
 
-    /// Checks that `images` resized images are what `plan` takes.
+    /// Checks that `images` resized images fit the input of `plan`.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if they are not.
+    /// [`Error::Argument`] if they do not fit.
     pub(super) fn check(&self, plan: &Plan, images: usize) -> Result<()> {
         let input = plan.graph().value(plan.graph().input());
         let (height, width) = self.rule.output_size();
@@ -68,35 +70,35 @@ impl DeviceResize {
     }
 }
 
-/// A [`Preprocess`] on a stream of a GPU, with the same bytes as on the CPU.
+/// A [`Preprocess`] on a stream of a GPU. Produces the same bytes as on the CPU.
 pub struct HipPreprocess {
     resize: DeviceResize,
     stream: Stream,
-    /// For images of the sizes that were the last to come.
+    /// Passes for the most recent image sizes.
     prepared: Vec<Arc<Prepared>>,
-    /// For [`HipPreprocess::enqueue`] alone.
+    /// Memory and threads of [`HipPreprocess::enqueue`] calls without an executor.
     own: Option<(Pieces, ThreadPool)>,
 }
 
-/// The passes over images of one size.
+/// Passes over images of one size.
 struct Prepared {
     input: [usize; 2],
     passes: Vec<DevicePass>,
-    /// The fill colour around images that are too small.
+    /// Fill colour around images that are too small.
     fill: Option<(Padding, Vec<u8>)>,
 }
 
 impl HipPreprocess {
-    /// Loads the kernels.
+    /// Loads the kernels for a rule.
     ///
     /// # Errors
     ///
-    /// The kernels cannot be compiled or loaded.
+    /// Fails if the kernels cannot be compiled or loaded.
     pub fn new(rule: &Preprocess, stream: &Stream) -> Result<Self> {
         Ok(Self::on(stream, &DeviceResize::load(rule, stream.device())?))
     }
 
-    /// With kernels that are loaded.
+    /// Uses kernels that are already loaded.
     pub(super) fn on(stream: &Stream, resize: &DeviceResize) -> Self {
         Self {
             resize: resize.clone(),
@@ -106,19 +108,18 @@ impl HipPreprocess {
         }
     }
 
-    /// The bytes of one image of the result, u8 `[height, width, 3]`.
+    /// Returns the bytes of a resized image, u8 `[height, width, 3]`.
     #[must_use]
     pub fn image_bytes(&self) -> usize {
         let (height, width) = self.resize.rule.output_size();
         height * width * 3
     }
 
-    /// Resizes `images` into a new batch, u8 `[images, height, width, 3]`; waits for their copies to the device, not for
-    /// the resizing.
+    /// Resizes `images` into a new batch, u8 `[images, height, width, 3]`. Waits for the uploads, not for the resizing.
     ///
     /// # Errors
     ///
-    /// What [`Preprocess::apply`] does not accept; memory runs out; what the driver says.
+    /// [`Preprocess::apply`] rejects an image, memory runs out, or the device fails.
     pub fn apply_batch(&mut self, images: &[RgbImage]) -> Result<DeviceBuffer<u8>> {
         let mut batch = self.stream.allocate(images.len() * self.image_bytes())?;
         let images = Images::new(&images.iter().collect::<Vec<_>>());
@@ -133,12 +134,12 @@ impl HipPreprocess {
         Ok(batch)
     }
 
-    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`; `threads` copy those in pageable
-    /// memory to pinned memory. Several images are uploaded at once, with the tables that their sizes need.
+    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`. `threads` copy images in pageable memory to pinned
+    /// memory. Several images are uploaded at once, with the tables for their sizes.
     ///
     /// # Errors
     ///
-    /// Those of [`HipPreprocess::apply_batch`], and [`Error::Argument`] if `batch` is too small or of another stream.
+    /// The errors of [`HipPreprocess::apply_batch`], and [`Error::Argument`] if `batch` is too small or belongs to another stream.
     pub(super) fn enqueue(
         &mut self,
         images: Images<'_>,
@@ -166,7 +167,7 @@ impl HipPreprocess {
         while units.peek().is_some() {
             let mut bytes = 0;
             let mut group = Group::default();
-            // What is larger is a group of its own.
+            // A larger unit is a group of its own.
             while let Some(unit) = units.next_if(|unit| bytes == 0 || bytes + unit.bytes() <= GROUP) {
                 bytes += unit.bytes();
                 group.add(unit);
@@ -192,7 +193,7 @@ impl HipPreprocess {
             .map(|(index, image)| Ok((index, image.place, self.prepared(image.size)?)))
             .collect::<Result<Vec<_>>>()?;
 
-        // Tables come first, so that they are aligned: all are of whole words. Each is there once.
+        // Tables come first, so that they are aligned: each consists of whole words. Each table is uploaded once.
         let mut parts: Vec<&[u8]> = Vec::new();
         let mut end = 0;
         let mut add = |part| {
@@ -224,7 +225,7 @@ impl HipPreprocess {
             end += slab.memory.len();
         }
 
-        // Few sizes, so that the pool has a block of the size when the next group comes.
+        // Round to few sizes, so that the pool likely has a block for the next group.
         let size = match end {
             ..=GROUP => end.next_power_of_two(),
             _ => end.next_multiple_of(GROUP / 4),
@@ -261,8 +262,8 @@ impl HipPreprocess {
         self.resize(memory, &group)
     }
 
-    /// Submits the resizing of images that are on the device, with their constants in `memory`: all images' first passes,
-    /// then all second ones.
+    /// Submits the resizing of images on the device: first the first pass of all images, then the second. `memory` holds the images and
+    /// their constants.
     fn resize(&self, memory: Operand<'_>, images: &[OnDevice<'_>]) -> Result<()> {
         let stream = &self.stream;
         let row = self.resize.rule.output_size().1 * 3;
@@ -277,13 +278,13 @@ impl HipPreprocess {
             }
             targets.push(image.slot.part(first..image.slot.bytes())?);
         }
-        // The last pass writes whole rows where they belong.
+        // The last pass writes whole rows directly to the target.
         let writes_target = |image: &OnDevice<'_>, pass: usize| {
             let passes = &image.prepared.passes;
             pass + 1 == passes.len() && passes[pass].output()[0] * 3 == row
         };
         let passes = images.iter().map(|image| image.prepared.passes.len()).max();
-        // Results of each pass that are not written to a target, and the place of each image there.
+        // Intermediate results of each pass, and each image's offset in them.
         let mut results: Vec<DeviceBuffer<u8>> = Vec::new();
         let mut places: Vec<Option<(usize, Range<usize>)>> = vec![None; images.len()];
         for index in 0..passes.unwrap_or(0) {
@@ -294,7 +295,7 @@ impl HipPreprocess {
                     return None;
                 }
                 let start = end;
-                // The kernels' loads are aligned so.
+                // The kernels' loads need this alignment.
                 end = (start + width * height * 3).next_multiple_of(16);
                 Some((index, start..start + width * height * 3))
             };
@@ -334,7 +335,7 @@ impl HipPreprocess {
         Ok(())
     }
 
-    /// The passes for images of this size.
+    /// Returns the passes for images of this size.
     fn prepared(&mut self, input: [usize; 2]) -> Result<Arc<Prepared>> {
         let known = self.prepared.iter().position(|prepared| prepared.input == input);
         let prepared = match known {
@@ -351,7 +352,7 @@ impl HipPreprocess {
     }
 }
 
-/// What is uploaded together: a slab with its images, or an image in pageable memory. Images have their index in the batch.
+/// A unit of upload: a slab with its images, or an image in pageable memory. Images have their index in the batch.
 struct Unit<'a> {
     slab: Option<(usize, Slab)>,
     images: Vec<(usize, PlacedImage<'a>)>,
@@ -366,7 +367,7 @@ impl Unit<'_> {
     }
 }
 
-/// What is on the device at a time.
+/// Images that are on the device at the same time.
 #[derive(Default)]
 struct Group<'a> {
     images: Vec<(usize, PlacedImage<'a>)>,
@@ -380,10 +381,10 @@ impl<'a> Group<'a> {
     }
 }
 
-/// An image on the device, with its place in the batch.
+/// An image on the device, and its index in the batch.
 struct OnDevice<'a> {
     prepared: &'a Prepared,
-    /// Where the tables of its passes and its fill colour are.
+    /// Offsets of the tables and the fill colour.
     constants: &'a [usize],
     pixels: Operand<'a>,
     slot: Operand<'a>,
@@ -395,7 +396,7 @@ impl OnDevice<'_> {
         Ok(memory.part(at..at.saturating_add(bytes))?)
     }
 
-    /// The result of its last pass so far, which is at `place`; its pixels, if there was none.
+    /// Returns the result of the last pass so far, at `place`, or the pixels before the first pass.
     fn latest<'a>(
         &'a self,
         place: &Option<(usize, Range<usize>)>,

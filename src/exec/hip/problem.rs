@@ -1,11 +1,11 @@
-//! What there is to select for a call.
+//! Selection problems of calls.
 
 use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
 use crate::dtype::to_hip;
 use crate::exec::select::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 
 impl Call {
-    /// What there is to select for it.
+    /// Returns the selection problem of the call. `None` if it has no choice.
     pub(crate) fn problem(&self) -> Option<Problem> {
         match self {
             Self::Linear(call) => Some(call.shape().into()),

@@ -1,4 +1,4 @@
-//! A rank of a tensor-parallel model, as the executor of its GPU knows it.
+//! A rank of a tensor-parallel model, from the view of its GPU's executor.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use super::direct::DirectRank;
 use crate::error::Error;
 use crate::hip::Comm;
 
-/// Decisions that all ranks take together.
+/// Decisions that all ranks make together.
 pub(super) trait Agree: Send + Sync {
-    /// Waits until all ranks have called it equally often. Returns true if all passed true, and false once a rank has failed.
+    /// Waits until all ranks have called it equally often. Returns true if all passed true. Returns false once a rank has failed.
     fn agree(&self, mine: bool) -> bool;
 }
 
 /// A rank of a tensor-parallel model.
 pub(super) struct Rank {
-    /// Number of the rank's GPU among those of the model.
+    /// Index of the rank's GPU among the model's GPUs.
     pub(super) number: usize,
     /// Number of GPUs of the model.
     pub(super) count: usize,
@@ -24,7 +24,7 @@ pub(super) struct Rank {
     pub(super) agreement: Arc<dyn Agree>,
 }
 
-/// A stream of a rank, and what computes sums over the ranks on it.
+/// A rank's stream, and the all-reduce on it.
 #[derive(Clone, Debug)]
 pub(super) struct RankStream {
     pub(super) comm: Comm,

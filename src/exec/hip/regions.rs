@@ -1,4 +1,4 @@
-//! The device memory of a run, by address.
+//! Device memory of a run, by address.
 
 use crate::error::{Error, Result};
 use crate::hip::Operand;
@@ -7,7 +7,7 @@ use crate::hip::Operand;
 pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
 
 impl<'a> Regions<'a> {
-    /// Returns the rest of a region from `address` on.
+    /// Returns the region's memory from `address` to the end of the region.
     pub(super) fn from(&self, address: u64) -> Result<Operand<'a>> {
         for region in &self.0 {
             let offset = address.checked_sub(region.address()).map(|o| o as usize);
@@ -21,7 +21,7 @@ impl<'a> Regions<'a> {
         ))
     }
 
-    /// Returns the rest of a region from `address` on. `None` for 0, where there is no operand.
+    /// Returns the region's memory from `address` to its end. `None` for address 0, which means that the operand is absent.
     pub(super) fn optional(&self, address: u64) -> Result<Option<Operand<'a>>> {
         match address {
             0 => Ok(None),

@@ -1,4 +1,4 @@
-//! Which kernels a plan's steps become on this device, for `hipvit inspect`.
+//! The kernels and library calls of a plan's steps on this device, for `hipvit inspect`.
 
 use super::candidate::Called;
 use super::executor::HipExecutor;
@@ -10,11 +10,11 @@ use crate::graph::plan::{Plan, Step};
 use crate::hip::Launch;
 
 impl HipExecutor {
-    /// Returns what computes each step of `plan`. Steps that differ only in their place in the model are counted.
+    /// Returns the kernels and library calls of each step of `plan`. Identical steps of different layers are counted together.
     ///
     /// # Errors
     ///
-    /// A step that the device does not compute.
+    /// Fails if the device cannot compute a step.
     pub fn kernels(&self, plan: &Plan) -> Result<Vec<SelectedKernels>> {
         let mut libraries = Libraries::new(&self.device.stream()?, None);
         let mut all: Vec<SelectedKernels> = Vec::new();
@@ -28,7 +28,7 @@ impl HipExecutor {
             for call in calls {
                 let (new, from) = libraries.describe(&call, &self.selection, &self.kernels);
                 origin = from.map(|from| from.to_string());
-                // One GEMM per head is one line.
+                // The GEMMs of all heads are one line.
                 called.extend(new.into_iter().filter(|called| !called.name.is_empty()));
                 called.dedup();
             }
@@ -53,9 +53,9 @@ impl HipExecutor {
         Ok(all)
     }
 
-    /// Returns the calls of each step, at addresses that must not be used.
+    /// Returns the calls of each step, with placeholder addresses.
     pub(super) fn lowered<'a>(&self, plan: &'a Plan) -> Result<Vec<(&'a Step, Vec<Call>)>> {
-        // 0 would be the address of an operand that is not there.
+        // Address 0 would mean an absent operand.
         let addresses = Addresses {
             input: 256,
             constants: self.constants.addresses(),

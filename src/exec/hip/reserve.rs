@@ -1,4 +1,4 @@
-//! The device memory of a run: an idle execution context that is grown where needed, or a new one.
+//! Reservation of a run's device memory: an idle execution context, grown if needed, or a new one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,11 +110,11 @@ impl HipExecutor {
         Ok(())
     }
 
-    /// Returns where the weights are on the device, and the memory that a run of `plan` gets.
+    /// Returns the addresses of the weights on the device and the memory of a run of `plan`.
     ///
     /// # Errors
     ///
-    /// There is no memory for a run.
+    /// The device has no memory for a run.
     pub fn memory(&self, plan: &Plan) -> Result<DeviceMemory> {
         let context = self.reserve_context(plan)?;
         let region = |buffer: Operand<'_>| Region {
@@ -149,7 +149,7 @@ impl HipExecutor {
         Ok(memory)
     }
 
-    /// Returns a context with all the device memory that a run of `plan` needs.
+    /// Returns a context with the device memory for a run of `plan`.
     pub(super) fn reserve_context(&self, plan: &Plan) -> Result<ExecutionContext> {
         if plan.dtype() != self.dtype {
             let reason = format!(
@@ -161,7 +161,7 @@ impl HipExecutor {
         }
         let mut context = self.context(plan);
         let again = match &self.rank {
-            // All ranks or none, so that all keep the same contexts, with the same captured graphs.
+            // All ranks or none, so that all keep the same contexts with the same captured graphs.
             Some(_) => !self.agree(context.is_ok()),
             None => context.as_ref().is_err_and(is_out_of_memory),
         };
@@ -200,7 +200,7 @@ impl HipExecutor {
     }
 }
 
-/// `what` of the error of a rank that has memory for a run, when another rank has none.
+/// `what` in the error of a rank that has memory for a run while another rank has none.
 const OTHER_RANK: &str = "memory";
 
 /// Returns true if this rank or another one had no memory for a run.

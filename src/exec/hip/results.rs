@@ -1,16 +1,16 @@
-//! Which outputs of a plan go where after a run.
+//! Destinations of a plan's outputs after a run.
 
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId};
 
-/// Returns the buffer that the next stage of the model reads, if there is one.
+/// Returns the buffer of activations for the next stage, if there is one.
 pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
     let mut outputs = plan.outputs().iter().rev();
     let (_, _, id) = outputs.find(|(kind, ..)| *kind == OutputKind::Boundary)?;
     Some(*id)
 }
 
-/// Returns the results that are copied to the host. If results stay on the device, these are the ones that show a replay's failure.
+/// Returns the results that are copied to the host. For results that stay on the device, these are the ones that reveal a failed replay.
 pub(super) fn downloaded(
     plan: &Plan,
     on_device: bool,
@@ -26,7 +26,7 @@ pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId,
 
 /// Returns true if an output is overwritten before a replay.
 ///
-/// Activations for the next stage are: stale ones would give the results of an earlier run, and overwritten ones give NaN. Other
+/// Activations for the next stage are overwritten: stale ones would give the results of an earlier run, overwritten ones give NaN. Other
 /// outputs share their memory with intermediate results, and take longer to overwrite.
 pub(super) fn is_overwritten(kind: OutputKind) -> bool {
     matches!(

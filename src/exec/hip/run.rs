@@ -1,4 +1,4 @@
-//! A run of a plan. [`HipExecutor::submit`] submits its input, its steps and the copies of its results without waiting;
+//! Runs of a plan. [`HipExecutor::submit`] submits the input, the steps and the copies of the results without waiting.
 //! [`HipExecutor::wait`] waits.
 
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::timing::{Phase, Timing};
 pub(super) struct Running {
     uploads: Uploads,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
-    /// How the input came to the device.
+    /// Stage that produced the input.
     entry: Stage<'static>,
-    /// End of the run, for a thread that sleeps until then.
+    /// Completion event of the run, for a thread that blocks on it.
     end: Option<Event>,
     clock: Option<Clock>,
     anchor: Option<Anchor>,
@@ -54,7 +54,7 @@ impl Running {
         match &self.context.memory.handed_on {
             Some(copy) => {
                 let bytes = self.plan.buffer(boundary(&self.plan)?).bytes;
-                // The context's copy has at least the plan's size.
+                // The context's copy is at least as large as the plan needs.
                 copy.reading().part(0..bytes).ok()
             }
             None => handed_on(&self.plan, &self.context),
@@ -94,7 +94,7 @@ impl Waited {
 fn handed_on<'a>(plan: &Plan, context: &'a ExecutionContext) -> Option<Operand<'a>> {
     let buffer = plan.buffer(boundary(plan)?);
     let arena = context.memory.arena.reading();
-    // The context's arena has at least the plan's size.
+    // The context's arena is at least as large as the plan needs.
     arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
 }
 
@@ -103,8 +103,8 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the input is not what the plan takes, or if there is no rule to resize images by;
-    /// [`Error::Op`] or [`Error::Step`], naming the node and the device, if a step cannot be submitted.
+    /// [`Error::Argument`] if the input does not fit the plan, or if images cannot be resized without a rule. [`Error::Op`] or
+    /// [`Error::Step`], naming the node and the device, if a step cannot be submitted.
     pub(super) fn submit(
         &self,
         reserved: Reserved,
@@ -112,7 +112,7 @@ impl HipExecutor {
         submission: Submission,
     ) -> Result<Running> {
         let Reserved { plan, mut context } = reserved;
-        // A context with an error is dropped.
+        // A context is dropped on an error.
         let anchor = self.anchor.get(&self.memory.copier)?.filter(|_| submission.timed);
         let mut clock = submission.timed.then(Clock::default);
         let _span = timeline::named_span(Activity::Submit, || "submit batch".into());
@@ -193,7 +193,7 @@ impl HipExecutor {
         })
     }
 
-    /// Returns the results of a run, whose context serves other runs from now on.
+    /// Returns the results of a run and releases its context.
     pub(super) fn conclude(
         &self,
         waited: Waited,
@@ -231,7 +231,7 @@ impl HipExecutor {
         })
     }
 
-    /// Waits for the copies of an input. Returns the memory that it was staged in, and keeps other pinned memory.
+    /// Waits for the copies of an input. Returns the memory that it was staged in, and returns other pinned memory to its pool.
     pub(super) fn keep_uploaded(&self, uploads: Uploads) -> Result<Option<Staging>> {
         let Uploads { copies, staged } = uploads;
         let mut buffers = Vec::new();
@@ -249,7 +249,7 @@ impl HipExecutor {
         }
     }
 
-    /// Calls `keep` with each result on the device, before its memory serves other runs.
+    /// Calls `keep` with each result on the device, before its memory is reused.
     fn give_results(&self, waited: &Waited, keep: &mut KeepResult<'_>) -> Result<()> {
         let arena = waited.context.memory.arena.reading();
         for (index, &(_, _, id)) in waited.plan.outputs().iter().enumerate() {
@@ -259,7 +259,7 @@ impl HipExecutor {
         Ok(())
     }
 
-    /// Waits for a run, checks it if that is due, and returns its results.
+    /// Waits for a run, checks it if a check is due, and returns its results.
     pub(super) fn finish(
         &self,
         running: Running,

@@ -1,4 +1,4 @@
-//! Which weights of a graph are 2:4 sparse, and which of them stay packed on a device ([`Sparse`]).
+//! Detection of 2:4 sparse weights, and which of them stay packed on a device ([`Sparse`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::kernels::{SparseOrder, pack_sparse, sparse_indices_at};
 use crate::ops::{Op, Rounding};
 use crate::tensor::{DType, Tensor};
 
-/// The 2:4 sparse weights of linear layers, and how each lies on the device.
+/// The 2:4 sparse weights of linear layers, and their form on the device.
 #[derive(Debug)]
 pub(crate) struct SparseWeights {
     pub(super) order: SparseOrder,
@@ -23,12 +23,12 @@ pub(crate) struct SparseWeights {
 }
 
 impl SparseWeights {
-    /// `None` if there are none, or the device cannot skip their zeros in `dtype` or is not to. `tuned` counts as measured on this
-    /// machine; by default what the user's cache has.
+    /// Finds the 2:4 sparse weights that stay packed. `None` if there are none, if the device cannot skip their zeros in `dtype`, or if the
+    /// options disable it. `tuned` has the measurements of this machine, by default those in the user's cache.
     ///
     /// # Errors
     ///
-    /// There is no stream on the device.
+    /// The device has no stream.
     pub(crate) fn of(
         graph: &Graph,
         device: &Device,
@@ -79,7 +79,7 @@ impl SparseWeights {
     }
 }
 
-/// Matrices that linear layers alone multiply with, other than the patch embedding's, which may be a convolution.
+/// Returns the weights that only linear layers use, without the patch embedding's, which may be computed as a convolution.
 fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
     let nodes = graph.nodes();
     let patches = nodes.iter().filter(|node| matches!(node.op, Op::PatchExtract(_)));
@@ -112,13 +112,13 @@ fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
         .collect()
 }
 
-/// Whether of each four elements of a row of `k` two are 0. Of dense weights few are looked at.
+/// Returns true if two of each four elements in rows of `k` are 0. For dense weights this inspects only a few elements.
 fn is_two_of_four(weight: &Tensor, k: usize) -> bool {
     let size = weight.dtype().size();
     if k == 0 || !k.is_multiple_of(4) || !matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16) {
         return false;
     }
-    // All but the sign's bit, the last in little endian.
+    // Ignore the sign bit, in the last byte in little endian.
     let is_zero = |element: &[u8]| match element.split_last() {
         Some((last, rest)) => last & 0x7f == 0 && rest.iter().all(|&byte| byte == 0),
         None => true,
@@ -129,7 +129,7 @@ fn is_two_of_four(weight: &Tensor, k: usize) -> bool {
         .all(|four| four.chunks_exact(size).filter(|element| is_zero(element)).count() >= 2)
 }
 
-/// Appends a packed weight: the elements that are kept, then their indices; nothing, and `false`, if it is not 2:4 sparse.
+/// Appends a packed weight: the kept elements, then their indices. Appends nothing and returns false if the weight is not 2:4 sparse.
 pub(super) fn append_sparse(bytes: &mut Vec<u8>, weight: &Tensor, dtype: DType, order: SparseOrder) -> bool {
     let &[n, k] = weight.shape() else { return false };
     let Some((elements, indices)) = pack_sparse(&weight.to_f32(), [n, k], order) else {

@@ -1,5 +1,5 @@
-//! Copies from pageable host memory to the device, by way of pinned pieces. Several threads fill pieces while earlier ones are
-//! uploaded. The runtime's own copies from pageable memory use one thread, and wait.
+//! Copies from pageable host memory to the device through pinned pieces. Several threads fill pieces while earlier pieces are uploaded. The
+//! runtime's copies from pageable memory use one thread and block.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,28 +11,28 @@ use rayon::ThreadPool;
 use crate::error::Result;
 use crate::hip::{Device, Pending, PinnedBuffer, Uploads};
 
-/// Bytes of a piece: large enough for a link's full bandwidth, small enough for a core's cache. Up to this size a copy is
-/// shorter than waking another thread.
+/// Bytes of a piece: large enough for the link's full bandwidth, small enough for a core's cache. Copying less than this is faster than
+/// waking another thread.
 const PIECE: usize = 1 << 20;
 
-/// Maximum number of pieces that a run has in copies, which bounds the pinned memory. More pieces wait for the oldest copy.
+/// Maximum number of pieces in flight per run, which bounds the pinned memory. Further pieces wait for the oldest copy.
 const MAX_PIECES: usize = 64;
 
-/// Pinned memory in copies to the device.
+/// Pinned memory that the device still copies from.
 pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
 
-/// Returns true for a buffer that [`Pieces::upload`] made.
+/// Returns true if [`Pieces::upload`] allocated the buffer.
 pub(super) fn is_piece(buffer: &PinnedBuffer<u8>) -> bool {
     buffer.capacity() == PIECE
 }
 
-/// Pinned pieces that no run is using.
+/// Pinned pieces that no run uses.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Mutex<Vec<PinnedBuffer<u8>>>);
 
 impl Pieces {
     fn take(&self, device: &Device) -> Result<PinnedBuffer<u8>> {
-        // The lock is released before the driver is asked.
+        // Release the lock before calling the driver.
         let unused = self.0.lock().pop();
         match unused {
             Some(piece) => Ok(piece),
@@ -44,8 +44,8 @@ impl Pieces {
         self.0.lock().extend(pieces);
     }
 
-    /// Copies `parts`, one after the other, to the start of the buffer. Returns when all copies are submitted, and adds them to
-    /// `submitted`, of which it waits for the oldest if there are too many.
+    /// Copies the concatenation of `parts` to the start of the buffer. Returns when all copies are submitted, and adds them to `submitted`.
+    /// Waits for the oldest of these if there are too many.
     pub(super) fn upload(
         &self,
         mut uploads: Uploads<'_, u8>,
@@ -83,7 +83,7 @@ impl Pieces {
                     let (gather, filled) = (&gather, filled.clone());
                     scope.spawn(move |_| {
                         gather.copy(range, &mut piece);
-                        // The receiver is gone after an error.
+                        // After an error the receiver is dropped.
                         let _ = filled.send((start, piece));
                     });
                     filling += 1;
@@ -136,9 +136,9 @@ impl<'a> Gather<'a> {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Copies the bytes of `range` to `target`, which is as long.
+    /// Copies the bytes of `range` to `target`, which has the same length.
     fn copy(&self, range: Range<usize>, mut target: &mut [u8]) {
-        // The last part that begins at or before the range.
+        // The last part that starts at or before the range.
         let first = self.starts.partition_point(|&start| start <= range.start) - 1;
         let mut at = range.start;
         for (part, start) in self.parts.iter().zip(&self.starts).skip(first) {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the parts and the pieces are, empty ones among them.
+        /// Holds for any sizes of parts and pieces, including empty ones.
         #[test]
         fn pieces_of_parts_are_pieces_of_the_whole(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..8),

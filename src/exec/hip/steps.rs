@@ -1,4 +1,4 @@
-//! Submitting the steps of a plan: one by one, or as the replay of a captured graph.
+//! Submission of a plan's steps: one by one, or as the replay of a captured graph.
 
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
@@ -25,7 +25,7 @@ impl HipExecutor {
         clock: &mut Option<Clock>,
     ) -> Result<Submitted> {
         let stream = context.stream.clone();
-        // A plan that runs only once is not worth a capture.
+        // Capturing does not pay for a plan that runs only once.
         let again = context.has_seen(plan);
         if let Some(clock) = clock {
             clock.tick(&stream)?;
@@ -67,7 +67,7 @@ impl HipExecutor {
         Ok(run)
     }
 
-    /// Runs the steps, and keeps a replay of them if capture succeeds.
+    /// Runs the steps, and keeps a captured graph of them if capture succeeds.
     fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
         let _span = timeline::span(Activity::Capture);
         let stream = context.stream.clone();
@@ -113,7 +113,7 @@ impl HipExecutor {
             .map_err(|reason| Error::op(plan.node(step), Some(self.device.name()), reason))
     }
 
-    /// Tries to fuse a sum over the ranks with the following norm into one launch. Returns true if it did.
+    /// Tries to fuse an all-reduce with the following norm into one launch. Returns true if it did.
     fn submit_sum_and_norm(
         &self,
         plan: &Plan,
@@ -141,7 +141,7 @@ impl HipExecutor {
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
     pub(super) fn at_node(&self, node: &Node, error: Error) -> Error {
         let device = match error {
-            // The error names the rank; which sum it was is irrelevant.
+            // The error names the rank. The failed all-reduce is irrelevant.
             Error::Hip(hip::Error::Communicator { .. }) => return error,
             Error::Device { .. }
             | Error::Hip(
@@ -179,7 +179,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A step reads the input, constants, and what a step before it wrote.
+/// A step reads the input, constants, and the results of earlier steps.
 impl Work for Steps<'_> {
     type Error = Error;
 
@@ -194,7 +194,7 @@ impl Work for Steps<'_> {
                 None => false,
             };
             if both {
-                // The norm takes no time of its own.
+                // The fused norm takes no time.
                 steps.next();
                 tick()?;
             } else {
@@ -218,7 +218,7 @@ impl Work for Steps<'_> {
             let buffer = self.plan.buffer(id);
             arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
         };
-        // The context's arena has at least the plan's size.
+        // The context's arena is at least as large as the plan needs.
         self.plan.outputs().iter().filter_map(part).collect()
     }
 

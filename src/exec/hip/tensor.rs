@@ -1,16 +1,16 @@
-//! Tensor parallelism: a model's [shards](crate::graph::shard()), each on a GPU of its own; or on a GPU for each of the
-//! [stages](crate::graph::stages()) of a pipeline, which then is a group of GPUs.
+//! Tensor parallelism: the [shards](crate::graph::shard()) of a model on one GPU each. With a pipeline, each of the
+//! [stages](crate::graph::stages()) is divided among a group of GPUs.
 //!
-//! Each rank has a thread, which submits the rank's steps and waits for them, as the ranks wait for each other in every
-//! all-reduce. A rank of a single stage is a [`HipExecutor`]; otherwise it is a [`PipelineExecutor`](super::pipeline::PipelineExecutor)
-//! over its shares of all stages. Every rank has the activations of its stage, and hands them on to the same rank of the next stage, so
-//! that each link carries one copy and no rank waits for a broadcast.
+//! Each rank has a thread, which submits the rank's steps and waits for them, since the ranks wait for each other in every all-reduce. The
+//! executor of a rank is a [`HipExecutor`] for a single stage, or a [`PipelineExecutor`](super::pipeline::PipelineExecutor) over the rank's
+//! shards of all stages. Each rank passes the activations of its stage to the same rank of the next stage. Each link then carries one copy,
+//! and no rank waits for a broadcast.
 //!
-//! All threads do the same in the same order, which the first thread decides: it submits a run if one more may be in flight, and otherwise
-//! waits for the oldest run. Without a pipeline one run is in flight at a time, as tensor parallelism is for latency. A rank that
-//! fails stops the others, and every later run is an error that names the rank.
+//! All threads take the same actions in the same order. The first thread decides: it submits a run if one more may be in flight, and
+//! otherwise waits for the oldest run. Without a pipeline one run is in flight at a time, since tensor parallelism is for latency. A failed
+//! rank stops the others, and every later run returns an error that names the rank.
 //!
-//! Ranks may also be [processes], each with one rank, which act as rank 0's process tells them.
+//! Ranks may also be [processes] with one rank each, which follow rank 0's process.
 
 mod agreement;
 mod failure;
@@ -65,29 +65,29 @@ pub struct TensorExecutor {
     info: ExecutorInfo,
     /// Plans of the whole model.
     plans: Arc<Plans>,
-    /// The executor of each rank's shares: of one GPU, or of a pipeline.
+    /// Executor of each rank's shards, on one GPU or on a pipeline.
     ranks: Vec<Arc<dyn Executor>>,
     threads: Vec<JoinHandle<()>>,
-    /// Sends runs to the first rank, which decides the order.
+    /// Channel to the first rank, which decides the order of runs.
     runs: Option<Sender<Arc<Run>>>,
     group: Arc<Group>,
     /// Set if other processes have ranks.
     connected: Option<Connected>,
 }
 
-/// A run that was given to all ranks.
+/// A run that was submitted to all ranks.
 struct TensorRun {
     executor: Arc<TensorExecutor>,
     run: Arc<Run>,
 }
 
 impl TensorExecutor {
-    /// Divides `graph`, which is [optimised](crate::graph::optimize), into `pipeline` stages, and each stage among equally many of
-    /// the `devices`, which are in the order of the stages.
+    /// Divides `graph`, which is [optimised](crate::graph::optimize), into `pipeline` stages, and each stage among the same number of
+    /// `devices`. The devices are in the order of the stages.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`], naming the model, if it cannot be divided so. Errors of [`HipExecutor::new`] and of RCCL.
+    /// [`Error::Argument`], naming the model, if it cannot be divided this way. The errors of [`HipExecutor::new`] and of RCCL.
     pub fn new(
         graph: &Graph,
         devices: &[Device],
@@ -129,7 +129,7 @@ impl TensorExecutor {
         Self::start(devices, group, plans, host, workers)
     }
 
-    /// Makes the executor of these ranks, without their threads.
+    /// Creates the executor of these ranks, without their threads.
     fn idle(
         devices: &[Device],
         group: Arc<Group>,
@@ -151,7 +151,7 @@ impl TensorExecutor {
                 resizes: false,
                 weight_bytes: weight_bytes.collect(),
                 host,
-                // The ranks keep to the mode that they were made with, as they have to agree in it.
+                // The ranks keep their initial mode, since all ranks must use the same one.
                 graphs: GraphSwitch::new(first.map(|info| info.graphs.get()).unwrap_or_default()),
             },
             plans,
@@ -186,7 +186,7 @@ impl TensorExecutor {
         Ok(this)
     }
 
-    /// Starts the first rank's thread, which tells the others what to do.
+    /// Starts the first rank's thread, which controls the others.
     fn lead(&mut self, mut first: Worker, others: Vec<Other>) -> Result<()> {
         let (sender, runs) = channel();
         self.runs = Some(sender);
@@ -202,9 +202,9 @@ impl TensorExecutor {
         Ok(())
     }
 
-    /// Gives a run on `input`, whole images in the plan's order, to all ranks.
+    /// Submits a run on `input`, whole images in the plan's order, to all ranks.
     fn submit(&self, batch: usize, input: Vec<u8>, submission: Submission) -> Result<Arc<Run>> {
-        // A caller that waits for a run reports a failure first, after its cause had time to come up.
+        // A caller that waits for a run reports a failure first, once its cause had time to arrive.
         if self.group.is_told() {
             self.group.working()?;
         }
@@ -223,14 +223,14 @@ impl TensorExecutor {
         Ok(run)
     }
 
-    /// Waits until all ranks are done with a run.
+    /// Waits until all ranks have finished a run.
     fn wait(&self, run: &Run) -> Result<Results> {
         if !run.how.sleeps {
             let look = || (run.state.lock().done == self.group.ranks()).then_some(());
             spin(SPIN_BUDGET, look);
         }
         let mut state = run.state.lock();
-        // Report the root cause: after a failure, wait briefly for another rank to tell it.
+        // Report the root cause: after a failure, wait briefly for another rank to report it.
         let mut failed: Option<Instant> = None;
         while state.done < self.group.ranks() && failed.is_none_or(|at| at.elapsed() < ERROR_POLL_INTERVAL) {
             let interval = failed.map_or(ERROR_POLL_INTERVAL, |_| RANK_POLL_INTERVAL);
@@ -264,7 +264,7 @@ impl Executor for TensorExecutor {
         Ok(Staging::on_host(vec![0; bytes], &self.info.host))
     }
 
-    /// Each rank reserves the memory when it comes to the run.
+    /// Each rank reserves its memory when it starts the run.
     fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
         Ok(Box::new(TensorReservation {
             executor: self,
@@ -336,7 +336,7 @@ impl PendingRun for TensorRun {
         if let Some(total) = options.timing {
             total.merge(&timing);
         }
-        // All ranks have given their references back.
+        // All ranks have dropped their references.
         let input = run.input.lock().take().and_then(Arc::into_inner);
         let staging = input.map(|bytes| Staging::on_host(bytes, &executor.info.host));
         Ok(Finished { outputs, staging })
@@ -348,7 +348,7 @@ impl Drop for TensorExecutor {
         self.runs = None;
         self.stop_following();
         for thread in self.threads.drain(..) {
-            // A panic has been reported as the rank's failure.
+            // A panic was already reported as the rank's failure.
             let _ = thread.join();
         }
         self.stop_followers();

@@ -1,5 +1,5 @@
-//! The calls of whole models, executed on the host: device memory is an array, and each kernel the plain loops that the
-//! fake provider has too. This tests operands, strides, order and in-place results without a GPU.
+//! Calls of whole models, executed on the host. Device memory is an array, and kernels are the plain loops of the fake provider. This tests
+//! operands, strides, order and in-place results without a GPU.
 
 mod attention;
 mod host;
@@ -73,7 +73,7 @@ fn check_passes(graph: Graph, dtype: DType, passes: Passes, tolerance: f64) {
     }
 }
 
-/// A patch embedding, then what a tail makes of its tokens `[B,25,24]`.
+/// Returns a graph of a patch embedding, followed by `tail` on its tokens `[B,25,24]`.
 fn small(tail: impl FnOnce(&mut Graph, ValueId) -> ValueId) -> Graph {
     let mut graph = Graph::new("small", [1, VIT.image, VIT.image, 3], DType::U8);
     let normalize = Normalize {
@@ -132,21 +132,21 @@ fn whole_models_equal_the_reference_in_every_dtype() {
     ];
     for vit in variants {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            // A value of a narrow type goes through about ten roundings a block, which add up at random.
+            // A value of a narrow dtype goes through about ten roundings per block, whose errors add up at random.
             let roundings = if dtype == DType::F32 {
                 1.0
             } else {
                 (10.0 * vit.depth as f64).sqrt()
             };
             check(vit.random(1), dtype, roundings * tolerance(dtype, 4 * vit.dim));
-            // Biases, activations and residuals are roundings of their own then, as are scores: twice as many.
+            // Biases, activations, residuals and scores are then rounded separately, which doubles the roundings.
             let tolerance = roundings * 2f64.sqrt() * tolerance(dtype, 4 * vit.dim);
             check_with(vit.random(1), dtype, Optimizations::NONE, tolerance);
         }
     }
 }
 
-/// Mixers: transposed alone, with a scale, a residual or a gate, and affine maps; fused and not.
+/// Mixers: transposition alone, with a scale, a residual or a gate, and affine maps, with and without fusion.
 #[test]
 fn models_that_mix_tokens_equal_the_reference_in_every_dtype() {
     for name in ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"] {
@@ -155,7 +155,7 @@ fn models_that_mix_tokens_equal_the_reference_in_every_dtype() {
             .join(name);
         let graph = model::load(&directory, &LoadOptions::default()).unwrap().graph;
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            // As those of a Vision Transformer of two blocks, whose widest layer has 60 channels.
+            // As in a Vision Transformer of two blocks. The widest layer has 60 channels.
             let roundings = if dtype == DType::F32 { 1.0 } else { 20f64.sqrt() };
             check(graph.clone(), dtype, roundings * tolerance(dtype, 96));
             let tolerance = roundings * 2f64.sqrt() * tolerance(dtype, 96);
@@ -193,7 +193,7 @@ fn pooled_vectors_are_put_side_by_side() {
     }
 }
 
-/// With an activation before it, a residual that the result overwrites needs memory elsewhere.
+/// If an activation precedes it, a residual that the result overwrites needs separate memory.
 #[test]
 fn a_residual_in_place_survives_an_activation() {
     let graph = small(|graph, x| {
@@ -205,7 +205,7 @@ fn a_residual_in_place_survives_an_activation() {
             residual: true,
             rounding: None,
         };
-        // The residual is read nowhere else, the operand is.
+        // The residual has no other reader, the operand has.
         let y = graph
             .push(Role::Other, "twice", Op::MulScalar(MulScalar(2.0)), [x])
             .unwrap();
@@ -222,7 +222,7 @@ fn a_residual_in_place_survives_an_activation() {
     check(graph, DType::F32, 4.0 * tolerance(DType::F32, 48));
 }
 
-/// Of 15 tokens: in 16 bits their rows are padded to 16.
+/// Models of 15 tokens: 16-bit rows are padded to 16 elements.
 #[test]
 fn tokens_are_mixed_in_rows_of_whole_vectors() {
     for name in ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"] {

@@ -1,4 +1,4 @@
-//! Measures the candidates for what a plan computes.
+//! Measurement of the candidates for a plan's problems.
 
 use std::time::Duration;
 
@@ -17,52 +17,52 @@ use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
-/// Bytes of the weights that launches use in turn: more than any cache, as each layer of a model has a weight of its own.
+/// Bytes of weights that launches use in turn. Larger than any cache, since each layer of a model has its own weight.
 const WEIGHT_BYTES: usize = 192 << 20;
 /// Device time of one measurement.
 const MEASURED: Duration = Duration::from_millis(2);
-/// Time of the longest kernel that is measured in a captured graph. For longer kernels the host is ahead of the device.
+/// Maximum time of a kernel that is measured in a captured graph. For longer kernels the host is ahead of the device.
 const CAPTURED: Duration = Duration::from_micros(150);
 /// Maximum number of launches of one measurement.
 const MAX_LAUNCHES: usize = 64;
-/// Choices that are measured again, interleaved, and how often.
+/// Number of fastest choices that are measured again.
 const FINALISTS: usize = 6;
-/// Number of times that finalists are measured, interleaved.
+/// Number of times that the fastest choices are measured again, interleaved.
 const ROUNDS: usize = 7;
 
-/// What was measured for one problem.
+/// Measurements of one problem.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Tuned {
-    /// The problem, by its shape.
+    /// The problem.
     pub shape: Problem,
-    /// The steps of the plan that have it.
+    /// Number of the plan's steps with this problem.
     pub steps: usize,
-    /// How many candidates there were.
+    /// Number of candidates.
     pub candidates: usize,
-    /// What the rule chooses.
+    /// Choice by the rule.
     pub rule: Choice,
-    /// Its time, in microseconds.
+    /// Time of the rule's choice in microseconds.
     pub rule_us: f64,
-    /// The fastest.
+    /// The fastest choice.
     pub best: Choice,
-    /// Its time, in microseconds.
+    /// Time of the fastest choice in microseconds.
     pub best_us: f64,
-    /// Where the fastest is for packed 2:4 sparse weights, the fastest for dense ones.
+    /// The fastest choice for dense weights. Set if `best` is for packed 2:4 sparse weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Dense>,
 }
 
-/// The fastest candidate for a dense weight.
+/// The fastest choice for a dense weight.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Dense {
-    /// The candidate.
+    /// The choice.
     pub best: Choice,
-    /// Its time, in microseconds.
+    /// Time in microseconds.
     pub best_us: f64,
 }
 
 impl Tuned {
-    /// If it is a linear layer that is fastest with a packed weight: what was measured of it, at a batch size of `images`.
+    /// Returns the measurements at a batch size of `images` if this is a linear layer that is fastest with a packed weight.
     pub fn packed_layer(&self, images: usize) -> Option<PackedLayer> {
         let dense = self.dense?;
         Some(PackedLayer {
@@ -75,18 +75,18 @@ impl Tuned {
 }
 
 impl HipExecutor {
-    /// Returns the problems of a plan for which there is a choice, and the number of steps of each.
+    /// Returns the problems of a plan that have a choice, and the number of steps of each.
     ///
     /// # Errors
     ///
-    /// A step that the device does not compute.
+    /// Fails if the device cannot compute a step.
     pub fn problems(&self, plan: &Plan) -> Result<Vec<(Problem, usize)>> {
         let calls = self.problem_calls(plan)?;
         let problem = |(call, steps): (Call, usize)| Some((call.problem()?, steps));
         Ok(calls.into_iter().filter_map(problem).collect())
     }
 
-    /// Returns a call for each problem. Linear layers come first, as one is part of the patch embedding.
+    /// Returns a call per problem. Linear layers come first, since the patch embedding includes one.
     fn problem_calls(&self, plan: &Plan) -> Result<Vec<(Call, usize)>> {
         let mut all: Vec<(Call, usize)> = Vec::new();
         let mut add = |call: Call| match all
@@ -114,14 +114,14 @@ impl HipExecutor {
         Ok(all)
     }
 
-    /// Measures every candidate for the [problems](HipExecutor::problems) of `plan`, on random values; `observe` gets each
-    /// result as it comes. Where there is no choice, nothing is measured. Returns what can be [saved](Store::save) for later
-    /// sessions; this one keeps to what it has selected.
+    /// Measures all candidates for the [problems](HipExecutor::problems) of `plan` on random values, and calls `observe` with each result.
+    /// Problems without a choice are not measured. Returns a store to [save](Store::save) for later sessions. The selection of this
+    /// executor does not change.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if there is no choice at all, since neither hipBLASLt nor MIOpen can be used; there is no memory;
-    /// an error of the device.
+    /// [`Error::Device`] if nothing has a choice, since neither hipBLASLt nor MIOpen can be used. Fails if memory runs out or the device
+    /// fails.
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         let mut store = self.store();
         for (call, steps) in self.problem_calls(plan)? {
@@ -146,7 +146,7 @@ impl HipExecutor {
         Ok(store)
     }
 
-    /// An empty store of this device and of its libraries' versions.
+    /// Returns an empty store for this device and the versions of its libraries.
     pub fn store(&self) -> Store {
         let key = self.selection.key().clone();
         let sparse = if self.constants.sparse().is_empty() {
@@ -158,12 +158,12 @@ impl HipExecutor {
         Store::new(key.with(HIPSPARSELT, sparse))
     }
 
-    /// What the user's cache has for this device, by its libraries' versions.
+    /// Returns the measurements in the user's cache for this device and the versions of its libraries.
     pub fn cached_store(&self) -> Store {
         Store::current(self.store().key())
     }
 
-    /// `None` if there is no choice. What is in `store` is selected for what `call` consists of.
+    /// Measures the candidates for `call`. `None` if there is no choice. Parts of the call use the choices in `store`.
     fn tune_call(&self, call: &Call, steps: usize, store: &Store) -> Result<Option<Tuned>> {
         let Some(problem) = call.problem() else {
             return Ok(None);
@@ -226,23 +226,23 @@ impl HipExecutor {
     }
 }
 
-/// A problem, with operands in their own memory.
+/// A problem with operands in separate memory.
 struct Bench<'a> {
     stream: Stream,
     libraries: Libraries,
-    /// Selects what is measured.
+    /// Selects the candidate being measured.
     selection: Selection,
     kernels: &'a Kernels,
     problem: Problem,
     memory: DeviceBuffer<u8>,
     weights: DeviceBuffer<u8>,
-    /// The calls that compute the problem, with each copy of the weight.
+    /// Calls that compute the problem, with each copy of the weight.
     launches: Vec<Vec<Call>>,
-    /// The calls with 2:4 sparse weights, for choices that skip their zeros. Empty for a dense problem.
+    /// Calls with 2:4 sparse weights, for choices that skip their zeros. Empty for a dense problem.
     sparse: Vec<SparseLaunches>,
 }
 
-/// 2:4 sparse weights, in memory of their own, and the calls with each.
+/// 2:4 sparse weights in separate memory, and the calls with each.
 struct SparseLaunches {
     form: SparseForm,
     weights: DeviceBuffer<u8>,
@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         let (_, end) = placed(call, 0, 0);
         let mut memory = stream.allocate(end as usize)?;
         let mut weights = stream.allocate(weight * number)?;
-        // Power, and with it the clock, depends on the values.
+        // The power draw, and therefore the clock, depends on the values.
         let scale = 1.0 / (sum as f32).sqrt();
         fill(&stream, &mut memory, dtype, scale)?;
         fill(&stream, &mut weights, dtype, scale)?;
@@ -326,7 +326,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The calls that compute the problem of `call` on operands from `base` on but for the weight, and where those end.
+/// Returns the calls that compute the problem of `call` with operands at `base` and the given weight, and the end address of the operands.
 fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
     let mut end = base;
     let mut place = |bytes: usize| {
@@ -361,7 +361,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             x: place(m * k * call.gemm.inputs.size()),
             weight,
             bias: optional(call.bias, place(n * element)),
-            // Not in place: repeated runs would add up.
+            // Not in place, since repeated runs would accumulate.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
             scratch: place(m * n * scratch),
@@ -392,7 +392,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             vec![Call::Patches(call), Call::Projection(call)]
         }
         Call::Attention(call) => {
-            // As they lie in the plan: queries, keys and values are parts of the same rows.
+            // Same layout as in the plan: queries, keys and values are parts of the same rows.
             let bytes = |of: &Strided| call.images * of.tokens * of.token * call.dtype.size();
             let first = call.operands.iter().map(|of| of.address).min().unwrap_or(0);
             let last = call.operands.iter().map(|of| of.address + bytes(of) as u64).max();
@@ -414,7 +414,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
     (calls, end)
 }
 
-/// `number` packed weights one behind the other: random elements, the first two of each four.
+/// Creates `number` packed weights in one buffer. Elements are random; the first two of each four are kept.
 fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32) -> Result<DeviceBuffer<u8>> {
     let Gemm { n, k, inputs, .. } = call.gemm;
     let (indices, end) = (sparse_indices_at(n, k), sparse_bytes(n, k));
@@ -429,7 +429,7 @@ fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32)
     Ok(weights)
 }
 
-/// Returns `number` copies of a weight that hipSPARSELt has compressed. `None` if the library is unavailable or refuses the weight.
+/// Returns `number` copies of a weight compressed by hipSPARSELt. `None` if the library is unavailable or refuses the weight.
 fn compressed_weights(
     stream: &Stream,
     call: &LinearCall,
@@ -461,7 +461,7 @@ fn compressed_weights(
     Ok(Some((SparseForm::Compressed { bytes: size }, weights)))
 }
 
-/// Pseudo-random values in ±`scale`.
+/// Returns pseudo-random values in ±`scale`.
 fn random(count: usize, scale: f32) -> Vec<f32> {
     let numbers = std::iter::successors(Some(1u32), |x| {
         Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
@@ -473,7 +473,7 @@ fn random(count: usize, scale: f32) -> Vec<f32> {
 /// Fills a buffer with pseudo-random values in ±`scale`.
 fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
-    // Integers are the bytes of f32, so that scales beside them are numbers.
+    // Integers are filled with the bytes of f32 values, so that the scales between them are valid numbers.
     let dtype = match dtype {
         DType::I8 => DType::F32,
         dtype => dtype,
@@ -489,7 +489,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
     Ok(())
 }
 
-/// Several launches of one candidate.
+/// Repeated launches of a candidate.
 struct Launches<'a, 'b> {
     bench: &'b mut Bench<'a>,
     candidate: Choice,
@@ -529,21 +529,23 @@ impl Work for Launches<'_, '_> {
     }
 }
 
-/// The times of a candidate.
+/// Times of a candidate.
 struct Timer {
     candidate: Choice,
     count: usize,
     replay: Option<Replay>,
-    /// Microseconds of a launch.
+    /// Microseconds per launch.
     times: Vec<f64>,
 }
 
 impl Timer {
+    /// Prepares and times a candidate for the first time.
+    ///
     /// # Errors
     ///
-    /// The candidate does not run.
+    /// The candidate fails to run.
     fn new(bench: &mut Bench<'_>, candidate: Choice) -> Result<Self> {
-        // Another would take its place.
+        // Otherwise another candidate would replace it.
         for call in bench.launches.iter().flatten().take(2) {
             let prepared = bench.libraries.prepare(candidate, call, false);
             prepared.map_err(|reason| Error::kernel("candidate", reason))?;
@@ -568,7 +570,7 @@ impl Timer {
                 candidate,
                 count: timer.count,
             };
-            // Where nothing can be captured, the launches count as well.
+            // If nothing can be captured, the launches count too.
             timer.replay = Replay::new(&stream, &mut launches)?.ok();
         }
         timer.times.clear();

@@ -1,4 +1,4 @@
-//! A choice of what computes a problem, and where the choice comes from.
+//! Candidates for a problem, and the origin of a choice.
 
 use std::fmt;
 

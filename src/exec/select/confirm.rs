@@ -1,32 +1,32 @@
-//! Whether packed 2:4 sparse weights that are fastest layer by layer make the whole model faster.
+//! Check whether packed 2:4 sparse weights make the whole model faster, not only its layers.
 //!
-//! Layers are measured in bursts of milliseconds, whole models run at the GPU's power limit. So what was chosen for the layers counts
-//! only if the whole model is faster with it.
+//! Layers are measured in bursts of milliseconds, but whole models run at the GPU's power limit. The choice for the layers therefore counts
+//! only if it makes the whole model faster.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Choice, Problem, Store};
 
-/// How often the whole model is measured with packed weights and with dense ones, each twice.
+/// Number of turns. Each measures the model twice with packed weights and twice with dense weights.
 const TURNS: usize = 7;
 
-/// A whole model's times with the weights packed that were chosen, and with all of them dense, in turns.
+/// Times of a whole model with the chosen weights packed and with all weights dense, measured in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WholeModel {
-    /// The batch size.
+    /// Batch size.
     pub images: usize,
-    /// The median with packed weights, in microseconds.
+    /// Median time with packed weights, in microseconds.
     pub packed_us: f64,
-    /// The median with dense ones.
+    /// Median time with dense weights, in microseconds.
     pub dense_us: f64,
-    /// By how much packed ones are faster: the median of the differences within a turn.
+    /// Gain of packed weights in microseconds: the median of the differences within a turn.
     pub gain_us: f64,
-    /// What the gain must exceed.
+    /// Minimum gain that is significant, in microseconds.
     pub noise_us: f64,
 }
 
 impl WholeModel {
-    /// Measures at a batch size: `time` gives the microseconds of a run with packed weights, for `true`, or with dense ones.
+    /// Measures the model at a batch size. `time` returns the microseconds of a run; its argument is true for packed weights.
     ///
     /// # Errors
     ///
@@ -34,17 +34,17 @@ impl WholeModel {
     pub fn measure<E>(images: usize, mut time: impl FnMut(bool) -> Result<f64, E>) -> Result<Self, E> {
         let mut turns = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
-            // In this order a steady drift, as of a GPU that gets warmer, cancels out.
+            // This order cancels a steady drift, such as that of a GPU that warms up.
             let [first, second, third, fourth] = [time(true)?, time(false)?, time(false)?, time(true)?];
             turns.push([f64::midpoint(first, fourth), f64::midpoint(second, third)]);
         }
         Ok(Self::of(images, &turns))
     }
 
-    /// Summarises the turns, each a time with packed weights and one with dense weights.
+    /// Summarises the turns. Each has a time with packed weights and one with dense weights.
     ///
-    /// The noise is twice the median absolute deviation of the differences: of seven turns with normal errors, almost three standard
-    /// errors of their median.
+    /// The noise is twice the median absolute deviation of the differences. For seven turns with normal errors, this is almost three
+    /// standard errors of the median.
     fn of(images: usize, turns: &[[f64; 2]]) -> Self {
         let gains: Vec<f64> = turns.iter().map(|[packed, dense]| dense - packed).collect();
         let gain = median(gains.iter().copied());
@@ -58,7 +58,7 @@ impl WholeModel {
         }
     }
 
-    /// Whether the model is faster with packed weights by more than the noise.
+    /// Returns true if packed weights make the model faster by more than the noise.
     pub fn is_faster(&self) -> bool {
         self.gain_us > self.noise_us
     }
@@ -70,21 +70,21 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A linear layer with a 2:4 sparse weight that is fastest packed, measured alone.
+/// A linear layer whose 2:4 sparse weight is fastest packed, measured alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackedLayer {
-    /// The batch size that it was measured for.
+    /// Batch size of the measurement.
     pub images: usize,
     /// The layer.
     pub problem: Problem,
-    /// What is the fastest for its packed weight, and in how many microseconds.
+    /// Fastest candidate for the packed weight, and its time in microseconds.
     pub packed: (Choice, f64),
-    /// What is for its dense one.
+    /// Fastest candidate for the dense weight, and its time in microseconds.
     pub dense: (Choice, f64),
 }
 
 impl Store {
-    /// Records for `layers` the fastest candidate for dense weights, or for packed ones.
+    /// Records the fastest candidates of `layers`, for packed or for dense weights.
     pub fn set_packed(&mut self, layers: &[PackedLayer], packed: bool) {
         for layer in layers {
             let (candidate, microseconds) = if packed { layer.packed } else { layer.dense };
@@ -92,7 +92,7 @@ impl Store {
         }
     }
 
-    /// Returns the layers whose weights stay packed by these measurements.
+    /// Returns the layers whose weights stay packed according to these measurements.
     ///
     /// A weight stays packed if one kernel for packed weights is the fastest with each number of rows.
     pub fn packed(&self, layers: &[PackedLayer]) -> Vec<PackedLayer> {
@@ -103,10 +103,10 @@ impl Store {
         layers.iter().filter(stays).copied().collect()
     }
 
-    /// Records, once the whole model has been measured, the fastest candidates for packed weights if it is faster with them at each
-    /// batch size, else those for dense ones; and beside them the model's times. Returns whether packed.
+    /// Settles whether the weights of `layers` stay packed, from times of the whole model. They do if the model is faster with them at each
+    /// batch size. Records the candidates and the model's times. Returns true if the weights stay packed.
     ///
-    /// If the model is slower, all are dense, though some packed weights might make it faster without the others.
+    /// If the model is slower, all weights are dense, even if a subset of packed weights would be faster.
     pub fn settle(&mut self, layers: &[PackedLayer], whole: &[WholeModel]) -> bool {
         let faster = !whole.is_empty() && whole.iter().all(WholeModel::is_faster);
         self.set_packed(layers, faster);
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::hip::DType;
 
-    /// Measured by a clock on which runs take these times, all of which grow by a hundredth from one to the next.
+    /// Returns the result of measurements with these times, on a clock that drifts by 1 % per run.
     fn measured(packed: f64, dense: f64, noise: [f64; 3]) -> WholeModel {
         let mut runs = 0;
         let time = |is_packed: bool| {
@@ -147,7 +147,7 @@ mod tests {
         let quiet = measured(1000.0, 1100.0, [0.0; 3]);
         assert!(quiet.is_faster() && quiet.packed_us < quiet.dense_us, "{quiet:?}");
         assert!(!measured(1100.0, 1000.0, [0.0; 3]).is_faster());
-        // Drift favours neither.
+        // Drift favours neither side.
         assert!(!measured(1000.0, 1000.0, [0.0; 3]).is_faster());
         let noisy = measured(1000.0, 1010.0, [0.0, 60.0, -60.0]);
         assert!(!noisy.is_faster() && noisy.noise_us > 10.0, "{noisy:?}");
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn weights_stay_packed_if_the_whole_model_is_faster_at_each_batch_size() {
-        // The weight of 8 channels is fastest packed with 3 rows and with 4; that of 12 with 3 alone.
+        // The weight of 8 channels is fastest packed with 3 and 4 rows, the weight of 12 channels with 3 rows only.
         let layers = [layer(3, 8), layer(4, 8), layer(3, 12)];
         let mut measured = Store::new(key());
         measured.set_packed(&layers, true);
@@ -213,7 +213,7 @@ mod tests {
             let kernel = |n| store.sparse([n, 5], DType::BF16);
             assert_eq!(kernel(8), packed.then_some(SparseKernel::Builtin));
             assert_eq!(kernel(12), None);
-            // In the file beside what was decided by it.
+            // The file has the times that decided beside the choice.
             let json: serde_json::Value = serde_json::from_str(&store.to_json()).unwrap();
             for entry in json["linear"].as_array().unwrap() {
                 let of_batch = whole.iter().find(|of| entry["n"] == 8 && entry["m"] == of.images);

@@ -1,11 +1,8 @@
 //! Options of kernel selection.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::{Error, Result, named};
-
-/// How sessions select kernels.
+/// Options of kernel selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectOptions {
     /// True if a library's epilogue may compute what follows a GEMM.
@@ -18,7 +15,7 @@ pub struct SelectOptions {
     pub all_reduce: AllReduceKind,
     /// Maximum time that a GPU waits for the other ranks.
     pub collective_timeout: Duration,
-    /// Which 2:4 sparse weights stay packed.
+    /// 2:4 sparse weights that stay packed.
     pub sparse: Sparse,
 }
 
@@ -48,23 +45,7 @@ pub enum AllReduceKind {
     Library,
 }
 
-impl FromStr for AllReduceKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "all-reduce",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("direct", Self::Direct),
-                ("library", Self::Library),
-            ],
-        )
-    }
-}
-
-/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros.
+/// 2:4 sparse weights of linear layers that stay packed, in f16 or bf16, on a GPU that can skip their zeros.
 ///
 /// A packed weight takes 9/16 of the memory. hipSPARSELt or the builtin kernel computes its layers at any batch size. The choice is made
 /// when the weights are uploaded; the other weights are unpacked.
@@ -80,21 +61,4 @@ pub enum Sparse {
     Builtin,
     /// No weight.
     Off,
-}
-
-impl FromStr for Sparse {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        named(
-            "sparse",
-            text,
-            &[
-                ("auto", Self::Auto),
-                ("on", Self::On),
-                ("builtin", Self::Builtin),
-                ("off", Self::Off),
-            ],
-        )
-    }
 }

@@ -1,4 +1,4 @@
-//! What there is to select for.
+//! Problems that kernels are selected for.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use super::options::SelectOptions;
 use crate::hip::{DType, Epilogue, MultiHeadAttention, PatchConvolution};
 use crate::ops::Activation;
 
-/// Something that several candidates compute, with all that their speed depends on.
+/// A problem that several candidates can compute. Has everything that their speed depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Problem {
     /// A linear layer.
     Linear(LinearShape),
-    /// The patch embedding: from pixels to tokens.
+    /// The patch embedding, from pixels to tokens.
     PatchEmbedding(PatchEmbeddingShape),
     /// Self-attention.
     Attention(AttentionShape),
 }
 
 impl Problem {
-    /// The floating-point operations of the GEMMs.
+    /// Returns the floating-point operations of the GEMMs.
     pub fn flops(&self) -> f64 {
         match self {
             Self::Linear(shape) => shape.flops(),
@@ -62,48 +62,48 @@ impl From<AttentionShape> for Problem {
     }
 }
 
-/// What distinguishes linear layers to the libraries: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`.
+/// A linear layer as the libraries distinguish it: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LinearShape {
-    /// Rows of x: tokens of all images.
+    /// Rows of x: the tokens of all images.
     pub m: usize,
     /// Output channels.
     pub n: usize,
     /// Input channels.
     pub k: usize,
-    /// The element type of x and the weight, and unless that has 8 bits of everything else.
+    /// Dtype of x and the weight. Unless it has 8 bits, also of all other operands.
     pub dtype: DType,
-    /// The types of everything else, if x and the weight are FP8.
+    /// Dtypes of the other operands, if x and the weight are FP8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub float8: Option<Float8Shape>,
-    /// The element type of everything else, if x and the weight are bytes, which are multiplied by the scales of their rows.
+    /// Dtype of the other operands, if x and the weight are int8 with a scale per row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int8: Option<DType>,
-    /// Whether the weight is 2:4 sparse, and the GPU can skip its zeros.
+    /// True if the weight is 2:4 sparse and the GPU can skip its zeros.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub bias: bool,
-    /// What is applied to the sum.
+    /// Activation function of the sum.
     pub activation: Option<Activation>,
-    /// Whether there is a residual.
+    /// True if there is a residual.
     pub residual: bool,
 }
 
-/// The types beside FP8 in a GEMM of FP8.
+/// Dtypes of an FP8 GEMM's other operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Float8Shape {
-    /// The element type of bias, residual and the result.
+    /// Dtype of bias, residual and result.
     pub activations: DType,
-    /// Whether the result is FP8 too.
+    /// True if the result is FP8 too.
     pub result: bool,
-    /// Whether each row of x and of the weight has a scale, instead of each of the two.
+    /// True if each row of x and of the weight has a scale. Otherwise each of the two has one scale.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rows: bool,
 }
 
 impl LinearShape {
-    /// The element type of bias and residual.
+    /// Returns the dtype of bias and residual.
     pub fn activations(&self) -> DType {
         self.float8
             .map(|float8| float8.activations)
@@ -111,17 +111,17 @@ impl LinearShape {
             .unwrap_or(self.dtype)
     }
 
-    /// Whether the result is FP8.
+    /// Returns true if the result is FP8.
     pub fn has_float8_result(&self) -> bool {
         self.float8.is_some_and(|float8| float8.result)
     }
 
-    /// Whether x and the weight are FP8 with a scale for each row.
+    /// Returns true if x and the weight are FP8 with a scale per row.
     pub fn has_float8_rows(&self) -> bool {
         self.float8.is_some_and(|float8| float8.rows)
     }
 
-    /// The floating-point operations of the GEMM.
+    /// Returns the floating-point operations of the GEMM.
     pub fn flops(&self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
     }
@@ -139,12 +139,12 @@ impl LinearShape {
         }
     }
 
-    /// The epilogue that computes what follows the GEMM; a residual is added through `beta · C`, before any activation, so
-    /// there is none for both. `None` where there is no such epilogue, as for bytes.
+    /// Returns the epilogue that computes what follows the GEMM. `None` if no epilogue does, as for int8. The libraries add a residual as
+    /// `beta · C` before the activation, so no epilogue has both.
     ///
-    /// The libraries' GELU is the tanh form, at most 4.8e-4 from the error function's. In f16 and bf16 its result is nearer to
-    /// the exact GELU nonetheless, since the sum is not rounded before (a test below measures it). In f32 no GELU is left to them,
-    /// the tanh form neither: cuBLASLt 13.0 computes it by an approximate tanh, up to 4e-6 of the result from the reference.
+    /// The libraries' GELU is the tanh form, at most 4.8e-4 from the exact GELU. In f16 and bf16 its result is still closer to the exact
+    /// GELU than that of separate kernels, since the sum is not rounded before (a test below measures it). In f32 no GELU is fused, not
+    /// even the tanh form: cuBLASLt 13.0 uses an approximate tanh, with errors up to 4e-6.
     pub fn epilogue(&self) -> Option<Epilogue> {
         if self.int8.is_some() {
             return None;
@@ -164,7 +164,7 @@ impl LinearShape {
     }
 }
 
-/// As `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n).
+/// Formats as `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n).
 impl fmt::Display for LinearShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
@@ -193,28 +193,28 @@ impl fmt::Display for LinearShape {
     }
 }
 
-/// What distinguishes patch embeddings: u8 pixels `[images, height, width, 3]`, normalised or not, to `n` channels for each
-/// whole patch, and a bias.
+/// A patch embedding: u8 pixels `[images, height, width, 3]`, normalised or not, to `n` channels for each whole patch, and an optional
+/// bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PatchEmbeddingShape {
     /// Images of the batch.
     pub images: usize,
-    /// Rows of an image.
+    /// Height of an image in pixels.
     pub height: usize,
-    /// Columns of an image.
+    /// Width of an image in pixels.
     pub width: usize,
-    /// Rows and columns of a patch.
+    /// Height and width of a patch.
     pub patch: [usize; 2],
     /// Output channels.
     pub n: usize,
-    /// The element type of weight and result.
+    /// Dtype of weight and result.
     pub dtype: DType,
-    /// Whether there is a bias.
+    /// True if there is a bias.
     pub bias: bool,
 }
 
 impl PatchEmbeddingShape {
-    /// Whole patches below and beside each other.
+    /// Returns the rows and columns of whole patches.
     fn grid(&self) -> [usize; 2] {
         [
             self.height / self.patch[0].max(1),
@@ -222,13 +222,13 @@ impl PatchEmbeddingShape {
         ]
     }
 
-    /// Rows and columns of the pixels that are in whole patches.
+    /// Returns the height and width of the pixels in whole patches.
     pub fn covered(&self) -> [usize; 2] {
         let [down, across] = self.grid();
         [down * self.patch[0], across * self.patch[1]]
     }
 
-    /// The linear layer that takes the patch matrix.
+    /// Returns the linear layer that multiplies the patch matrix.
     pub fn linear(&self) -> LinearShape {
         let [down, across] = self.grid();
         LinearShape {
@@ -245,7 +245,7 @@ impl PatchEmbeddingShape {
         }
     }
 
-    /// The convolution that takes the pixels, in the same dtype; the weight is the linear layer's as it is.
+    /// Returns the convolution of the pixels, in the same dtype. It uses the linear layer's weight unchanged.
     pub fn convolution(&self) -> PatchConvolution {
         let [height, width] = self.covered();
         PatchConvolution {
@@ -261,7 +261,7 @@ impl PatchEmbeddingShape {
     }
 }
 
-/// As `patch embedding 64×224×224 patch 16×16 to 768 bf16 +bias`.
+/// Formats as `patch embedding 64×224×224 patch 16×16 to 768 bf16 +bias`.
 impl fmt::Display for PatchEmbeddingShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -281,23 +281,23 @@ impl fmt::Display for PatchEmbeddingShape {
     }
 }
 
-/// What distinguishes self-attention, whose queries and keys are of the same tokens.
+/// Self-attention: queries and keys of the same tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AttentionShape {
     /// Images of the batch.
     pub images: usize,
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
-    /// Tokens of an image.
+    /// Tokens per image.
     pub tokens: usize,
-    /// Channels of a head.
+    /// Channels per head.
     pub head_dim: usize,
-    /// The element type of all operands.
+    /// Dtype of all operands.
     pub dtype: DType,
 }
 
 impl AttentionShape {
-    /// The same as MIOpen has it, with what the scores are multiplied by.
+    /// Returns MIOpen's description of the problem, with the `scale` of the scores.
     pub fn scaled(&self, scale: f32) -> MultiHeadAttention {
         MultiHeadAttention {
             batch: self.images,
@@ -310,7 +310,7 @@ impl AttentionShape {
     }
 }
 
-/// As `attention 64×12 heads×197 tokens×64 bf16`.
+/// Formats as `attention 64×12 heads×197 tokens×64 bf16`.
 impl fmt::Display for AttentionShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -334,7 +334,7 @@ mod tests {
     use super::super::tests::{ATTENTION, PATCHES, shape};
     use super::*;
 
-    /// Pixels beyond the last whole patch are in neither.
+    /// Neither form reads pixels beyond the last whole patch.
     #[test]
     fn a_patch_embedding_is_a_linear_layer_or_a_convolution_of_as_many_products() {
         let (linear, convolution) = (PATCHES.linear(), PATCHES.convolution());
@@ -376,8 +376,8 @@ mod tests {
         assert_eq!(of(Some(Activation::Silu), true, false, DType::BF16), None);
     }
 
-    /// Against the exact GELU in f64, of normally distributed sums: the unfused one rounds the GEMM's result, adds the bias
-    /// and rounds again; the fused one rounds once.
+    /// Compares with the exact GELU in f64 for normally distributed sums. Unfused, the GEMM's result is rounded, then the bias is added and
+    /// the result is rounded again. Fused, there is one rounding.
     #[test]
     fn fused_tanh_is_nearer_than_unfused_erf_in_half_precision() {
         const BIAS: f64 = 0.05;
@@ -398,7 +398,7 @@ mod tests {
         {
             let (mut unfused, mut fused) = ([0.0f64; 2], [0.0f64; 2]);
             for i in 0..SAMPLES {
-                // The quantiles of a normal distribution, by bisection of its distribution function.
+                // Quantiles of a normal distribution, by bisection of its distribution function.
                 let p = (i as f64 + 0.5) / SAMPLES as f64;
                 let (mut low, mut high) = (-6.0, 6.0);
                 for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! What was measured: a readable JSON file for each GPU model, in the folder `selection` of hipvit's cache.
+//! Measured choices: a readable JSON file per GPU model, in the directory `selection` of hipvit's cache.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,17 +17,17 @@ use hipvit_files::temporary;
 
 const FORMAT: &str = "hipvit.selection/1";
 
-/// Measured on an H200 with the libraries that the file names.
+/// Measurements on an H200, with the libraries that the file names.
 const SHIPPED: &[&str] = &[include_str!("defaults/nvidia_h200.json")];
 
-/// hipBLASLt's name in a [`Key`].
+/// Name of hipBLASLt in a [`Key`].
 pub const HIPBLASLT: &str = "hipBLASLt";
-/// hipSPARSELt's name in a [`Key`].
+/// Name of hipSPARSELt in a [`Key`].
 pub const HIPSPARSELT: &str = "hipSPARSELt";
-/// MIOpen's name in a [`Key`].
+/// Name of MIOpen in a [`Key`].
 pub const MIOPEN: &str = "MIOpen";
 
-/// What skips the zeros of a 2:4 sparse weight.
+/// A kernel that skips the zeros of a 2:4 sparse weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exec) enum SparseKernel {
     /// The builtin kernel, [`Choice::Sparse`].
@@ -36,19 +36,19 @@ pub(in crate::exec) enum SparseKernel {
     Hipsparselt,
 }
 
-/// What a measurement depends on beside the problem.
+/// Everything a measurement depends on beside the problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The GPU's name.
+    /// Name of the GPU.
     pub device: String,
-    /// Its architecture, such as gfx942.
+    /// Architecture of the GPU, such as gfx942.
     pub arch: String,
-    /// The libraries and their versions: `hipBLASLt 100202, MIOpen 3.5.1`.
+    /// Libraries with versions, such as `hipBLASLt 100202, MIOpen 3.5.1`.
     pub libraries: String,
 }
 
 impl Key {
-    /// With a library's version, if it is there.
+    /// Adds the version of a library, if it is available.
     #[must_use]
     pub fn with(mut self, library: &str, version: Option<String>) -> Self {
         if let Some(version) = version {
@@ -70,7 +70,7 @@ impl Key {
     }
 }
 
-/// The fastest candidate for each problem that was measured.
+/// The fastest candidate for each measured problem.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     key: Key,
@@ -81,11 +81,11 @@ pub struct Store {
 struct Measured {
     candidate: Choice,
     microseconds: f64,
-    /// By which it was decided whether the layer's weight is packed.
+    /// Times of the whole model that decided whether the layer's weight is packed.
     whole_model: Option<WholeModel>,
 }
 
-/// A list for each op; a file of a version that measured fewer has fewer.
+/// A list per op. Files of older versions may lack lists.
 #[derive(Deserialize)]
 struct File {
     format: String,
@@ -128,7 +128,8 @@ impl<S: Into<Problem>> Entry<S> {
     }
 }
 
-/// The libraries that a choice depends on. That something else was faster than MIOpen stays until it is measured again.
+/// Returns the libraries that a choice depends on. A choice against MIOpen stays valid for other versions of MIOpen until the next
+/// measurement.
 fn libraries(problem: &Problem, candidate: Choice) -> impl Iterator<Item = &'static str> {
     let gemm = !matches!(problem, Problem::Attention(_));
     let miopen = candidate == Choice::Miopen;
@@ -143,7 +144,7 @@ fn libraries(problem: &Problem, candidate: Choice) -> impl Iterator<Item = &'sta
 }
 
 impl Store {
-    /// Empty.
+    /// Creates an empty store.
     pub fn new(key: Key) -> Self {
         Self {
             key,
@@ -151,15 +152,15 @@ impl Store {
         }
     }
 
-    /// What is shipped for this device, by whichever libraries.
+    /// Returns the measurements shipped for this device, for any versions of libraries.
     pub(super) fn shipped(key: &Key) -> Self {
         let stores = SHIPPED.iter().filter_map(|text| Self::parse(text));
         let mut fitting = stores.filter(|store| store.key.is_same_device(key));
         fitting.next().unwrap_or_default()
     }
 
-    /// What the user's cache has for this device, by whichever libraries. A file that is missing or damaged counts as none:
-    /// it costs speed alone, and the next measurement replaces it.
+    /// Loads the measurements for this device from the user's cache, for any versions of libraries. A missing or damaged file counts as
+    /// empty: it costs only speed, and the next measurement replaces it.
     pub(super) fn load(key: &Key) -> Self {
         let text = path(key).and_then(|path| read(&path));
         let stored = text.and_then(|text| Self::parse(&text));
@@ -169,14 +170,14 @@ impl Store {
         }
     }
 
-    /// What the user's cache has for this device, by the libraries of `key`.
+    /// Loads the measurements for this device and the libraries of `key` from the user's cache.
     pub(in crate::exec) fn current(key: &Key) -> Self {
         let mut store = Self::load(key);
         store.retain(key);
         store
     }
 
-    /// Leaves what was measured with the libraries of `key`, which becomes this one's.
+    /// Keeps only measurements with the libraries of `key`, and sets `key`.
     pub(super) fn retain(&mut self, key: &Key) {
         let Self { key: old, measured } = self;
         measured.retain(|problem, measured| {
@@ -200,40 +201,40 @@ impl Store {
         })
     }
 
-    /// What it was measured on.
+    /// Returns the device and libraries of the measurements.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The number of problems.
+    /// Returns the number of problems.
     pub fn len(&self) -> usize {
         self.measured.len()
     }
 
-    /// Whether nothing was measured.
+    /// Returns true if there are no measurements.
     pub fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
 
-    /// The fastest candidate for `problem`, if it was measured.
+    /// Returns the fastest candidate for `problem`. `None` if it was not measured.
     pub fn get(&self, problem: &Problem) -> Option<Choice> {
         self.measured.get(problem).map(|measured| measured.candidate)
     }
 
-    /// Whether `candidate` is the fastest for some problem.
+    /// Returns true if `candidate` is the fastest for some problem.
     pub(super) fn has(&self, candidate: Choice) -> bool {
         self.measured
             .values()
             .any(|measured| measured.candidate == candidate)
     }
 
-    /// Whether a choice depends on the version of `library`.
+    /// Returns true if a choice depends on the version of `library`.
     pub(super) fn depends_on(&self, library: &str) -> bool {
         let mut all = self.measured.iter();
         all.any(|(problem, measured)| libraries(problem, measured.candidate).any(|of| of == library))
     }
 
-    /// What is the fastest for a 2:4 sparse weight `[n, k]` with each number of rows that was measured, of what skips its zeros.
+    /// Returns the kernel for a 2:4 sparse weight `[n, k]` if, at each measured number of rows, a kernel that skips zeros is the fastest.
     pub(in crate::exec) fn sparse(&self, [n, k]: [usize; 2], dtype: DType) -> Option<SparseKernel> {
         let mut of_weight = self
             .measured
@@ -264,24 +265,23 @@ impl Store {
         self.measured.insert(problem.into(), measured);
     }
 
-    /// Records the whole model's times by which it was decided whether the weight of `problem` is packed.
+    /// Records the whole model's times that decided whether the weight of `problem` is packed.
     pub fn remark(&mut self, problem: &Problem, whole_model: WholeModel) {
         if let Some(measured) = self.measured.get_mut(problem) {
             measured.whole_model = Some(whole_model);
         }
     }
 
-    /// Adds what `other` has, which replaces what is here of the same problems.
+    /// Adds the measurements of `other`, which take precedence.
     pub fn extend(&mut self, other: &Self) {
         self.measured.extend(other.measured.iter().map(|(p, m)| (*p, *m)));
     }
 
-    /// Adds this to the user's cache, whose other entries stay, and returns the file's path. The file appears whole or not at
-    /// all.
+    /// Merges the measurements into the user's cache and returns the path of the file. Replaces the file atomically.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if it cannot be written; [`Error::Argument`] where there is no cache.
+    /// [`Error::Io`] if the file cannot be written, [`Error::Argument`] if there is no cache.
     pub fn save(&self) -> Result<PathBuf> {
         let Some(path) = path(&self.key) else {
             return Err(Error::argument(
@@ -307,7 +307,7 @@ impl Store {
         Ok(())
     }
 
-    /// The file's contents: an entry per line.
+    /// Returns the contents of the file, with one entry per line.
     pub fn to_json(&self) -> String {
         let linear = self.lines(|problem| match problem {
             Problem::Linear(s) => {
@@ -345,7 +345,7 @@ impl Store {
         .concat()
     }
 
-    /// A line for each problem of an op, in the order of what `of` gives beside its shape.
+    /// Formats a line per problem of an op. `of` returns the shape and the sort key.
     fn lines<S: Serialize, O: Ord>(&self, of: impl Fn(&Problem) -> Option<(S, O)>) -> String {
         let mut entries: Vec<(O, String)> = self
             .measured
@@ -367,12 +367,12 @@ impl Store {
     }
 }
 
-/// A regular file's text; anything else, such as a named pipe, is not read.
+/// Reads a regular file. Other kinds of files, such as named pipes, are not opened.
 fn read(path: &Path) -> Option<String> {
     String::from_utf8(regular_file::read(path).ok()?).ok()
 }
 
-/// A file for each GPU model.
+/// Returns the path of the file for this GPU model.
 fn path(key: &Key) -> Option<PathBuf> {
     let text = format!("{} {}", key.arch, key.device).to_lowercase();
     let name = text
@@ -426,11 +426,11 @@ mod tests {
         }
         assert_eq!(text.lines().count(), 1 + 3 * 2 + 4, "{text}");
         assert_eq!(read.to_json(), text);
-        // The file can be replaced.
+        // An existing file is replaced.
         store.write(&path).unwrap();
     }
 
-    /// Files of versions that selected for linear layers alone have one list.
+    /// Files of versions that only selected linear layers have one list.
     #[test]
     fn a_list_may_be_missing() {
         let mut linear = Store::new(key());

@@ -1,5 +1,5 @@
-//! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V. Or MIOpen's, as
-//! [selected](crate::exec::select).
+//! Lowering of attention to the fused kernel. For unsupported heads, and on request, it becomes Q·Kᵀ, softmax and P·V; or MIOpen's
+//! attention, as [selected](crate::exec::select).
 
 use hipvit_graph::op::Attention;
 
@@ -12,12 +12,12 @@ use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
 use crate::kernels::{KernelCall, KernelError, Unit};
 use crate::tensor::DType;
 
-/// Whether the fused kernel computes it.
+/// Returns true if the fused kernel computes it.
 pub(crate) fn fused(plan: &Plan, spec: &Attention) -> bool {
     plan.graph().optimizations().fused_attention && is_fused(spec)
 }
 
-/// The memory that the scores of unfused attention take.
+/// Returns the bytes of the scores of unfused attention.
 pub(crate) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     if fused(plan, spec) {
         return 0;
@@ -39,20 +39,20 @@ pub(crate) struct AttentionCall {
     pub(crate) images: usize,
     pub(crate) dtype: DType,
     pub(crate) operands: [Strided; 4],
-    /// Where there is one, only the crate's own kernels compute it.
+    /// Bias of the scores. With it, only builtin kernels compute the call.
     pub(crate) bias: Option<ScoreBias>,
-    /// What rotates queries and keys, in place, if the fused kernel does not.
+    /// Rotation of queries and keys, in place, if the fused kernel does not rotate.
     pub(crate) rope: Option<RopeArgs>,
-    /// Where the key mask lies, u8 `[images, keys]`; 0 without. With one, as with a bias.
+    /// Address of the key mask, u8 `[images, keys]`. 0 without a mask. With it, only builtin kernels compute the call.
     pub(crate) key_mask: u64,
-    /// Memory for the scores, where there is no fused kernel.
+    /// Memory for the scores of unfused attention.
     pub(crate) scratch: u64,
-    /// The step of the result, if it is FP8; then too, only the crate's own kernels compute it.
+    /// Scale of an FP8 result. With it, only builtin kernels compute the call.
     pub(crate) float8: Option<f32>,
 }
 
 impl AttentionCall {
-    /// By the crate's own kernels.
+    /// Returns the calls of builtin kernels.
     pub(crate) fn own(&self) -> Result<Vec<Call>, KernelError> {
         if is_fused(&self.spec) {
             one(fused_attention(self)?)
@@ -79,7 +79,7 @@ impl Lower for Attention {
         }
     }
 
-    /// Of unfused attention scores, and the result in the dtype if it is stored in FP8.
+    /// Returns the bytes of unfused attention scores, and of the result in the dtype if the result is stored in FP8.
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
         let scores = score_bytes(plan, step, self).next_multiple_of(ALIGNMENT);
         let result = plan.buffer(step.output());
@@ -93,7 +93,7 @@ impl Lower for Attention {
 impl Lowering<'_> {
     fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, KernelError> {
         let call = self.attention_call(spec, self.out)?;
-        // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
+        // Libraries do not support one query for all images, fewer queries than tokens, a mask or a bias.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
         let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0 && call.float8.is_none();
@@ -107,7 +107,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A result in FP8 is rounded by a kernel of its own.
+    /// Computes unfused attention. A separate kernel rounds a result in FP8.
     fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, KernelError> {
         let Some(step) = call.float8 else {
             return unfused_attention(&call);
@@ -120,7 +120,7 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    /// In one launch, where attention is fused.
+    /// Computes attention and its statistics, in one launch if attention is fused.
     fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, KernelError> {
         if !is_fused(spec) {
             let reason = format!(
@@ -179,14 +179,14 @@ impl Lowering<'_> {
             return Ok(0);
         }
         let index = self.step.inputs.len().saturating_sub(1);
-        // A constant would be of the plan's dtype.
+        // A constant would have the plan's dtype.
         match self.operand(index)? {
             Operand::Buffer(_) => self.address(index),
             _ => Err("takes a key mask that is computed".into()),
         }
     }
 
-    /// Queries, keys or values: the channels from `channel` on of each token of operand `index`.
+    /// Returns queries, keys or values: the channels from `channel` on of each token of operand `index`.
     fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
@@ -201,7 +201,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The result at `address`, of as many tokens as queries.
+    /// Returns the layout of the result at `address`, with as many tokens as queries.
     fn result_of(&self, spec: &Attention, q: &Strided, address: u64) -> Strided {
         let channels = spec.heads * spec.head_dim;
         Strided {
@@ -213,7 +213,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Keys or values, of elements of so many bytes, from the first that is attended to on.
+/// Returns keys or values from the first attended key on. `element` is the size of their elements in bytes.
 fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, KernelError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
@@ -224,7 +224,7 @@ fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Stri
     })
 }
 
-/// The keys that each query attends to.
+/// Returns the keys that each query attends to.
 fn visible(call: &AttentionCall) -> Visibility {
     visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
@@ -243,13 +243,13 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, KernelError> {
     })
 }
 
-/// Fused attention and the statistics of its softmax, at `address`.
+/// Returns fused attention with the statistics of its softmax at `address`.
 fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, KernelError> {
     Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
-/// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
-/// the scores, so that those of f16 do not overflow before. A bias is added between them and the softmax.
+/// Returns one GEMM per head for all images, since only the heads are adjacent in memory. The GEMM scales the scores, so that f16 scores do
+/// not overflow before. A bias is added between the GEMM and the softmax.
 fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, KernelError> {
     let &AttentionCall {
         spec,

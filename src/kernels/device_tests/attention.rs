@@ -1,4 +1,4 @@
-//! Attention that writes E4M3: of its result in the dtype, in every entry.
+//! Attention that writes its result as E4M3, in every entry.
 
 use super::{DTYPES, Gpu, Part, numbers, random, rounded};
 use crate::kernels::attention::visibility;
@@ -46,7 +46,7 @@ impl Case {
         }
     }
 
-    /// Of packed queries, keys and values, a bias of the scores, a table of rotations, statistics and the result.
+    /// Addresses in `at`: packed queries, keys and values; score bias; table of rotations; statistics; result.
     fn call(self, dtype: DType, scale: Option<f32>, at: [u64; 5]) -> Result<KernelCall, KernelError> {
         let [qkv, bias, table, statistics, out] = at;
         let (tokens, channels) = (self.tokens, self.channels());
@@ -143,7 +143,7 @@ fn attention_writes_float8() {
     let Some(gpu) = Gpu::get() else { return };
     for dtype in DTYPES {
         for entry in [Entry::Plain, Entry::Bias, Entry::Rope, Entry::Statistics] {
-            // Whole vec128s, a part of a head's, and heads that begin anywhere.
+            // Whole vec128s, heads that are not whole vec128s, and heads at any offset.
             for (tokens, head_dim) in [(65, 64), (63, 40), (1, 64), (197, 30)] {
                 Case {
                     entry,

@@ -1,4 +1,4 @@
-//! E4M3: the conversion, and kernels that write it.
+//! E4M3: the conversion, and the kernels that write it.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::float8::{Float8, Overflow, row_scale};
@@ -12,7 +12,7 @@ use crate::tensor::DType;
 const SCALE: f32 = 0.037;
 
 impl Gpu {
-    /// The byte of a number; of NaN one of those that are NaN.
+    /// Returns the byte of a number. For NaN, one of the NaN bytes.
     pub(super) fn float8(&self, x: f32) -> u8 {
         match Float8::E4M3.from_f32(x, Overflow::Saturate) {
             _ if x.is_nan() && self.is_fnuz() => 0x80,
@@ -21,7 +21,7 @@ impl Gpu {
         }
     }
 
-    /// Each byte is that of a number within `tolerance` of the one that is expected.
+    /// Checks that each byte is that of a number within `tolerance` of the expected one.
     fn assert_close(&self, got: &[u8], expected: &[f64], tolerance: f64, what: &str) {
         assert_eq!(got.len(), expected.len());
         let order = |bits: u8| match i32::from(bits & 0x7f) {
@@ -43,7 +43,7 @@ fn array(shape: &[usize], values: &[f32]) -> Array {
     Array::new(shape, values.iter().map(|&v| f64::from(v)).collect()).unwrap()
 }
 
-/// All numbers of the format, all midpoints between them, what is next to either, and the ends of f32.
+/// Returns all numbers of the format, all midpoints between them, the neighbours of both, and the limits of f32.
 fn roundings() -> Vec<f32> {
     let values: Vec<f32> = (0..0x7f).map(|bits| Float8::E4M3.to_f32(bits)).collect();
     let midpoints = values.windows(2).map(|pair| pair[0].midpoint(pair[1]));
@@ -65,13 +65,13 @@ fn roundings() -> Vec<f32> {
 fn every_kind_of_rounding_is_the_host_s() {
     let Some(gpu) = Gpu::get() else { return };
     let mut values = roundings();
-    // Any bits.
+    // Arbitrary bits.
     values.extend(
         random(20_000, 1, 1.0)
             .iter()
             .map(|v| f32::from_bits((v.to_bits() << 9) ^ (v * 1e9) as i32 as u32)),
     );
-    // Within the format's range.
+    // Within the range of the format.
     values.extend(random(20_000, 2, 500.0));
     values.extend(random(5_000, 3, 0.02));
     let parts = [Part::operand(&values), Part::result(values.len(), 1)];
@@ -90,7 +90,7 @@ fn every_kind_of_rounding_is_the_host_s() {
             "{x:e} ({:#010x}): {got:#04x}, expected {expected:#04x}",
             x.to_bits()
         );
-        // What a GEMM on gfx942 reads is half the number.
+        // A GEMM on gfx942 reads half the number.
         if gpu.is_fnuz() && !x.is_nan() {
             assert_eq!(
                 2.0 * Float8::E4M3Fnuz.to_f32(got),
@@ -101,7 +101,7 @@ fn every_kind_of_rounding_is_the_host_s() {
     }
 }
 
-/// Rows of the host's bytes and scales, to the bit, also zeros, numbers near the ends of f32, and what is no number.
+/// Bytes and scales of rows equal the host's bit for bit. Includes zeros, numbers near the limits of f32, NaN and infinity.
 #[test]
 fn rows_are_quantised_as_on_the_host() {
     let Some(gpu) = Gpu::get() else { return };
@@ -152,7 +152,7 @@ fn rows_are_quantised_as_on_the_host() {
     }
 }
 
-/// What follows a GEMM whose operands have a scale for each row.
+/// The operations after a GEMM whose operands have a scale per row.
 #[test]
 fn sums_are_multiplied_by_the_scales_of_rows_and_columns() {
     let Some(gpu) = Gpu::get() else { return };
@@ -231,7 +231,7 @@ fn matrices_of_any_size_and_alignment_are_quantised() {
 fn norms_write_float8() {
     let Some(gpu) = Gpu::get() else { return };
     const EPSILON: f32 = 1e-5;
-    // Long rows too: of the entry for many rows, of a block, and beyond its registers.
+    // Long rows too: in the entry for many rows, in a block, and beyond its registers.
     let long = [[5, 1032], [2, 1025], [2, 2056], [2, 9000]];
     for dtype in DTYPES {
         for (seed, [rows, channels]) in EXTENTS.into_iter().chain(long).enumerate() {

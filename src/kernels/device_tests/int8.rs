@@ -1,4 +1,4 @@
-//! Linear layers in int8: rows quantised, a GEMM of integers on the host, and what follows it.
+//! Linear layers in int8: quantised rows, an integer GEMM on the host, and the operations after it.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::cpu::activation;
@@ -18,7 +18,7 @@ const LEVELS: [Levels; 3] = [
     },
 ];
 
-/// Rows quantised on the GPU: i8 `[rows, channels]` and f32 `[rows, 2]`.
+/// Returns rows quantised on the GPU: i8 `[rows, channels]` and f32 `[rows, 2]`.
 fn quantised(
     gpu: &Gpu,
     dtype: DType,
@@ -40,7 +40,7 @@ fn quantised(
     (bytemuck::cast_slice(&results[0]).to_vec(), ranges)
 }
 
-/// The GPU's levels, scale and zero point of each row are the host's.
+/// Checks that the GPU's levels, scale and zero point of each row equal the host's.
 fn check(gpu: &Gpu, dtype: DType, x: &[f32], channels: usize, levels: Levels, shift: usize) {
     let x = rounded(x, dtype);
     let (out, ranges) = quantised(gpu, dtype, &x, channels, levels, shift);
@@ -63,7 +63,7 @@ fn check(gpu: &Gpu, dtype: DType, x: &[f32], channels: usize, levels: Levels, sh
 #[test]
 fn rows_of_any_length_are_quantised_as_on_the_host() {
     let Some(gpu) = Gpu::get() else { return };
-    // Of a block, and beyond its registers.
+    // In a block, and beyond its registers.
     let long = [[3, 2056], [2, 2500], [2, 9001]];
     for dtype in DTYPES {
         for (seed, [rows, channels]) in EXTENTS.into_iter().chain(long).enumerate() {
@@ -106,7 +106,7 @@ fn awkward_numbers_are_quantised_as_on_the_host() {
         filled(&[f32::INFINITY, 2.0]),
         filled(&[2.0, 3.0, f32::NEG_INFINITY]),
     ];
-    // f16 has no numbers beyond 65504: infinity then.
+    // f16 represents numbers beyond 65504 as infinity.
     let x = rows.concat();
     for dtype in DTYPES {
         for levels in LEVELS.into_iter().chain([
@@ -129,7 +129,7 @@ fn awkward_numbers_are_quantised_as_on_the_host() {
     }
 }
 
-/// Both together, with the GEMM between on the host, are the CPU's linear layer in int8: in f32 to the bit.
+/// Both kernels, with the GEMM on the host between them, equal the CPU's int8 linear layer. In f32 they are bitwise equal.
 #[test]
 fn linear_layers_are_those_of_the_host() {
     let Some(gpu) = Gpu::get() else { return };
@@ -192,7 +192,7 @@ fn linear_layers_are_those_of_the_host() {
                         assert_eq!(got, rounded(&expected, dtype), "{what}");
                         continue;
                     }
-                    // Activations are some units in the last place from each other's.
+                    // Activations differ by a few ulps.
                     let epsilon = match dtype {
                         DType::F16 => 2f32.powi(-10),
                         DType::BF16 => 2f32.powi(-7),
@@ -211,7 +211,7 @@ fn linear_layers_are_those_of_the_host() {
     }
 }
 
-/// One kernel does what a GEMM of integers, here on the host, and `dequantize` do, to the bit.
+/// One kernel equals an integer GEMM (here on the host) and `dequantize`, bit for bit.
 #[test]
 fn a_fused_gemm_has_the_bits_of_its_parts() {
     let Some(gpu) = Gpu::get() else { return };

@@ -1,6 +1,8 @@
-//! Kernels of 8 bits executed on a GPU, bit for bit where their arithmetic is defined to the bit. Where `HIPVIT_TEST_DEVICE` is set, on
-//! the first GPU of the provider that `HIPVIT_PROVIDER` names. Otherwise two tests run the others in processes of their own, on
-//! emulated AMD GPUs; without LLVM's disassembler and a clang for AMD GPUs they are skipped, unless `HIPVIT_REQUIRE_EMU` is 1.
+//! 8-bit kernels executed on a GPU, compared bit for bit if their arithmetic is defined to the bit.
+//!
+//! With `HIPVIT_TEST_DEVICE`, they run on the first GPU of the provider in `HIPVIT_PROVIDER`. Otherwise two tests run the others in
+//! separate processes on emulated AMD GPUs. Without LLVM's disassembler and a clang for AMD GPUs they are skipped, unless
+//! `HIPVIT_REQUIRE_EMU` is 1.
 
 use std::env;
 use std::path::Path;
@@ -44,7 +46,7 @@ fn pass_on(arch: &str) {
         .map(|folder| folder.join("libhip_emu.so"))
         .find(|file| file.exists());
     let library = library.expect("Cargo builds hip-emu's library for the tests");
-    // Cargo's CARGO_TARGET_TMPDIR, which only integration tests have: they share what is compiled.
+    // Cargo's CARGO_TARGET_TMPDIR, which is only set for integration tests. They share the compiled kernels.
     let target = test.ancestors().nth(3).unwrap_or(Path::new("."));
     let cache = target.join("tmp/emu-cache");
     let output = Command::new(&test)
@@ -73,7 +75,7 @@ fn pass_on(arch: &str) {
         output.status.success() && text.contains("test result: ok"),
         "{arch}:\n{text}"
     );
-    // Not one report of the emulated GPU.
+    // No report of the emulated GPU.
     assert!(
         !text.contains("hip-emu: ") && !text.contains("skipped: "),
         "{arch}:\n{text}"
@@ -90,7 +92,7 @@ fn pass_on_gfx1100() {
     pass_on("gfx1100");
 }
 
-/// An operand or a result: its bytes, and those of an element.
+/// An operand or a result: its bytes, and the size of an element.
 #[derive(Clone, Debug)]
 struct Part {
     bytes: Vec<u8>,
@@ -107,7 +109,7 @@ impl Part {
         }
     }
 
-    /// The nearest numbers of the dtype.
+    /// Rounds to the numbers of the dtype.
     fn numbers(values: &[f32], dtype: DType) -> Self {
         match dtype {
             DType::F16 => Self::operand(&values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>()),
@@ -125,7 +127,7 @@ impl Part {
     }
 }
 
-/// Elements of a dtype.
+/// Converts elements of a dtype.
 fn numbers(bytes: &[u8], dtype: DType) -> Vec<f32> {
     let halves = || bytes.as_chunks().0.iter().map(|&b| u16::from_ne_bytes(b));
     match dtype {
@@ -135,12 +137,12 @@ fn numbers(bytes: &[u8], dtype: DType) -> Vec<f32> {
     }
 }
 
-/// The values as the dtype has them.
+/// Rounds the values to the dtype.
 fn rounded(values: &[f32], dtype: DType) -> Vec<f32> {
     numbers(&Part::numbers(values, dtype).bytes, dtype)
 }
 
-/// Pseudo-random, in ±`spread`.
+/// Returns pseudo-random values in ±`spread`.
 fn random(count: usize, seed: usize, spread: f32) -> Vec<f32> {
     let mut state = seed as u64 * 0x9e37_79b9 + 1;
     let mut next = || {
@@ -158,11 +160,11 @@ struct Gpu {
 }
 
 impl Gpu {
-    /// Bytes between parts, which nothing may write.
+    /// Bytes between parts that must not be written.
     const GUARD: usize = 256;
     const FILL: u8 = 0xa5;
 
-    /// The GPU that the environment names.
+    /// Returns the GPU that the environment names.
     fn get() -> Option<Self> {
         if env::var_os(DEVICE).is_none() {
             eprintln!("skipped: {DEVICE} is not set");
@@ -173,12 +175,12 @@ impl Gpu {
         Some(Self { device, stream })
     }
 
-    /// Whether the GPU reads bytes of E4M3 as FNUZ.
+    /// Returns true if the GPU's E4M3 is FNUZ.
     fn is_fnuz(&self) -> bool {
         matches!(self.device.properties().arch(), "gfx940" | "gfx941" | "gfx942")
     }
 
-    /// Launches `call` of the addresses of `parts`, each `shift` elements beyond an aligned address, and returns the results.
+    /// Launches `call` with the addresses of `parts`, each `shift` elements beyond an aligned address. Returns the results.
     fn run<const N: usize>(
         &self,
         dtype: DType,

@@ -1,4 +1,4 @@
-//! Norms that round their results to 8 bits: the bits of the norm's kernel and then the one that rounds rows.
+//! Norms that round their results to 8 bits: bitwise equal to the norm's kernel followed by the one that rounds rows.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::kernels::{KernelError, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
@@ -7,7 +7,7 @@ use crate::tensor::DType;
 
 const EPSILON: f32 = 1e-5;
 
-/// By `quantize_float8_rows` or `quantize_int8`, with what each row has beside its bytes.
+/// Creates the arguments of `quantize_float8_rows` or `quantize_int8`, with the per-row parameters.
 fn quantize(
     addresses: [u64; 3],
     extents: [usize; 2],
@@ -19,7 +19,7 @@ fn quantize(
     }
 }
 
-/// Rows some of which are zeros, far from zero, tiny, so large that a norm of f16 has infinite results, or no numbers.
+/// Returns rows, some of zeros, far from zero, tiny, so large that an f16 norm overflows, or with NaN.
 fn matrix([rows, channels]: [usize; 2], seed: usize, dtype: DType) -> Vec<f32> {
     let mut x = random(rows * channels, seed, 3.0);
     for (row, x) in x.chunks_mut(channels).enumerate().skip(1) {
@@ -38,7 +38,7 @@ fn matrix([rows, channels]: [usize; 2], seed: usize, dtype: DType) -> Vec<f32> {
 #[test]
 fn norms_write_rows_of_8_bits() {
     let Some(gpu) = Gpu::get() else { return };
-    // Long rows too: of the entries for wide ones, of a block, and beyond its registers; whole vec128s and others.
+    // Long rows too: in the entries for wide rows, in a block, and beyond its registers; with and without whole vec128s.
     let long = [[5, 1032], [3, 2048], [2, 2056], [2, 8209], [2, 9000]];
     let fixed = Levels::Fixed {
         scale: 0.031,
@@ -90,7 +90,7 @@ fn norms_write_rows_of_8_bits() {
     }
 }
 
-/// The first byte that differs.
+/// Returns the first byte that differs.
 fn difference(got: &[Vec<u8>], expected: &[Vec<u8>]) -> String {
     let pairs = got.iter().zip(expected).enumerate();
     let mut differing = pairs.filter_map(|(part, (got, expected))| {

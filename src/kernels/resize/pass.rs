@@ -1,4 +1,4 @@
-//! A pass of resizing, as the device takes it: its geometry, and its tables, which are checked to stay within the image.
+//! A resizing pass in the device's form: its geometry, and its tables, which are checked to stay within the image.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub struct DevicePass {
 }
 
 impl DevicePass {
-    /// A pass over images of `input` (width, height).
+    /// Creates a pass over images of `input` (width, height).
     ///
     /// # Errors
     ///
@@ -25,12 +25,12 @@ impl DevicePass {
         Ok(Self { geometry, tables })
     }
 
-    /// What the device needs beside the image.
+    /// Returns the tables, which the device needs besides the image.
     pub fn tables(&self) -> &[u8] {
         bytemuck::cast_slice(&self.tables)
     }
 
-    /// Width and height of the result.
+    /// Returns width and height of the result.
     pub(crate) fn output(&self) -> [usize; 2] {
         self.geometry.output.map(|side| side as usize)
     }
@@ -40,19 +40,19 @@ impl DevicePass {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     kind: Kind,
-    /// Width and height of its input and its output.
+    /// Width and height of the input and of the output.
     input: [u32; 2],
     output: [u32; 2],
 }
 
-/// The concatenated tables.
+/// Kind of pass. The comments list its concatenated tables.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Columns, rows.
     Pick,
     /// Weights, starts, counts.
     Horizontal { first_row: u32, taps: u32 },
-    /// The same.
+    /// Weights, starts, counts.
     Vertical { first_column: u32, taps: u32 },
 }
 
@@ -64,7 +64,7 @@ pub(super) enum PassImage {
 }
 
 impl Geometry {
-    /// With the tables, which have been checked: what is launched stays within images of `input`.
+    /// Creates the geometry and the tables. The tables are checked, so that launches stay within images of `input`.
     pub(super) fn new(pass: &Pass, input: [usize; 2]) -> Result<(Self, Vec<u32>)> {
         let [width, height] = input;
         let (kind, tables) = match pass {
@@ -90,7 +90,7 @@ impl Geometry {
         Ok((geometry, tables))
     }
 
-    /// For an image, a result and tables at these addresses.
+    /// Returns the part of an image with a result and tables at these addresses.
     pub(super) fn image(&self, input: u64, output: u64, tables: u64) -> PassImage {
         let ([input_width, input_height], [width, height]) = (self.input, self.output);
         let input_row = u64::from(input_width) * 3;
@@ -136,7 +136,7 @@ impl Geometry {
     }
 }
 
-/// The tables of an axis, whose sums stay within `inputs` positions.
+/// Returns the tables of an axis, whose sums stay within `inputs` positions.
 fn weighted(axis: &Axis, inputs: usize) -> Result<Vec<u32>> {
     let Axis {
         weights,
@@ -156,13 +156,13 @@ fn weighted(axis: &Axis, inputs: usize) -> Result<Vec<u32>> {
     Ok(table)
 }
 
-/// Positions below `inputs`.
+/// Returns the positions, which must be below `inputs`.
 fn positions(list: &[usize], inputs: usize) -> Result<Vec<u32>> {
     let check = |&at: &usize| if at < inputs { int(at) } else { Err(outside()) };
     list.iter().map(check).collect()
 }
 
-/// The first of a range that ends within `inputs`.
+/// Returns the start of a range that must end within `inputs`.
 fn within(range: &Range<usize>, inputs: usize) -> Result<u32> {
     if range.start <= range.end && range.end <= inputs {
         int(range.start)
@@ -175,7 +175,7 @@ fn outside() -> Error {
     Error::internal("resize", "a pass reads beyond the image")
 }
 
-/// An extent as 32 bits, also when multiplied by three channels.
+/// Converts an extent to 32 bits. It must also fit after a multiplication by three channels.
 fn int(n: usize) -> Result<u32> {
     u32::try_from(n)
         .ok()

@@ -1,4 +1,4 @@
-//! Loading with a builder's options: the devices that are opened, the passes, the executors, and the check of the weights.
+//! Loading with a builder's options: opens devices, runs passes, creates executors and checks the weights.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,7 +18,7 @@ use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session, pla
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
-/// More than any machine has cores; waking that many threads would take longer than a run.
+/// Maximum number of threads. Larger than the number of cores of any machine; waking more threads would take longer than a run.
 const MAX_THREADS: usize = 1024;
 
 impl SessionBuilder {
@@ -38,7 +38,7 @@ impl SessionBuilder {
         };
         self.degrees(&device)?;
         if let Places::Cpu { no_gpu } = &device {
-            // `Device::Auto` with an option that only a GPU supports: say why there is no GPU.
+            // If `Device::Auto` found no GPU and an option needs one, say why there is none.
             let why = no_gpu
                 .as_ref()
                 .map(|reason| format!("; {reason}"))
@@ -60,7 +60,7 @@ impl SessionBuilder {
         Ok(device)
     }
 
-    /// How the devices share the work.
+    /// Returns how the devices share the work.
     pub(super) fn degrees(&self, devices: &Places) -> Result<Degrees> {
         let gpus = match devices {
             Places::Cpu { .. } => &[],
@@ -89,11 +89,11 @@ impl SessionBuilder {
         Ok(degrees)
     }
 
-    /// The graph passes that a model with these options goes through.
+    /// Returns the passes over the graph of a model with these options.
     #[doc(hidden)]
     pub fn passes(&self) -> Passes {
         Passes {
-            // Weights with the normalisation folded in lose too much in a narrow type.
+            // Weights with the normalisation folded in are too inaccurate in 16 bits.
             fold_normalize: self.dtype == DType::F32,
             whole_vectors: self.dtype.size() == 2,
             attention_statistics: self.attention_statistics,
@@ -102,7 +102,7 @@ impl SessionBuilder {
         }
     }
 
-    /// Who multiplies in FP8. Where layers are divided, each GPU's share of all of them has to be one that GEMMs of FP8 take.
+    /// Returns which layers multiply in FP8. For divided layers, each GPU's part of all layers must have a shape that FP8 GEMMs support.
     pub(super) fn float8(&self, graph: &Graph, devices: &Places, degrees: &Degrees) -> Float8 {
         let gpus = match devices {
             Places::Gpus(gpus) if graph.has_float8() => gpus,
@@ -141,7 +141,7 @@ impl SessionBuilder {
         let degrees = self.degrees(&device)?;
         let passes = Passes {
             float8: self.float8(&graph, &device, &degrees),
-            // Other models have one graph for GPUs and the CPU, from the plan cache too.
+            // Other models have one graph for GPUs and the CPU, also in the plan cache.
             rounded_rows: matches!(device, Places::Gpus(_)) && graph.rounds_rows(),
             ..self.passes()
         };
@@ -189,7 +189,7 @@ impl SessionBuilder {
             threads: self.threads,
             graphs: self.hip_graphs,
             select,
-            // Measurements are of one GPU.
+            // Measurements apply to one GPU only.
             tuned: self.tuned.clone().filter(|_| placement.is_one_gpu()),
             resize: (self.resize == ResizeOn::Device).then(|| preprocess.clone()),
         };
@@ -234,13 +234,13 @@ impl SessionBuilder {
     }
 }
 
-/// A model's constants as it has them, by name: the passes make others of them.
+/// Returns the constants of a model by name, before the passes change them.
 fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
     let constant = |value: &graph::Value| Some((value.name.clone(), value.constant.clone()?));
     graph.values().iter().filter_map(constant).collect()
 }
 
-/// Where the weights lie, and how many bytes each has, that the CPU executor has found to be finite when it prepacked them.
+/// Returns the addresses and sizes in bytes of weights that the CPU executor found to be finite when it prepacked them.
 fn finite_weights(graph: &Graph, executor: &dyn Executor) -> HashSet<(usize, usize)> {
     let Some(host) = executor.host() else {
         return HashSet::new();
@@ -252,7 +252,7 @@ fn finite_weights(graph: &Graph, executor: &dyn Executor) -> HashSet<(usize, usi
         .collect()
 }
 
-/// Those with values that are NaN or infinite; `finite` are not looked at again.
+/// Returns the weights with NaN or infinite values. Skips the weights in `finite`.
 fn non_finite(weights: &[(String, Tensor)], finite: &HashSet<(usize, usize)>) -> Vec<NonFinite> {
     let unknown =
         |(_, tensor): &&(String, Tensor)| !finite.contains(&(tensor.address(), tensor.size_in_bytes()));

@@ -1,4 +1,4 @@
-//! The processes of a session, which find each other and must load the same model with the same options.
+//! The processes of a session. They find each other, and must load the same model with the same options.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -13,15 +13,16 @@ use crate::session::devices::Places;
 use crate::session::{Degrees, Origin, Session};
 use crate::timeline::{self, Activity};
 
-/// Facts in which all processes must agree, by name.
+/// Facts that must be equal in all processes, by name.
 type Identity = Vec<(String, String)>;
 
 impl SessionBuilder {
-    /// The processes that a launcher has started, each with one GPU, by default that of [`Device::of_process`](crate::Device::of_process): they
-    /// divide the model among them, with [`Parallelism::tensor`](crate::Parallelism::tensor). All of them load it, at the same time and with the same options. Then rank 0 runs
-    /// images, and the others [follow](Session::follow) it. A `world` of one process changes nothing.
+    /// Divides the model among the processes that a launcher has started, with [`Parallelism::tensor`](crate::Parallelism::tensor). Each
+    /// process has one GPU, by default that of [`Device::of_process`](crate::Device::of_process). All processes must load the model at the
+    /// same time, with the same options. Rank 0 then runs images, and the others [follow](Session::follow) it. A `world` of one process has
+    /// no effect.
     ///
-    /// Across processes RCCL does all sums, also with [`AllReduceKind::Auto`](crate::AllReduceKind::Auto), and
+    /// Across processes RCCL computes every all-reduce, also with [`AllReduceKind::Auto`](crate::AllReduceKind::Auto).
     /// [`AllReduceKind::Direct`](crate::AllReduceKind::Direct) is an error.
     ///
     /// ```no_run
@@ -48,13 +49,13 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the maximum time that the processes of a [`world`](Self::world) wait for each other when they load the model; 300 s by default.
+    /// Sets the maximum time that the processes of a [`world`](Self::world) wait for each other when they load the model, 300 s by default.
     pub fn rendezvous_timeout(mut self, timeout: Duration) -> Self {
         self.rendezvous_timeout = timeout;
         self
     }
 
-    /// Opens the devices, and builds a session of the model that is read then. With other processes, once these have read it too.
+    /// Opens the devices, reads the model and builds a session. With several processes, waits until all have read the model.
     pub(super) fn read(&self, origin: Origin, read: impl FnOnce() -> Result<Model>) -> Result<Session> {
         let opened = self.open().and_then(|places| {
             let _reading = timeline::span(Activity::ReadModel);
@@ -69,17 +70,17 @@ impl SessionBuilder {
             Err(error) => Err(error.to_string()),
         };
         let met = meet(world.clone(), self.rendezvous_timeout, own);
-        // This process's error says more than that of the exchange.
+        // The error of this process is more informative than that of the exchange.
         let (model, places) = opened?;
         self.build(model, origin, places, Some(met?))
     }
 
-    /// The processes, if there are several.
+    /// Returns the processes if there are several.
     pub(super) fn processes(&self) -> Option<&World> {
         self.world.as_ref().filter(|world| world.size() > 1)
     }
 
-    /// Returns the facts in which all processes must agree.
+    /// Returns the facts that must be equal in all processes.
     fn identity(&self, model: &Model, places: &Places) -> Vec<(String, String)> {
         let float8 = self
             .degrees(places)
@@ -100,7 +101,7 @@ impl SessionBuilder {
         all
     }
 
-    /// Returns how the processes share the work. `gpus` are those of this process.
+    /// Returns how the processes share the work. `gpus` are the GPUs of this process.
     pub(super) fn degrees_across(&self, world: &World, gpus: &[hip::Device]) -> Result<Degrees> {
         if gpus.len() != 1 {
             let reason = format!(
@@ -122,12 +123,13 @@ impl SessionBuilder {
     }
 }
 
-/// Waits for all processes, `timeout` at most, and compares what they are about to load. `own` is this one's, with its GPU.
+/// Waits for all processes for at most `timeout`, and compares what they load. `own` has the facts and the GPU of this process.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`], at all ranks, naming the first difference from rank 0; [`Error::Rank`] if another process could not read the model;
-/// [`Error::Hip`] if one does not come.
+/// - [`Error::Argument`], at all ranks, naming the first difference from rank 0.
+/// - [`Error::Rank`] if another process could not read the model.
+/// - [`Error::Hip`] if a process does not arrive.
 fn meet(
     world: World,
     timeout: Duration,
@@ -147,7 +149,7 @@ fn meet(
     Ok(processes)
 }
 
-/// Checks that all ranks have the facts of rank 0.
+/// Checks that the facts of all ranks equal those of rank 0.
 fn compare(told: &[Identity]) -> Result<()> {
     let Some((first, others)) = told.split_first() else {
         return Ok(());
@@ -165,7 +167,7 @@ fn compare(told: &[Identity]) -> Result<()> {
     Ok(())
 }
 
-/// Tells a model from others: by its name, its nodes, and all bytes of its weights.
+/// Returns a digest of a model: its name, its nodes, and all bytes of its weights.
 fn digest(name: &str, graph: &Graph) -> String {
     let mut hash = crc32fast::Hasher::new();
     for node in graph.nodes() {
@@ -213,7 +215,7 @@ mod tests {
             Ok(digest("tinyvit32", &tinyvit32(&options)?.graph))
         };
         assert_eq!(of(None)?, of(None)?);
-        // With other position embeddings.
+        // Another image size changes the position embeddings.
         assert_ne!(of(None)?, of(Some([64, 64]))?);
         Ok(())
     }

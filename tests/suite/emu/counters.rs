@@ -109,7 +109,7 @@ fn the_tables_show_the_kernels() {
         "VALU",
         "coalescing %",
         "attention",
-        "Kernels of libraries",
+        "Library kernels",
     ] {
         assert!(stdout(&output).contains(shown), "{shown}: {}", stdout(&output));
     }

@@ -181,7 +181,7 @@ fn the_command_line_says_why_no_graph_is_replayed() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let expected = "warning: HIP graphs are not replayed, steps are launched one by one: ";
+    let expected = "warning: HIP graphs are not replayed; steps are launched one by one: ";
     assert!(
         stderr(&output).starts_with(expected) && stderr(&output).contains("hipStreamBeginCapture failed"),
         "{}",

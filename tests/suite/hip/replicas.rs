@@ -360,7 +360,7 @@ fn a_set_is_measured_beside_one_of_its_gpus() {
     let output = bench("hip:all", &["--ladder"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        stderr(&output).contains("--ladder is measured on one GPU"),
+        stderr(&output).contains("--ladder needs a single GPU"),
         "{}",
         stderr(&output)
     );

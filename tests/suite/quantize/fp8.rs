@@ -80,12 +80,12 @@ fn fp8_without_images_is_said_to_be_dequantised() {
         "hip".into(),
     ]));
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("for --to auto") && !out.exists());
+    assert!(stderr(&refused).contains("need --to auto") && !out.exists());
     let output = hipvit(args(&["--to".into(), "fp8".into()]));
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
-        text.contains("weights in fp8") && text.contains("dequantised when the model is loaded"),
+        text.contains("weights in fp8") && text.contains("dequantised at load time"),
         "{text}"
     );
     let inspected = hipvit(&["inspect".into(), out.into()] as &[OsString]);
@@ -116,8 +116,8 @@ fn clipping_other_activations_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     for (arguments, reason) in [
-        ("--to fp8 --activation-range mse", "--activation-range is for"),
-        ("--to int8 --activation-range 99.9%", "--activation-range is for"),
+        ("--to fp8 --activation-range mse", "--activation-range needs"),
+        ("--to int8 --activation-range 99.9%", "--activation-range needs"),
         ("--to fp8 --activation-range 0%", "percentile above 0"),
         ("--to fp8 --activation-range 99", "percentile above 0"),
     ] {
@@ -185,7 +185,7 @@ fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     assert!(
-        text.contains("--to fp8-dynamic") && text.contains("without --calibrate"),
+        text.contains("--to fp8-dynamic") && text.contains("leave out --calibrate"),
         "{text}"
     );
     assert!(!dir.path().join("other").exists());

@@ -48,7 +48,7 @@ fn a_token_without_tls_beyond_this_machine_is_warned_of() {
     let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut first = String::new();
     std::io::BufRead::read_line(&mut log, &mut first).unwrap();
-    assert!(first.contains("the network can read the token"), "{first}");
+    assert!(first.contains("the token is sent in plain text"), "{first}");
     signal(&child, "-KILL");
     child.wait().unwrap();
 }

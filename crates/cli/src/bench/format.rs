@@ -1,10 +1,10 @@
-//! The columns of rows as comma-separated values, and the rows as a Markdown table.
+//! Rows as comma-separated values, and as a Markdown table.
 
 use hipvit_diagnostics::bench::Row;
 
 use super::table::COLUMNS;
 
-/// The fields of a row's JSON that become columns; lists do not.
+/// Fields of a row's JSON that become columns. Lists do not.
 pub(super) const FIELDS: [&str; 59] = [
     "engine",
     "engine_version",
@@ -67,7 +67,7 @@ pub(super) const FIELDS: [&str; 59] = [
     "error",
 ];
 
-/// The columns that some row has.
+/// Returns a Markdown table with the columns that at least one row has.
 pub(super) fn markdown(rows: &[Row]) -> String {
     let used = COLUMNS
         .iter()

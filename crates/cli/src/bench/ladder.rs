@@ -1,14 +1,14 @@
-//! The ladder as a table.
+//! Table of the optimisation ladder.
 
 use hipvit_diagnostics::bench::{Row, Rung};
 use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::table::{mebibytes, milliseconds, title};
 
-/// A table for each ladder.
+/// Returns one table per ladder.
 pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     let mut text = String::new();
-    // Each begins with its first rung.
+    // A ladder begins with the rung `naive`.
     let goes_on = |_: &Row, next: &Row| next.options.rung != Some("naive");
     for rungs in rows.chunk_by(goes_on) {
         if let Some(last) = rungs.last() {
@@ -59,12 +59,12 @@ fn table(rungs: &[Row]) -> Table {
     table
 }
 
-/// How many times as fast `row` is as `other`.
+/// Returns the speed-up of `row` over `other`.
 fn speed_up(other: &Row, row: &Row) -> Option<f64> {
     Some(other.end_to_end.as_ref()?.p50_ms / row.end_to_end.as_ref()?.p50_ms)
 }
 
-/// Returns the names of the rungs that a CPU does not have, if `last` is of a CPU.
+/// Returns the names of the rungs that exist only on GPUs, if `last` ran on a CPU.
 fn on_a_gpu(last: &Row) -> Option<String> {
     if last.device.kind != "cpu" {
         return None;

@@ -1,4 +1,4 @@
-//! `hipvit bench`: times models alone, without files: all combinations of models, batch sizes, dtypes and devices.
+//! `hipvit bench`: times models without files, for all combinations of models, batch sizes, dtypes and devices.
 
 mod format;
 mod ladder;
@@ -10,106 +10,109 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use clap_complete::engine::ArgValueCandidates;
 use hipvit::hip::{Runtime, World};
-use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism, Sparse};
+use hipvit::run_config::Devices;
+use hipvit::run_config::parsers::{self, positive};
+use hipvit::{DType, Device, DeviceSet, ExecutionConfig, Parallelism};
 use hipvit_diagnostics::bench::{Bench, Row, Settings, Spec, ladder};
 
-use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::launcher::DistributedArgs;
 use super::output::Sink;
 use super::progress::Progress;
-use super::{
-    ImageSize, Outcome, ParallelArgs, Usage, choices, completions, lines, note_no_gpu, record, report,
-    warn_fallback,
-};
+use super::{Outcome, Usage, lines, note_no_gpu, record, report, warn_fallback};
 
 const AFTER_HELP: &str = "\
-Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
-copies. MFU % is the share of the datasheet's peak in that dtype, of a measured GEMM's where there is no datasheet; of the \
-device's time where it is known. GB/s is what all steps read and write, by the same time. MiB is the device memory that the session took. noise % is half the range of the \
-repetitions' medians. For several GPUs images/s is that of all, MFU % and MiB are of each, and scaling is how many times as many \
-images per second as on the first one alone. What does not fit the terminal is left out; --json has everything.
+Times are end to end, from pixels in host memory to logits in host memory.
 
-Of --ladder, activations are the MiB that they are planned to take, and difference is how far the outputs are from the first rung's, \
-relative to the largest.";
+  device ms  GPU time between the copies
+  MFU %      fraction of the datasheet's peak, or of a measured GEMM's
+  GB/s       bytes that all steps read and write per second
+  noise %    half the range of the repetitions' medians
+  scaling    speed-up over the first GPU alone
 
-const DISTRIBUTED: &str = "With --parallel tensor, divide the model among the processes of a launcher (torchrun --no-python, mpirun, \
-srun, or whatever sets RANK and WORLD_SIZE), rank 0 measuring: auto where one has started several, off never";
+With several GPUs, images/s counts all of them, MFU % and MiB each one.
+Columns that do not fit the terminal are left out; --json has all of them.
+
+Examples:
+  hipvit bench MODEL --batches 1,8,64 --dtype bf16 --device hip
+  hipvit bench MODEL --batches 64 --roofline       # each step and the device's peaks
+  hipvit bench MODEL --batches 64 --ladder         # gain of each optimisation
+  hipvit bench MODEL --device hip:0,1 --parallel tensor";
+
+const DISTRIBUTED: &str = "When to divide the model among a launcher's processes";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, mut_arg("distributed", |arg| arg.help(DISTRIBUTED)))]
+#[command(after_long_help = AFTER_HELP, mut_arg("distributed", |arg| arg.help(DISTRIBUTED).long_help(DISTRIBUTED)))]
 pub struct Args {
-    /// Model directories, or models of the Hugging Face hub that were downloaded (ORG/NAME) [default: the embedded TinyViT32]
-    #[arg(value_name = "MODEL")]
+    /// Model directories, or ORG/NAME on the hub [default: TinyViT32]
+    #[arg(value_name = "MODEL", help_heading = "Model")]
     models: Vec<PathBuf>,
-    /// As MODEL
-    #[arg(long = "model", short, value_name = "MODEL")]
+    /// Same as the MODEL arguments; repeatable
+    #[arg(
+        long = "model",
+        short,
+        value_name = "MODEL",
+        help_heading = "Model",
+        hide_short_help = true
+    )]
     model: Vec<PathBuf>,
-    /// Batch sizes
-    #[arg(long, default_value = "8", value_name = "N,…", value_delimiter = ',', value_parser = super::positive)]
-    batch: Vec<usize>,
-    /// Compute precisions: f32, f16, bf16; on the CPU f16 is that of the weights alone
-    #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
+    /// One or several devices [default: auto]
+    ///
+    /// hip:0,hip:1 measures one GPU after the other. hip:0,1 and hip:all measure the first GPU alone, then all GPUs at
+    /// once.
+    #[arg(long, value_name = "DEVICE,…", value_parser = parsers::device_sets(), help_heading = "Device")]
+    device: Vec<Devices>,
+    /// Compute precisions
+    #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = parsers::dtype(), help_heading = "Device")]
     dtype: Vec<DType>,
-    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N; or several GPUs at once: hip:all, hip:0,1.
-    /// These are measured after their first one alone. hip:0,hip:1 are one GPU after the other [default: auto]
-    #[arg(long, value_name = "DEVICE,…", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
-    device: Vec<DeviceSets>,
+    /// Batch sizes
+    #[arg(long, alias = "batch", default_value = "8", value_name = "N,…", value_delimiter = ',', value_parser = positive, help_heading = "Device")]
+    batches: Vec<usize>,
     #[command(flatten)]
-    parallel: ParallelArgs,
-    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
-    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), builtin (by the crate's kernel), off; not with several GPUs
-    /// for one model
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
-    sparse: Sparse,
-    /// Replay captured HIP graphs on a GPU: auto does so where possible
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
-    hip_graphs: GraphMode,
-    /// On a GPU, give an image the same bits at any batch size
-    #[arg(long)]
-    reproducible: bool,
-    /// Number of compute threads [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    threads: Option<usize>,
-    /// Image size, if not the model's own; position embeddings are interpolated
-    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
-    image_size: Option<ImageSize>,
-    /// Threads that call the model at once, so that copies and computation overlap; for several GPUs as many for each
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
-    in_flight: usize,
-    /// The fewest runs before any is timed; they take 0.2 s at least
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = super::positive)]
-    warm_up: usize,
-    /// Number of timed runs in a repetition, instead of --seconds
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    runs: Option<usize>,
-    /// Time of a repetition's runs, of which there are 5 at least
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, conflicts_with = "runs")]
-    seconds: f64,
-    /// Number of repetitions, each of all rows in turn; how far they are apart is the noise
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
-    repeat: usize,
-    /// Time of a run that samples power, load and clocks of a GPU; 0 samples nothing
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
-    power_seconds: f64,
-    /// Do not measure the peaks of the devices
-    #[arg(long)]
-    no_peaks: bool,
-    /// Time each step, launched one by one, and sum up the parts of the model
-    #[arg(long)]
+    execution: ExecutionConfig,
+    #[command(flatten)]
+    measurement: MeasurementArgs,
+    /// Time each step, and add up the parts of the model
+    #[arg(long, help_heading = "Output")]
     breakdown: bool,
-    /// Time each step, and show beside it the larger of operations per peak and bytes per bandwidth
-    #[arg(long)]
+    /// Time each step, and compare it with the device's peaks
+    #[arg(long, help_heading = "Output")]
     roofline: bool,
-    /// From a naive execution to the full one, one optimisation at a time
-    #[arg(long)]
+    /// Add one optimisation at a time to a naive execution
+    #[arg(long, help_heading = "Output")]
     ladder: bool,
     #[command(flatten)]
     output: OutputArgs<Tables>,
     #[command(flatten)]
     distributed: DistributedArgs,
+}
+
+/// Number and duration of the measurements.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Measurement")]
+struct MeasurementArgs {
+    /// Threads that call the model concurrently, per GPU
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = positive)]
+    in_flight: usize,
+    /// Number of repetitions; each one measures all rows in turn
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = positive)]
+    repeat: usize,
+    /// Seconds per repetition, which has at least 5 runs
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, conflicts_with = "runs")]
+    seconds: f64,
+    /// Timed runs per repetition, instead of --seconds
+    #[arg(long, value_name = "N", value_parser = positive)]
+    runs: Option<usize>,
+    /// Minimum number of warm-up runs, for 0.2 s at least
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = positive, hide_short_help = true)]
+    warm_up: usize,
+    /// Seconds to sample the GPU's power and clocks; 0 to skip
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, hide_short_help = true)]
+    power_seconds: f64,
+    /// Skip measuring the peaks of the devices
+    #[arg(long)]
+    no_peaks: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +122,7 @@ impl Formats for Tables {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv, Format::Md];
 }
 
-/// The ordinals of a set of several GPUs.
+/// Returns the ordinals of a set of several GPUs.
 fn ordinals(devices: &[Device]) -> Vec<usize> {
     let ordinal = |device: &Device| match device {
         Device::Hip(ordinal) => Some(*ordinal),
@@ -143,13 +146,13 @@ impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let (format, mut sink) = self.output.open()?;
         let settings = Settings {
-            warm_up_runs: self.warm_up,
-            runs: self.runs,
-            time: Duration::from_secs_f64(self.seconds),
-            repeat: self.repeat,
-            power: Duration::from_secs_f64(self.power_seconds),
+            warm_up_runs: self.measurement.warm_up,
+            runs: self.measurement.runs,
+            time: Duration::from_secs_f64(self.measurement.seconds),
+            repeat: self.measurement.repeat,
+            power: Duration::from_secs_f64(self.measurement.power_seconds),
             steps: self.breakdown || self.roofline,
-            peaks: !self.no_peaks,
+            peaks: !self.measurement.no_peaks,
             ..Settings::default()
         };
         let specs = self.specs()?;
@@ -161,7 +164,7 @@ impl Args {
             Bench::follow(&specs)?;
             return Ok(Outcome::Complete);
         }
-        let progress = Progress::counting(specs.len() * self.repeat, "measurements");
+        let progress = Progress::counting(specs.len() * self.measurement.repeat, "measurements");
         let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
         drop(progress);
         let mut failed = 0;
@@ -178,7 +181,7 @@ impl Args {
         Ok(Outcome::of(failed))
     }
 
-    /// Every combination, the batch sizes of one model, dtype and device beside each other.
+    /// Returns all combinations. The batch sizes of one model, dtype and device are adjacent.
     fn specs(&self) -> Result<Vec<Spec>> {
         let named = self.models.iter().chain(&self.model).cloned().map(Some);
         let mut models: Vec<Option<PathBuf>> = named.collect();
@@ -187,41 +190,38 @@ impl Args {
         }
         let world = self.world()?;
         let devices = match &world {
-            // Rank 0 measures, and there is no row for its GPU alone.
+            // Rank 0 measures. It has no row for its GPU alone.
             Some(world) => vec![vec![Device::of_process(world)?]],
             None => self.devices()?,
         };
         if self.ladder && world.is_some() {
-            return Err(Usage("--ladder is measured by one process").into());
+            return Err(Usage("--ladder needs a single process: leave out the launcher").into());
         }
         if self.ladder && devices.iter().any(|gpus| gpus.len() > 1) {
-            return Err(Usage("--ladder is measured on one GPU: name it by --device hip:N").into());
+            return Err(Usage("--ladder needs a single GPU: select it with --device hip:N").into());
         }
         let mut specs = Vec::new();
         for model in &models {
             for gpus in &devices {
                 let device = gpus[0];
                 for &dtype in &self.dtype {
-                    for &batch in &self.batch {
+                    for &batch in &self.batches {
                         let full = Spec {
                             model: model.clone(),
                             batch,
                             dtype,
                             device,
                             gpus: ordinals(gpus),
-                            parallelism: match gpus.len() {
-                                1 if world.is_none() => Parallelism::default(),
-                                _ => self.parallel.kind,
+                            execution: ExecutionConfig {
+                                parallel: match gpus.len() {
+                                    1 if world.is_none() => Parallelism::default(),
+                                    _ => self.execution.parallel,
+                                },
+                                ..self.execution.clone()
                             },
                             world: world.clone(),
                             meeting_timeout: Some(self.distributed.timeout()),
-                            threads: self.threads,
-                            image_size: self.image_size.map(|size| size.0),
-                            hip_graphs: self.hip_graphs,
-                            reproducible: self.reproducible,
-                            all_reduce: self.parallel.all_reduce,
-                            sparse: self.sparse,
-                            in_flight: self.in_flight,
+                            in_flight: self.measurement.in_flight,
                             ..Spec::default()
                         };
                         if self.ladder {
@@ -236,20 +236,20 @@ impl Args {
         Ok(specs)
     }
 
-    /// The processes that divide each model, if a launcher has started several, with a GPU each.
+    /// Returns the processes that divide each model with one GPU each, if a launcher started several.
     fn world(&self) -> Result<Option<World>> {
-        let sets = self.device.iter().flat_map(|DeviceSets(sets)| sets);
-        if self.parallel.kind.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
+        let sets = self.device.iter().flat_map(Devices::sets);
+        if self.execution.parallel.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
             return Ok(None);
         }
         self.distributed.world()
     }
 
-    /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.
+    /// Returns the devices of each row, with `auto` resolved. A set of GPUs follows its first GPU, the baseline.
     fn devices(&self) -> Result<Vec<Vec<Device>>> {
         let given: Vec<DeviceSet> = match self.device.as_slice() {
             [] => vec![Device::Auto.into()],
-            sets => sets.iter().flat_map(|DeviceSets(sets)| sets).cloned().collect(),
+            sets => sets.iter().flat_map(Devices::sets).cloned().collect(),
         };
         let concrete = |device| match device {
             Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {

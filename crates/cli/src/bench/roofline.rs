@@ -1,4 +1,4 @@
-//! A row by the parts of the model and by its steps, beside the roofline.
+//! Times of the model's parts and of its steps, compared with the roofline.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::table::{milliseconds, number, title};
 
-/// The time of each part of the model.
+/// Returns a table with the time of each part of the model.
 pub(super) fn parts(row: &Row, width: Option<usize>) -> String {
     let Some(steps) = &row.steps else {
         return String::new();
@@ -44,7 +44,7 @@ pub(super) fn parts(row: &Row, width: Option<usize>) -> String {
     )
 }
 
-/// The time of each step beside its roofline.
+/// Returns a table with the time and the roofline of each step.
 pub(super) fn steps(row: &Row, width: Option<usize>) -> String {
     let Some(steps) = &row.steps else {
         return String::new();
@@ -59,7 +59,7 @@ pub(super) fn steps(row: &Row, width: Option<usize>) -> String {
     ]);
     for step in steps {
         let shape: Vec<String> = step.shape.iter().map(ToString::to_string).collect();
-        // The roofline without operations is that of the bytes.
+        // Without operations, the roofline depends on the bytes only.
         let memory = row.peak.roofline(0, step.bytes).map(|seconds| 1e3 * seconds);
         let bound = step.roofline_ms.zip(memory);
         table.row([
@@ -85,7 +85,7 @@ pub(super) fn steps(row: &Row, width: Option<usize>) -> String {
         None => "peaks: unknown".into(),
     };
     if let Some((tflops, gbps)) = peak.datasheet_tflops.zip(peak.datasheet_gbps) {
-        peaks += &format!("; by datasheet {} TFLOP/s, {} GB/s", number(tflops), number(gbps));
+        peaks += &format!("; datasheet {} TFLOP/s, {} GB/s", number(tflops), number(gbps));
     }
     let (heading, total) = (heading(row, "steps", width), total(row, steps));
     let (table, peaks) = (table.text(width), paragraph(&peaks, "  ", width));
@@ -97,7 +97,7 @@ fn heading(row: &Row, what: &str, width: Option<usize>) -> String {
     paragraph(&heading, "  ", width)
 }
 
-/// The sum of the steps, and the time of the row.
+/// Returns the sum of the steps and the time of the whole row.
 fn total(row: &Row, steps: &[StepTime]) -> String {
     let ms: f64 = steps.iter().map(|step| step.ms).sum();
     let roofline: Option<f64> = steps.iter().map(|step| step.roofline_ms).sum();
@@ -120,7 +120,7 @@ fn total(row: &Row, steps: &[StepTime]) -> String {
     text
 }
 
-/// How much of the roofline's speed is reached, in percent.
+/// Returns the fraction of the roofline that is reached, in percent.
 fn share(roofline: f64, ms: f64) -> String {
     format!("{:.1}", 100.0 * roofline / ms)
 }

@@ -1,9 +1,9 @@
-//! The table of rows: as many columns as fit the terminal, the most important ones first.
+//! Table of rows. It shows as many columns as fit into the terminal, the most important ones first.
 
 use hipvit_diagnostics::bench::Row;
 use hipvit_diagnostics::table::{self, Table, paragraph};
 
-/// A column: its heading, how soon it is left out where it does not fit, and a row's value.
+/// A column: its heading, its rank when columns must be dropped, and the value of a row.
 pub(super) struct Column {
     pub(super) heading: &'static str,
     rank: u32,
@@ -14,7 +14,7 @@ const fn column(heading: &'static str, rank: u32, value: fn(&Row) -> Option<Stri
     Column { heading, rank, value }
 }
 
-/// In their order; what no row has is left out.
+/// All columns in order. A column without values is left out.
 pub(super) const COLUMNS: [Column; 19] = [
     column("batch", 0, |row| Some(row.batch.to_string())),
     column("in flight", 9, |row| {
@@ -44,7 +44,7 @@ pub(super) const COLUMNS: [Column; 19] = [
     }),
     column("scaling", 0, |row| Some(format!("{:.2}×", row.scaling?.factor))),
     column("MFU %", 2, |row| percent(row.mfu_datasheet.or(row.mfu_measured))),
-    // Beside the datasheet's, which it replaces where there is none.
+    // Printed next to the fraction of the datasheet's peak, and in place of it where the datasheet is unknown.
     column("of GEMM %", 13, |row| {
         row.mfu_datasheet?;
         percent(row.mfu_measured)
@@ -69,7 +69,7 @@ pub(super) const COLUMNS: [Column; 19] = [
     column("noise %", 6, |row| Some(format!("{:.1}", 100.0 * row.noise?))),
 ];
 
-/// Tables of the rows by model, dtype and device, `width` characters wide at most.
+/// Returns one table per model, dtype and device, at most `width` characters wide.
 pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     let mut text = String::new();
     let same = |a: &Row, b: &Row| title(a) == title(b);
@@ -86,7 +86,7 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     text
 }
 
-/// Which model, in which dtype, where.
+/// Returns a title with the model, the dtype and the device.
 pub(super) fn title(row: &Row) -> String {
     let device = match row.device.kind {
         "cpu" => format!("cpu ({}), {} threads", row.device.name, row.threads),
@@ -124,14 +124,14 @@ fn table(rows: &[Row], width: Option<usize>) -> String {
     table.text(width)
 }
 
-/// Returns a share in percent, with a star if it is above 100 %.
+/// Returns a fraction in percent, marked with a star if it is above 100 %.
 fn percent(share: Option<f64>) -> Option<String> {
     let percent = 100.0 * share?;
     let star = if percent > 100.0 { "*" } else { "" };
     Some(format!("{percent:.1}{star}"))
 }
 
-/// Three significant digits and more.
+/// Formats a number with at least three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         100.0.. => format!("{value:.0}"),
@@ -175,7 +175,7 @@ mod tests {
             ..Spec::default()
         });
         let mut rows = Bench::new(settings).run(&specs, &mut |_| ());
-        // As a GPU's would be.
+        // Sets the values that a GPU's rows have.
         for row in &mut rows {
             row.device_only = row.end_to_end.clone();
             (row.mfu_datasheet, row.mfu_measured, row.noise) = (Some(0.51), Some(0.66), Some(0.004));

@@ -1,4 +1,4 @@
-//! Rows side by side: which belong together, how they compare, and which are regressions.
+//! Side-by-side comparison of rows: matching, ratios and regressions.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::rows::{Metric, Row};
 
-/// The options of a run that make rows of one engine different things; others only describe it.
-/// With the value that is as good as none.
+/// Options that distinguish rows of one engine, each with its default. Other options only describe a row. A missing
+/// option counts as its default.
 const VARIANTS: [(&str, &str); 7] = [
     ("rung", "null"),
     ("in_flight", "1"),
@@ -19,62 +19,62 @@ const VARIANTS: [(&str, &str); 7] = [
     ("optimizations", "null"),
 ];
 
-/// Rows by model, batch size and dtype, and beside each other by file, engine, device and options.
+/// Rows grouped by model, batch size and dtype. The columns differ in file, engine, device or options.
 #[derive(Debug)]
 pub struct Comparison {
     pub columns: Vec<Column>,
     pub groups: Vec<Group>,
 }
 
-/// The rows of one engine on one device in one file.
+/// Rows of one engine on one device in one file.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// The index of its file.
+    /// Index of the column's file.
     pub file: usize,
     pub path: PathBuf,
     pub engine: String,
     pub kind: String,
-    /// Values of [`VARIANTS`].
+    /// Values of the options in [`VARIANTS`].
     options: [Value; VARIANTS.len()],
-    /// Its latest row, for what all have in common.
+    /// Latest row of the column, for the facts that all its rows share.
     pub sample: Row,
-    /// What distinguishes it from the others.
+    /// Label that distinguishes the column from the others.
     pub label: String,
 }
 
-/// What was run, and by each column how.
+/// A model, batch size and dtype, with one cell per column.
 #[derive(Debug)]
 pub struct Group {
     pub model: String,
     pub batch: u64,
     pub dtype: String,
-    /// One for each column.
+    /// One cell per column.
     pub cells: Vec<Option<Row>>,
 }
 
-/// Something slower than in the first file, or that did run there and does not here.
+/// A cell that is slower than its baseline in the first file, or that no longer runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regression {
     pub model: String,
     pub batch: u64,
     pub dtype: String,
-    /// The column's letter and label.
+    /// Letter and label of the column.
     pub column: String,
-    /// What is compared: `null` if it did not run.
+    /// The compared metric; `null` if the cell did not run.
     pub metric: Option<Metric>,
-    /// By how many per cent it is slower.
+    /// Slowdown in percent.
     pub slower_percent: Option<f64>,
-    /// How many are allowed.
+    /// Tolerance in percent.
     pub allowed_percent: Option<f64>,
-    /// In words.
+    /// Description of the regression.
     pub reason: String,
 }
 
 impl Comparison {
-    /// Of all rows of the files. Of rows for the same thing in one file, the last one counts.
+    /// Compares all rows of the files. If a file has several rows for one cell, the last one counts.
     pub fn new(files: Vec<(&Path, Vec<Row>)>) -> Self {
         let mut columns: Vec<Column> = Vec::new();
-        // A row that failed may not know its options, so it opens a column only where no other row does.
+        // A failed row may lack its options, so it opens a column only if no other row does.
         for failed in [false, true] {
             for (file, (path, rows)) in files.iter().enumerate() {
                 for row in rows.iter().filter(|row| row.error.is_some() == failed) {
@@ -114,21 +114,21 @@ impl Comparison {
         Self { columns, groups }
     }
 
-    /// How fast a cell is relative to the first column's, above 1 if faster, and whether the difference is within the noise
-    /// of the two.
+    /// Returns the speed relative to the first column (above 1 if faster), and whether the difference is within the
+    /// noise of both cells.
     pub fn speed(&self, group: &Group, column: usize, metric: Metric) -> Option<(f64, bool)> {
         let (first, cell) = (group.cells[0].as_ref()?, group.cells[column].as_ref()?);
         let (a, b) = (first.times(metric)?.p50_ms, cell.times(metric)?.p50_ms);
         Some((a / b, (b / a - 1.0).abs() <= noise(first, cell)))
     }
 
-    /// Whether any row has it.
+    /// Returns true if any row has the metric.
     pub fn has(&self, metric: Metric) -> bool {
         let mut cells = self.groups.iter().flat_map(|group| group.cells.iter().flatten());
         cells.any(|row| row.times(metric).is_some())
     }
 
-    /// A letter for each column: A, B, … Z, AA, ….
+    /// Returns the letter of a column: A, B, … Z, AA, ….
     pub fn letter(column: usize) -> String {
         let last = char::from(b'A' + (column % 26) as u8);
         match column / 26 {
@@ -137,8 +137,8 @@ impl Comparison {
         }
     }
 
-    /// The column of the first file that a column is compared with: of the same engine, device and options; or the only one,
-    /// if both files have one column only.
+    /// Returns the baseline of a column in the first file. It has the same engine, device and options. If both files
+    /// have a single column, these are compared.
     fn baseline(&self, column: usize) -> Option<usize> {
         let this = &self.columns[column];
         if this.file == 0 {
@@ -153,8 +153,8 @@ impl Comparison {
         same.or_else(single)
     }
 
-    /// What is slower than in the first file by more than `percent` and by more than the noise of the two rows, and what
-    /// does not run any more. `None` if no column has one to be compared with.
+    /// Returns the regressions: cells that are slower by more than `percent` and the noise of both rows, or no longer
+    /// run. `None` if no column has a baseline.
     pub fn regressions(&self, percent: f64) -> Option<Vec<Regression>> {
         let pairs: Vec<(usize, usize)> = (0..self.columns.len())
             .filter_map(|column| Some((self.baseline(column)?, column)))
@@ -208,7 +208,7 @@ impl Comparison {
             if slower > allowed {
                 let name = metric.name();
                 let reason = format!(
-                    "{name} {:.3} ms after {:.3} ms, {slower:.1} % slower; {allowed:.1} % are allowed",
+                    "{name} {:.3} ms, before {:.3} ms: {slower:.1} % slower, tolerance {allowed:.1} %",
                     b.p50_ms, a.p50_ms
                 );
                 found.push(regression(Some(metric), Some((slower, allowed)), reason));
@@ -217,8 +217,8 @@ impl Comparison {
     }
 }
 
-/// How far two rows may be apart by chance, relative: the noise of a row is half the range of its repetitions, so beyond the
-/// sum the ranges do not meet.
+/// Returns the relative difference of two rows that noise explains. The noise of a row is half the range of its
+/// repetitions. Beyond the sum of both, the ranges do not overlap.
 fn noise(a: &Row, b: &Row) -> f64 {
     a.noise.unwrap_or(0.0) + b.noise.unwrap_or(0.0)
 }
@@ -239,20 +239,20 @@ impl Column {
         }
     }
 
-    /// Whether a row, given as a column of its own, belongs here.
+    /// Returns true if the rows of `row`, a column with a single row, belong to this column.
     fn takes(&self, row: &Self) -> bool {
         let silent = row.sample.error.is_some() && row.sample.options.is_empty();
         let like = self.is_like(row) || silent && self.engine == row.engine && self.kind == row.kind;
         self.file == row.file && like
     }
 
-    /// Whether only the file may differ.
+    /// Returns true if the columns are equal except for their files.
     fn is_like(&self, other: &Self) -> bool {
         self.engine == other.engine && self.kind == other.kind && self.options == other.options
     }
 }
 
-/// Names each column by what differs: file, engine, device, options.
+/// Labels each column with the facts that differ: file, engine, device and options.
 fn label(columns: &mut [Column]) {
     let differ = |of: &dyn Fn(&Column) -> String| columns.iter().any(|c| of(c) != of(&columns[0]));
     let files = differ(&|c| c.file.to_string());
@@ -268,7 +268,7 @@ fn label(columns: &mut [Column]) {
                 .into_owned()
         })
         .collect();
-    // Files of one name in several folders.
+    // Add the folder if files in several folders have the same name.
     let ambiguous = (0..columns.len())
         .any(|i| (0..i).any(|j| columns[i].file != columns[j].file && names[i] == names[j]));
     let options: Vec<usize> = (0..VARIANTS.len())
@@ -306,7 +306,7 @@ fn label(columns: &mut [Column]) {
     }
 }
 
-/// What a column ran: engine, version, device.
+/// Returns the engine, its version and the device of a column.
 pub fn description(column: &Column) -> String {
     let row = &column.sample;
     let version = row.engine_version.as_ref().map(|version| format!(" {version}"));

@@ -1,4 +1,4 @@
-//! The report: one HTML page that loads nothing.
+//! HTML report: a single page without external resources.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ td.n, th.n { text-align: right }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f6f6; padding: .7em }
 ";
 
-/// `regressions` if they were looked for.
+/// Returns the page. `regressions` is `None` if the comparison did not look for them.
 pub fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -39,9 +39,9 @@ pub fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> Stri
     let plots = rooflines(comparison);
     if !plots.is_empty() {
         let mut body = String::from(
-            "<p class=\"note\">Large points are whole models, small ones single steps; names appear under the pointer. Solid \
-             lines are measured peaks, dashed ones the datasheet's. A row that does not say how many bytes it moves has the \
-             arithmetic intensity of the same model, batch size and dtype in another column.</p>\n",
+            "<p class=\"note\">Large points are whole models, small ones single steps; point at one to see its \
+             name. Solid lines are measured peaks, dashed lines the datasheet's. A row without bytes uses the arithmetic \
+             intensity of another column with the same model, batch size and dtype.</p>\n",
         );
         for (title, plot) in plots {
             let _ = write!(body, "<h3>{}</h3>\n{plot}\n", escape(&title));
@@ -75,7 +75,7 @@ fn columns(comparison: &Comparison) -> String {
 fn verdict(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
     let mut text = String::new();
     match regressions {
-        Some([]) => text += "<p>No regression beyond what is allowed and the noise.</p>\n",
+        Some([]) => text += "<p>No regression beyond the tolerance and the noise.</p>\n",
         Some(found) => {
             let _ = writeln!(text, "<h2 class=\"bad\">Regressions: {}</h2>\n<ul>", found.len());
             for regression in found {
@@ -194,7 +194,7 @@ fn resources(comparison: &Comparison) -> String {
     table(&heads, 2, &rows)
 }
 
-/// What each column ran on: every field, also those that this program does not know.
+/// Returns the environment of each column, with all fields including unknown ones.
 fn environments(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {
@@ -224,7 +224,7 @@ fn facts(column: &Column) -> Vec<Vec<String>> {
     rows
 }
 
-/// A line for each value below `value`.
+/// Appends one line for each value nested in `value`.
 fn flat(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
     match value {
         Value::Null => (),
@@ -271,7 +271,7 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".into())
 }
 
-/// Cells are HTML; those from column `numbers` on are aligned to the right.
+/// Returns a table. Cells contain HTML. Columns from `numbers` on are right-aligned.
 pub fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let class = |column: usize| if column >= numbers { " class=\"n\"" } else { "" };
     let mut text = "<div class=\"scroll\"><table>\n".to_owned();
@@ -292,7 +292,7 @@ pub fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     text + "</table></div>\n"
 }
 
-/// For text and attributes; control characters are not allowed in either.
+/// Escapes a string for text and attributes, including control characters, which neither allows.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

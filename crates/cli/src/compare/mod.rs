@@ -16,20 +16,28 @@ use super::format::{Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::{Outcome, Usage, report};
 
+const EXAMPLES: &str = "\
+Rows are matched by model, batch size and dtype. Each engine in each file is a column, compared with the first column.
+
+Examples:
+  hipvit compare before.jsonl after.jsonl --html report.html
+  hipvit compare before.jsonl after.jsonl --fail-above 5";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Results of `hipvit bench --json` or benches/peers. Rows are matched by model, batch size and dtype; each engine
-    /// of each file is a column, compared with the first one
-    #[arg(required = true, value_name = "FILE.jsonl")]
+    /// Results of `hipvit bench --json` or benches/peers
+    #[arg(required = true, value_name = "FILE.jsonl", help_heading = "Input")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputArgs<Tables>,
-    /// Write a report with roofline plots, bars, latencies, memory, energy and environments
-    #[arg(long, value_name = "FILE.html")]
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Exit with 1 if a row is slower than in the first file by more than this and by more than the noise of the two rows, or is
-    /// missing or failed
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    /// Exit with 1 if a row is slower by more than this
+    ///
+    /// The slowdown must also exceed the noise of both rows. A missing or failed row counts as a regression.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Output")]
     fail_above: Option<f64>,
 }
 
@@ -60,7 +68,7 @@ impl Args {
         let regressions = match self.fail_above.map(|percent| comparison.regressions(percent)) {
             Some(None) => {
                 return Err(Usage(
-                    "--fail-above needs a second file, with rows of the first file's engine and device",
+                    "--fail-above needs a second file with rows of the same engine and device as the first file",
                 )
                 .into());
             }

@@ -1,4 +1,4 @@
-//! The report's drawings as inline SVG: bars of images per second, and rooflines.
+//! Plots of the report as inline SVG: throughput bars and rooflines.
 
 use svg::Document;
 use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
@@ -8,7 +8,7 @@ use super::comparison::{Comparison, Group};
 use super::rows::{Metric, Row};
 use super::text::title;
 
-/// Colours that remain distinguishable with any colour vision, <https://jfly.uni-koeln.de/color/>.
+/// Colours that can be distinguished with any colour vision, from <https://jfly.uni-koeln.de/color/>.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000",
 ];
@@ -20,7 +20,7 @@ pub fn colour(column: usize) -> &'static str {
     COLOURS[column % COLOURS.len()]
 }
 
-/// Images per second of each row; each group has a scale of its own.
+/// Returns bars with the throughput of each row. Each group has its own scale.
 pub fn bars(comparison: &Comparison, metric: Metric) -> String {
     const LEFT: f64 = 190.0;
     const RIGHT: f64 = WIDTH - 190.0;
@@ -67,7 +67,7 @@ pub fn bars(comparison: &Comparison, metric: Metric) -> String {
     document(y + 4.0).add(drawing).to_string()
 }
 
-/// A roofline plot for each device and dtype that has peaks and a point.
+/// Returns one roofline plot per device and dtype with known peaks and at least one point.
 pub fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
     let mut plots: Vec<Roofline<'_>> = Vec::new();
     for group in &comparison.groups {
@@ -102,7 +102,7 @@ fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: 
     let peak = &row.peak;
     plot.roof("measured", peak.measured_tflops, peak.measured_gbps);
     plot.roof("datasheet", peak.datasheet_tflops, peak.datasheet_gbps);
-    // The same model does the same work, so who does not say how many bytes gets another's intensity.
+    // For an engine that does not report bytes, use another engine's intensity. Both run the same model.
     let intensity = row
         .intensity()
         .or_else(|| group.cells.iter().flatten().find_map(Row::intensity));
@@ -123,10 +123,10 @@ fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: 
     }
 }
 
-/// One plot.
+/// A roofline plot.
 struct Roofline<'a> {
     title: String,
-    /// The name of each, TFLOP/s and TB/s.
+    /// Name, TFLOP/s and TB/s of each roof.
     roofs: Vec<(&'a str, f64, f64)>,
     points: Vec<Point>,
 }
@@ -142,7 +142,7 @@ struct Point {
 }
 
 impl<'a> Roofline<'a> {
-    /// Keeps the highest that any row measured.
+    /// Keeps the highest peak of all rows.
     fn roof(&mut self, name: &'a str, tflops: Option<f64>, gbps: Option<f64>) {
         let (Some(tflops), Some(gbps)) = (tflops, gbps) else {
             return;
@@ -157,7 +157,7 @@ impl<'a> Roofline<'a> {
     }
 
     fn point(&mut self, column: usize, x: f64, y: f64, whole: bool, name: String) {
-        // Steps without operations are not on a logarithmic scale.
+        // A logarithmic scale cannot show steps without operations.
         if x.is_normal() && y.is_normal() && x > 0.0 && y > 0.0 {
             self.points.push(Point {
                 column,
@@ -189,7 +189,7 @@ impl<'a> Roofline<'a> {
         for (name, tflops, terabytes) in &self.roofs {
             plot = plot.add(roof(&x, &y, name, *tflops, *terabytes));
         }
-        // Whole models above their steps.
+        // Draw models on top of their steps.
         for whole in [false, true] {
             for point in self.points.iter().filter(|point| point.whole == whole) {
                 plot = plot.add(
@@ -212,7 +212,7 @@ impl<'a> Roofline<'a> {
     }
 }
 
-/// Axes with a line for each power of ten, and their names.
+/// Draws the axes, their names, and a grid line per power of ten.
 fn grid(x: &Axis, y: &Axis) -> Node {
     let mut node = Node::new().set("fill", "#444");
     for value in x.ticks() {
@@ -244,7 +244,7 @@ fn grid(x: &Axis, y: &Axis) -> Node {
         ))
 }
 
-/// The slope of the bandwidth up to the ridge, then the level of the arithmetic.
+/// Draws a roof: sloped by the bandwidth up to the ridge, then level at the compute peak.
 fn roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
     let ridge = tflops / terabytes;
     // Where the slope enters the plot.
@@ -265,7 +265,7 @@ fn roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
         .add(text(label, x.to, y.at(tflops) - 5.0, "end").set("fill", "#333"))
 }
 
-/// A logarithmic axis from `least` to `most` in pixels.
+/// Logarithmic axis from `least` to `most`, mapped to pixels.
 struct Axis {
     least: f64,
     most: f64,
@@ -274,7 +274,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Whole powers of ten around all values.
+    /// Creates an axis of whole powers of ten that contains all values.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
         Self {
@@ -312,7 +312,7 @@ fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
         .set("stroke", colour)
 }
 
-/// Markup is escaped when it is written; control characters would not be XML.
+/// Draws text. The SVG writer escapes markup. Control characters are escaped here, because XML does not allow them.
 fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
     Text::new(one_line(&content))
         .set("x", x)
@@ -320,7 +320,7 @@ fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
         .set("text-anchor", anchor)
 }
 
-/// Three significant digits, or all before the point.
+/// Formats a number with three significant digits, or with all digits before the decimal point.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         100.0.. => 0,

@@ -1,4 +1,4 @@
-//! The rows of `hipvit bench --json` and benches/peers: JSON lines of schema `hipvit.bench/1`.
+//! Rows of `hipvit bench --json` and benches/peers: JSON lines with the schema `hipvit.bench/1`.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,11 @@ use hipvit_files::regular_file;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// What every row's `schema` says.
+/// Schema of the rows.
 pub const SCHEMA: &str = "hipvit.bench/1";
 
-/// A row as far as it is compared: what may be unknown is an `Option`, and may be missing. `all` keeps every field.
+/// A row with the fields that are compared. Fields that may be unknown are `Option`s and can be missing. `all` keeps
+/// every field.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
     pub engine: String,
@@ -111,12 +112,12 @@ pub struct Step {
     pub bytes: Option<f64>,
 }
 
-/// null is as good as a missing field.
+/// Treats null like a missing field.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D) -> Result<T, D::Error> {
     Option::deserialize(value).map(Option::unwrap_or_default)
 }
 
-/// What is timed.
+/// A kind of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -143,7 +144,7 @@ impl Metric {
 }
 
 impl Row {
-    /// Of a row that did not fail.
+    /// Returns the time of a row that did not fail.
     pub fn times(&self, metric: Metric) -> Option<&Times> {
         let times = match metric {
             Metric::EndToEnd => &self.end_to_end,
@@ -152,7 +153,7 @@ impl Row {
         times.as_ref().filter(|_| self.error.is_none())
     }
 
-    /// The device's time where it is known, else from end to end: what MFU is computed from.
+    /// Returns the device's time if it is known, and the end-to-end time otherwise. MFU is computed from this time.
     pub fn compute(&self) -> Option<&Times> {
         self.times(Metric::DeviceOnly)
             .or_else(|| self.times(Metric::EndToEnd))
@@ -162,12 +163,12 @@ impl Row {
         1e3 * self.batch as f64 / times.p50_ms
     }
 
-    /// TFLOP/s.
+    /// Returns TFLOP/s.
     pub fn tflops(&self) -> Option<f64> {
         Some(self.flops_per_image? * self.images_per_s(self.compute()?) / 1e12)
     }
 
-    /// The bytes that a run has to move: of its steps, or by the rate.
+    /// Returns the bytes that a run must move: the sum of its steps, or derived from the rate.
     pub fn bytes(&self) -> Option<f64> {
         let of_steps: Option<f64> = self.steps.iter().map(|step| step.bytes).sum();
         of_steps
@@ -175,7 +176,7 @@ impl Row {
             .or_else(|| Some(1e6 * self.gbps? * self.compute()?.p50_ms))
     }
 
-    /// FLOP per byte.
+    /// Returns FLOP per byte.
     pub fn intensity(&self) -> Option<f64> {
         Some(self.flops_per_image? * self.batch as f64 / self.bytes()?).filter(|x| x.is_finite() && *x > 0.0)
     }
@@ -185,10 +186,10 @@ impl Row {
     }
 }
 
-/// Maximum size of a file of rows in bytes.
+/// Maximum size in bytes of a file of rows.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The rows of a file, in order.
+/// Returns the rows of a file in order.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
     let refused = super::super::refused(path);
     let text = regular_file::read_within(path, MAX_FILE)
@@ -215,7 +216,7 @@ fn parse(line: &str) -> Result<Row, String> {
     match all.get("schema").and_then(Value::as_str) {
         Some(SCHEMA) => (),
         Some(other) => return Err(format!("the schema is `{other}`, not `{SCHEMA}`")),
-        None => return Err(format!("not a row of `{SCHEMA}`: it names no schema")),
+        None => return Err(format!("not a row of `{SCHEMA}`: it has no field `schema`")),
     }
     let mut row = Row::deserialize(&all).map_err(|e| e.to_string())?;
     let times = [("end_to_end", &row.end_to_end), ("device_only", &row.device_only)];

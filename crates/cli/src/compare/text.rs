@@ -1,4 +1,4 @@
-//! The comparison as text: a table that fits 80 columns, Markdown, CSV, JSON.
+//! Comparison as text: a table that fits into 80 columns, Markdown, CSV and JSON.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use super::super::{format, one_line};
 use super::comparison::{Comparison, Group, Regression, description};
 use super::rows::{Metric, Row};
 
-/// Where the terminal does not say it.
+/// Width of a table if the terminal's width is unknown.
 const WIDTH: usize = 80;
-/// What the batch size and the dtype take, and what a time and its ratio do.
+/// Widths of the batch size and dtype, and of a time with its ratio.
 const ROW_NAME: usize = 12;
 const COLUMN: usize = 17;
 
 const LEGEND: &str = "×: speed relative to A, above 1 if faster; ~: within the noise of the two rows";
 
-/// What the columns are, a table for each metric and model, and what failed.
+/// Returns the legend of the columns, one table per metric and model, and the failures.
 pub fn table(comparison: &Comparison, width: Option<usize>) -> String {
     let width = width.unwrap_or(WIDTH);
-    // How many columns fit beside each other.
+    // Number of columns that fit next to each other.
     let together = (width.saturating_sub(ROW_NAME) / COLUMN).max(1);
     let wrapped = |line: &str, indent| paragraph(&one_line(line), indent, Some(width));
     let mut text = String::new();
@@ -53,7 +53,7 @@ pub fn table(comparison: &Comparison, width: Option<usize>) -> String {
     text
 }
 
-/// Some columns of one model's rows.
+/// Returns a table of some columns of one model's rows.
 fn block(comparison: &Comparison, metric: Metric, model: &str, columns: Range<usize>) -> String {
     let mut header = vec![Column::right("batch"), Column::left("dtype")];
     for column in columns.clone() {
@@ -76,7 +76,7 @@ fn block(comparison: &Comparison, metric: Metric, model: &str, columns: Range<us
     table.text(None)
 }
 
-/// As the table, for a README.
+/// Returns the comparison as Markdown.
 pub fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {
@@ -143,7 +143,7 @@ const FIELDS: [&str; 22] = [
     "error",
 ];
 
-/// One line for each row of the files.
+/// Returns one line per row of the files.
 pub fn csv(comparison: &Comparison) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     format::written(writer.write_record(FIELDS))?;
@@ -187,7 +187,7 @@ pub fn csv(comparison: &Comparison) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-/// One object, with every field of every row.
+/// Returns one object with every field of every row.
 pub fn json(comparison: &Comparison, regressions: Option<&[Regression]>) -> Result<String> {
     let columns = comparison.columns.iter().enumerate().map(|(i, column)| {
         json!({
@@ -220,11 +220,11 @@ pub fn json(comparison: &Comparison, regressions: Option<&[Regression]>) -> Resu
     Ok(serde_json::to_string(&all)?)
 }
 
-/// The metrics that any row has.
+/// Returns the metrics that at least one row has.
 pub fn shown(comparison: &Comparison) -> impl Iterator<Item = Metric> {
     let has = Metric::ALL.map(|metric| comparison.has(metric));
     let any = has.contains(&true);
-    // If everything failed, the first table says so.
+    // If every row failed, the first table says so.
     Metric::ALL
         .into_iter()
         .zip(has)
@@ -232,7 +232,7 @@ pub fn shown(comparison: &Comparison) -> impl Iterator<Item = Metric> {
         .map(|(metric, _)| metric)
 }
 
-/// Each once, in order.
+/// Returns each model once, in order.
 fn models(comparison: &Comparison) -> Vec<&str> {
     let mut models: Vec<&str> = Vec::new();
     for group in &comparison.groups {
@@ -273,7 +273,7 @@ fn speed(comparison: &Comparison, group: &Group, column: usize, metric: Metric) 
     }
 }
 
-/// With four significant digits, as long as that leaves none before the point out.
+/// Formats milliseconds with four significant digits, or with all digits before the decimal point.
 pub fn milliseconds(ms: f64) -> String {
     let digits = match ms {
         100.0.. => 1,

@@ -1,4 +1,5 @@
-//! `hipvit explain`: why a model says what it says of an image, as pictures and arrays; `overview` draws all of it side by side.
+//! `hipvit explain`: explains a model's result for an image, as pictures and arrays. `overview` combines them in one
+//! drawing.
 
 mod overview;
 mod statistics;
@@ -23,58 +24,78 @@ use super::inputs::{self, DecodeArgs};
 use super::labels::LabelArgs;
 use super::{ModelArgs, Outcome, lines, output, record, refused};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit explain cat.jpg -m MODEL -o why/
+  hipvit explain cat.jpg -m MODEL --class \"tabby cat\" --method integrated-gradients -o why/";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Image file, or - for standard input
-    #[arg(value_name = "IMAGE|-")]
+    #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
+    #[command(flatten)]
+    decode: DecodeArgs,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    #[command(flatten)]
-    decode: DecodeArgs,
-    /// The class to explain: its name or number [default: the most likely one]
-    #[arg(long, value_name = "CLASS")]
+    /// Class to explain, by name or number [default: most likely]
+    #[arg(long, value_name = "CLASS", help_heading = "Output")]
     class: Option<String>,
-    /// What to write
-    #[arg(long, value_enum, default_value = "attnlrp", value_name = "METHOD")]
+    /// Explanation method
+    #[arg(
+        long,
+        value_enum,
+        default_value = "attnlrp",
+        value_name = "METHOD",
+        help_heading = "Output"
+    )]
     method: Choice,
-    /// What integrated gradients compare the image with
-    #[arg(long, value_enum, default_value = "mean", value_name = "COLOUR")]
+    /// Baseline image of integrated gradients
+    #[arg(
+        long,
+        value_enum,
+        default_value = "mean",
+        value_name = "COLOUR",
+        help_heading = "Output"
+    )]
     baseline: Colour,
-    /// Steps of integrated gradients; more bring the sum nearer to the difference of the logits
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = super::positive)]
+    /// Number of steps of integrated gradients
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = super::positive, help_heading = "Output")]
     steps: usize,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Directory for the pictures and arrays; files of the same names are replaced
-    #[arg(long, short, value_name = "DIR")]
+    /// Directory for the pictures and arrays
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     output: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// Attention maps of every head and layer alone
+    /// Attention maps of each head and layer
     Attention,
-    /// Attention maps, and attention rollout (Abnar & Zuidema 2020)
+    /// Also attention rollout (Abnar & Zuidema 2020)
     Rollout,
-    /// Both, and the pixels that the logit comes from by AttnLRP (Achtibat et al. 2024): one backward pass
+    /// Also the pixels of a logit, by AttnLRP (Achtibat et al. 2024)
     Attnlrp,
-    /// Both, and integrated gradients (Sundararajan et al. 2017): many passes; the sum is the difference to the baseline
+    /// Also integrated gradients (Sundararajan et al. 2017); many passes
     IntegratedGradients,
-    /// Both, and conservative propagation (Ali et al. 2022): one backward pass; the sum and a constant are the logit
+    /// Also conservative propagation (Ali et al. 2022)
     Conservative,
-    /// Statistics of each attention row alone, as the device computes them in the model's dtype: log-sum-exp, largest probability, entropy
+    /// Log-sum-exp, largest probability and entropy per attention row
     Statistics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Colour {
-    /// The mean colour, which preprocessing subtracts
+    /// The mean colour that preprocessing subtracts
     Mean,
+    /// Black
     Black,
+    /// White
     White,
 }
 
@@ -133,11 +154,11 @@ impl Args {
         let attends = explainer.info().has_attention();
         if !attends && !self.attributes() {
             bail!(
-                "{} has no attention: --method attnlrp, integrated-gradients or conservative explains it",
+                "{} has no attention: use --method attnlrp, integrated-gradients or conservative",
                 explainer.name()
             );
         }
-        // Before the work, which would be lost.
+        // Fail before the work if the directory cannot be created.
         fs::create_dir_all(&self.output).map_err(refused(&self.output))?;
         output::check(&self.output.join(REPORT))?;
         let explanation = explainer.explain_with(&image, &options)?;
@@ -170,13 +191,13 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// Whether pixels are attributed.
+    /// Returns true if the method attributes the result to pixels.
     fn attributes(&self) -> bool {
         !matches!(self.method, Choice::Attention | Choice::Rollout)
     }
 
     fn write(&self, files: &mut Files<'_>, name: &str, explanation: &Explanation) -> Result<()> {
-        /// What a picture's shorter side has at least, where the model's has less.
+        /// Minimum length of a picture's shorter side in pixels.
         const LEGIBLE: usize = 224;
         let resized = &explanation.resized;
         let image = &enlarge(resized, LEGIBLE.div_ceil(resized.width.min(resized.height)));
@@ -194,7 +215,7 @@ impl Args {
             files.picture(&format!("{}.png", map.name), &tiles(&maps, maps.len())?)?;
             all.push(maps);
         }
-        // One row per layer. A pooling layer may have other heads; it has a picture of its own.
+        // One row per layer. A pooling layer can have a different number of heads, so it has its own picture.
         let heads = all.first().map_or(1, Vec::len);
         let blocks: Vec<RgbImage> = all
             .into_iter()
@@ -272,7 +293,7 @@ fn summary(explanation: &Explanation) -> Summary {
     }
 }
 
-/// A quadrature that is too coarse shows in the sum.
+/// Warns if the attributions do not add up, because the quadrature is too coarse.
 fn warn_incomplete(summary: &Summary) {
     const TOLERATED: f64 = 0.01;
     let (Some(gap), Some(constant)) = (summary.gap, summary.constant) else {
@@ -281,22 +302,22 @@ fn warn_incomplete(summary: &Summary) {
     let difference = (summary.output - constant).abs();
     if gap.abs() > TOLERATED * difference {
         output::warning(&format!(
-            "the contributions' sum is {gap:.1e} off the difference of {difference:.3} that it should be: more --steps bring it nearer"
+            "the contributions should add up to {difference:.3}, but are off by {gap:.1e}: increase --steps"
         ));
     }
 }
 
-/// Name of the file that describes the others.
+/// Name of the file that describes the other files.
 const REPORT: &str = "explanation.json";
 
-/// What is written to the directory.
+/// Writer of the files in the directory.
 struct Files<'a> {
     directory: &'a Path,
     written: Vec<String>,
 }
 
 impl Files<'_> {
-    /// Names of the files written so far, and of one more.
+    /// Returns the names of the files that are written, including `name`.
     fn written_with(&self, name: &str) -> Vec<String> {
         self.written.iter().cloned().chain([name.to_owned()]).collect()
     }
@@ -311,7 +332,7 @@ impl Files<'_> {
         self.add(name, &png(image)?)
     }
 
-    /// `[rows, columns]` for one plane, `[planes, rows, columns]` for several.
+    /// Writes an array: `[rows, columns]` for one plane, `[planes, rows, columns]` for several.
     fn npy(&mut self, name: &str, planes: &[Array2<f32>]) -> Result<()> {
         let mut npy = Npy::new(Vec::new(), None, &env::temp_dir());
         match planes {

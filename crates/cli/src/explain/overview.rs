@@ -1,4 +1,4 @@
-//! From the image to the logits in one drawing: SVG that loads nothing, its pictures are inside it.
+//! Drawing of the way from the image to the logits. The SVG embeds its pictures and loads nothing.
 
 use anyhow::Result;
 use base64::Engine;
@@ -9,28 +9,28 @@ use hipvit_diagnostics::drawing::{background, line, page, text};
 use hipvit_explain::{AttentionMap, Explanation, Target, enlarge, heat, png, signed, tiles};
 use svg::node::element::{Group, Image, Polygon, Rectangle};
 
-/// The drawing, in pixels.
+/// Height of the drawing in pixels.
 const HEIGHT: f64 = 296.0;
 const MARGIN: f64 = 20.0;
-/// Top and side of a panel, and the arrow between two.
+/// Top edge and side of a panel, and width of the arrow between two panels.
 const TOP: f64 = 52.0;
 const SIDE: f64 = 192.0;
 const ARROW: f64 = 44.0;
-/// The bars of the logits.
+/// Size of the bar chart of the logits.
 const BARS: f64 = 220.0;
 
 const NOTE: &str = "#59636e";
 const POSITIVE: &str = "#2f7bd6";
 const NEGATIVE: &str = "#b8b8b8";
 
-/// A picture with what is above and below it.
+/// A picture with the text above and below it.
 struct Panel {
     title: String,
     notes: [String; 2],
     picture: RgbImage,
 }
 
-/// The image, its patches, the attention of the last block, what the result comes from, and the most likely classes.
+/// Draws the image, its patches, the attention of the last block, the attributions, and the most likely classes.
 pub fn overview(explanation: &Explanation, attributes: bool) -> Result<String> {
     let panels = panels(explanation, attributes)?;
     let pictures = panels.len() as f64;
@@ -54,7 +54,7 @@ pub fn overview(explanation: &Explanation, attributes: bool) -> Result<String> {
 
 fn panels(explanation: &Explanation, attributes: bool) -> Result<Vec<Panel>> {
     let resized = &explanation.resized;
-    // To the panel's size, as far as whole numbers do that: programs differ in how they enlarge.
+    // Enlarge by a whole factor close to the panel's size, because viewers differ in how they interpolate.
     let to_side = |side: f64| enlarge(resized, side as usize / resized.width.max(resized.height));
     let image = to_side(SIDE);
     let [rows, columns] = explanation.grid;
@@ -72,7 +72,7 @@ fn panels(explanation: &Explanation, attributes: bool) -> Result<Vec<Panel>> {
             title: format!("{} patches", rows * columns),
             notes: [
                 format!("of {patch_width}×{patch_height} pixels; each is"),
-                "multiplied to a vector, its token".into(),
+                "projected to a vector, its token".into(),
             ],
             picture: cut(resized, explanation.patch)?,
         },
@@ -87,7 +87,7 @@ fn panels(explanation: &Explanation, attributes: bool) -> Result<Vec<Panel>> {
         panels.push(Panel {
             title: format!("attention, {} heads", heads.len()),
             notes: [
-                "brighter: more is read of the patch;".into(),
+                "brighter: more attention to a patch;".into(),
                 format!("block {}, the last", map.block.unwrap_or_default()),
             ],
             picture: tiles(&heads, across)?,
@@ -110,15 +110,15 @@ fn panels(explanation: &Explanation, attributes: bool) -> Result<Vec<Panel>> {
     Ok(panels)
 }
 
-/// The attribution's name, without its source.
+/// Returns the attribution's name without its citation.
 fn name(explanation: &Explanation) -> String {
     let source = explanation.attribution.method.source();
     source.split(',').next().unwrap_or(source).to_owned()
 }
 
-/// The patches of an image, apart from each other.
+/// Returns the image's patches with gaps between them.
 fn cut(image: &RgbImage, [patch_height, patch_width]: [usize; 2]) -> Result<RgbImage> {
-    // To the panel's size; `tiles` puts 2 pixels between them.
+    // Enlarge to about the panel's size. `tiles` leaves 2 pixels between the patches.
     let across = (image.width / patch_width).max(1);
     let factor = (SIDE as usize / across).saturating_sub(2) / patch_width;
     let factor = factor.max(1);
@@ -165,7 +165,7 @@ fn drawn(panel: &Panel, left: f64) -> Result<Group> {
     Ok(group)
 }
 
-/// The most likely classes, with their logits.
+/// Draws the most likely classes with their logits.
 fn bars(explanation: &Explanation, left: f64) -> Group {
     const LINE: f64 = 36.0;
     let top = &explanation.top;
@@ -218,7 +218,7 @@ fn explains(target: &Target, of: &Prediction) -> bool {
     matches!(target, Target::Class { index, .. } if *index == of.index)
 }
 
-/// Between two panels, from `left`.
+/// Draws the arrow between two panels, starting at `left`.
 fn arrow(left: f64) -> Group {
     let y = TOP + SIDE / 2.0;
     let (from, to) = (left + 11.0, left + ARROW - 11.0);
@@ -234,7 +234,7 @@ fn arrow(left: f64) -> Group {
         )
 }
 
-/// At most so many characters; a name of ImageNet's may be long.
+/// Shortens a label to at most `most` characters. ImageNet has long names.
 fn shortened(label: &str, most: usize) -> String {
     match label.char_indices().nth(most) {
         Some(_) => label.chars().take(most - 1).chain(['…']).collect(),
@@ -242,7 +242,7 @@ fn shortened(label: &str, most: usize) -> String {
     }
 }
 
-/// To tenths, so that the file is the same wherever sums are rounded otherwise.
+/// Rounds to tenths, so that the file does not depend on the rounding of sums.
 fn rounded(pixels: f64) -> f64 {
     (10.0 * pixels).round() / 10.0
 }

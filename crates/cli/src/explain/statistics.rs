@@ -1,5 +1,5 @@
-//! `hipvit explain --method statistics`: how focused each attention head is, from the statistics that the fused kernel computes as
-//! the model runs, on the device and in the dtype that it runs in.
+//! `hipvit explain --method statistics`: shows how focused each attention head is. The fused kernel computes the
+//! statistics during the run, in the device's dtype.
 
 use std::env;
 use std::fs;
@@ -25,17 +25,17 @@ struct Report<'a> {
     files: Vec<String>,
 }
 
-/// Over all heads and queries of a layer. Entropies are in nats.
+/// Statistics over all heads and queries of a layer. Entropies are in nats.
 #[derive(Serialize)]
 struct Layer<'a> {
     name: &'a str,
     queries: usize,
     keys: usize,
-    /// The entropy of attention to all keys evenly, the largest there is.
+    /// Entropy of uniform attention over all keys, which is the maximum.
     uniform_entropy: f64,
     entropy: Range,
     max_probability: Range,
-    /// The lowest first.
+    /// Heads by entropy, the lowest first.
     heads: Vec<Head>,
 }
 
@@ -46,7 +46,7 @@ struct Range {
     max: f32,
 }
 
-/// The means over the queries of a head.
+/// Means over the queries of a head.
 #[derive(Serialize)]
 struct Head {
     head: usize,
@@ -90,10 +90,10 @@ impl Args {
     }
 }
 
-/// Name of the file that describes the other.
+/// Name of the file that describes the other file.
 const REPORT: &str = "statistics.json";
 
-/// Each `[1, heads, queries]`.
+/// Returns the arrays, each of shape `[1, heads, queries]`.
 fn arrays(image: &str, statistics: &[AttentionStatistics]) -> Result<Vec<u8>> {
     let mut arrays = Tensors::new(&env::temp_dir());
     arrays.image(image);

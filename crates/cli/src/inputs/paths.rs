@@ -1,4 +1,4 @@
-//! Paths as people write them: `file://` URLs, URLs that are not fetched, and lists of paths in several encodings.
+//! Paths in arguments and lists: `file://` URLs, other URLs (rejected), and lists in several text encodings.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use hipvit_files::encoding::{EncodingError, to_utf8};
 ///
 /// # Errors
 ///
-/// The argument is another URL, or the URL of a file on another host.
+/// Returns an error for any other URL, and for the URL of a file on another host.
 pub fn local(argument: &Path) -> Result<PathBuf> {
     let url = argument.to_str().and_then(split_scheme);
     let Some((scheme, rest)) = url.filter(|_| !argument.exists()) else {
@@ -35,7 +35,7 @@ pub fn local(argument: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Splits a URL into its scheme, in lower case, and what follows the colon. Returns `None` for a path.
+/// Splits a URL into its scheme in lower case and the text after the colon. Returns `None` for a path.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
@@ -43,14 +43,14 @@ fn split_scheme(text: &str) -> Option<(String, &str)> {
         && scheme
             .bytes()
             .all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c));
-    // A file's name may have a colon in it; `file:/a.png` and `data:image/png;base64,…` have no `//`.
+    // File names can contain a colon. `file:/a.png` and `data:image/png;base64,…` have no `//`.
     let is_url = rest.starts_with("//")
         || scheme == "file" && rest.starts_with('/')
         || scheme == "data" && rest.contains(',');
     (is_scheme && is_url).then_some((scheme, rest))
 }
 
-/// Returns the path of a `file` URL, given by what follows `file:`.
+/// Returns the path of a `file` URL. `rest` is the text after `file:`.
 fn of_file_url(rest: &str) -> Result<PathBuf> {
     let path = match rest.strip_prefix("//") {
         None => rest,
@@ -58,7 +58,7 @@ fn of_file_url(rest: &str) -> Result<PathBuf> {
             let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
             if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
                 bail!(
-                    "`{host}` is read as a host. Write an absolute path after `file://`: file:///home/me/a.png"
+                    "`{host}` would be a host. Write an absolute path after `file://`: file:///home/me/a.png"
                 );
             }
             &rest[host.len()..]
@@ -68,7 +68,7 @@ fn of_file_url(rest: &str) -> Result<PathBuf> {
     to_path(&bytes)
 }
 
-/// Returns the paths in the bytes of a list, one per line, or separated by NUL.
+/// Parses a list of paths, separated by line breaks or by NUL.
 pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     let bytes = to_utf8(bytes, null).map_err(|error| {
         let reason = match error {
@@ -96,7 +96,7 @@ pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns a path, which is any bytes but NUL.
+/// Converts bytes to a path, which can contain any byte except NUL.
 #[cfg(unix)]
 fn to_path(bytes: &[u8]) -> Result<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
@@ -128,7 +128,7 @@ mod tests {
         }
         let error = local(Path::new("file://a.png")).unwrap_err();
         assert!(
-            format!("{error:#}").contains("`a.png` is read as a host"),
+            format!("{error:#}").contains("`a.png` would be a host"),
             "{error:#}"
         );
     }
@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert_eq!(read(&bytes, true).unwrap(), paths, "{bytes:?}");
         }
-        // One-letter names, which would be UTF-16 if lines separated them.
+        // One-letter names. With line breaks instead of NUL, the bytes would look like UTF-16.
         assert_eq!(
             read(b"a\0b\0", true).unwrap(),
             [PathBuf::from("a"), PathBuf::from("b")]

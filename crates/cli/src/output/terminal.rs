@@ -1,13 +1,13 @@
-//! Text from files and models on its way to a terminal: without the characters that a terminal acts on.
+//! Escapes text from files and models for a terminal, which would interpret its control characters.
 
 use std::io::{self, Write};
 
 use crate::{acts_on_terminal, escaped};
 
-/// A writer that escapes control characters, except for the ends of lines.
+/// A writer that escapes all control characters except line breaks.
 pub struct Escaping<W> {
     out: W,
-    /// The beginning of a character whose end has not come.
+    /// First bytes of an incomplete character.
     partial: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ mod tests {
     fn control_characters_are_escaped_and_text_is_kept() {
         let text = "name,é\n\"\u{1b}]0;title\u{7}\",\u{9b}2J\r\u{202e}€\n".as_bytes();
         let expected = "name,é\n\"\\u{1b}]0;title\\u{7}\",\\u{9b}2J\\r\\u{202e}€\n";
-        // Whatever the pieces in which it comes.
+        // The result does not depend on how the text is split.
         for size in 1..=text.len() {
             let mut out = Escaping::new(Vec::new());
             for piece in text.chunks(size) {

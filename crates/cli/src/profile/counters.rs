@@ -1,21 +1,21 @@
-//! What kernels executed, as the emulated GPU counts it: its records, one to a launch, summed up by kernel. hip-emu's README
-//! describes the records, gcnrun's the counting rules.
+//! Instruction counts of an emulated GPU: reads one record per launch and adds them up by kernel. hip-emu's README
+//! describes the records, and gcnrun's README the counting rules.
 
 use std::collections::BTreeMap;
 
 use hipvit_diagnostics::table::{Column, Table};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a line of global memory.
+/// Size of a line of global memory in bytes.
 const LINE: f64 = 128.0;
 
-/// A launch.
+/// Record of a launch.
 #[derive(Deserialize)]
 struct Record {
     launch: u64,
     kernel: String,
     wave: u32,
-    /// The earlier launch that has this one's counts.
+    /// Earlier launch with equal counts.
     same_as: Option<u64>,
     profile: Option<Profile>,
 }
@@ -49,43 +49,44 @@ struct Traffic {
     segments_128: u64,
 }
 
-/// The counts of all launches of a kernel.
+/// Counts of all launches of a kernel.
 #[derive(Default, Serialize)]
 pub struct Counters {
     kernel: String,
     launches: u64,
     pub blocks: u64,
-    /// Those that ran: counts are scaled from them.
+    /// Number of blocks that ran. Counts are extrapolated from them.
     pub sampled_blocks: u64,
     waves: u64,
-    /// Wave instructions.
+    /// Number of wave instructions.
     instructions: u64,
-    /// The same by the unit that executes them.
+    /// Number of wave instructions by execution unit.
     classes: BTreeMap<String, u64>,
-    /// Part of the wave instructions that are the matrix cores'.
+    /// Fraction of wave instructions that run on matrix cores.
     matrix_share: f64,
-    /// Part of the lanes that are active, of vector instructions; of a kernel without any nothing.
+    /// Fraction of active lanes in vector instructions. `None` for a kernel without vector instructions.
     active_lanes: Option<f64>,
     /// Bytes of global memory that lanes load and store.
     global_bytes: u64,
-    /// The same, but what several lanes of an instruction access counts once.
+    /// Bytes of global memory, counted once per instruction even if several lanes access them.
     requested_bytes: u64,
-    /// Bytes of the lines of 128 bytes that each instruction touches.
+    /// Bytes of the 128-byte lines that each instruction touches.
     line_bytes: u64,
-    /// Requested bytes of those of the lines; of a kernel that accesses no global memory nothing.
+    /// Requested bytes divided by bytes of touched lines. `None` for a kernel without global memory accesses.
     coalescing: Option<f64>,
     lds_bytes: u64,
     /// Cycles in which the LDS banks are busy.
     lds_cycles: u64,
-    /// Those of them that bank conflicts cause.
+    /// LDS cycles that bank conflicts cause.
     lds_conflict_cycles: u64,
     scratch_bytes: u64,
 }
 
-/// The counters of each kernel, in the order of their first launches, from the lines of a file of records.
+/// Returns the counters of each kernel, in the order of the first launches. `lines` is the content of a file of
+/// records.
 ///
 /// # Errors
-/// The number of the line that is no record, and why.
+/// Returns the number of the first invalid line, and the reason.
 pub fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
     let mut counted: BTreeMap<u64, Profile> = BTreeMap::new();
     let mut sums: Vec<Sum> = Vec::new();
@@ -112,11 +113,11 @@ pub fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
     Ok(sums.into_iter().map(Sum::counters).collect())
 }
 
-/// The sum of a kernel's launches, each scaled to the whole of its grid.
+/// Sum over a kernel's launches. Each launch is extrapolated to its whole grid.
 struct Sum {
     counters: Counters,
     classes: BTreeMap<String, f64>,
-    /// Active lanes, and lanes in all.
+    /// Number of active lanes, and of all lanes.
     lanes: [f64; 2],
     requested_bytes: f64,
     line_bytes: f64,
@@ -183,7 +184,7 @@ impl Sum {
     }
 }
 
-/// The classes that have a column of their own, with its heading and rank.
+/// Instruction classes that have their own column, with its heading and rank.
 const CLASSES: [(&str, &str, u32); 8] = [
     ("valu", "VALU", 0),
     ("transcendental", "trans.", 4),
@@ -195,7 +196,7 @@ const CLASSES: [(&str, &str, u32); 8] = [
     ("barrier", "barrier", 3),
 ];
 
-/// Tables of the instructions and of the memory accesses, for a width.
+/// Returns tables of the instructions and of the memory accesses.
 pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
     let fixed = [("kernel", 0), ("launches", 5), ("waves", 6), ("instr.", 0)];
     let fixed = fixed.into_iter().enumerate().map(|(n, (heading, rank))| match n {
@@ -251,7 +252,7 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
     }
     format!(
         "Wave instructions, and active lanes of vector instructions\n{}\n\n\
-         Bytes of global memory: requested, and of the 128-byte lines they are in; cycles of the LDS banks\n{}\n",
+         Bytes of global memory: requested, and in the touched 128-byte lines; cycles of the LDS banks\n{}\n",
         instructions.text(width),
         memory.text(width)
     )
@@ -261,12 +262,12 @@ pub fn percent(part: Option<f64>) -> String {
     part.map_or_else(String::new, |part| format!("{:.1}", 100.0 * part))
 }
 
-/// Three significant digits or more, with a decimal prefix.
+/// Formats a count with at least three significant digits and a decimal prefix.
 pub fn short(count: u64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut value = count as f64;
     let mut prefix = 0;
-    // 999.5 would be written as 1000.
+    // 999.5 would be rounded to 1000.
     while (value >= 9999.5 || prefix > 0 && value >= 999.5) && prefix + 1 < prefixes.len() {
         value /= 1000.0;
         prefix += 1;
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(add.classes["valu"], 80);
         assert_eq!(add.matrix_share, 0.25);
         assert_eq!(add.active_lanes, Some(0.5));
-        // 512 distinct bytes in six lines, both launches at twice what ran.
+        // 512 distinct bytes in six lines. Both launches count twice what was sampled.
         assert_eq!((add.requested_bytes, add.line_bytes), (2048, 3072));
         assert_eq!(add.coalescing, Some(512.0 / 768.0));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a GPU's own counters say of each kernel: which counters are asked for, their tables and their JSON.
+//! Hardware counters of an AMD GPU per kernel: the requested counters, their tables and their JSON.
 
 use hipvit::hip::{Counted, KernelCounts};
 use hipvit_diagnostics::bench::DeviceInfo;
@@ -10,9 +10,9 @@ use super::counters::{percent, short};
 /// A column that shows a counter.
 struct Counter {
     heading: &'static str,
-    /// The columns of the highest rank are left out first where a table is too wide.
+    /// Columns with the highest rank are dropped first if a table is too wide.
     rank: u32,
-    /// What it is called on CDNA (gfx9) and RDNA (gfx10 to gfx12); the first that the GPU has is taken.
+    /// Names of the counter on CDNA (gfx9) and RDNA (gfx10 to gfx12). The first one that the GPU supports is used.
     names: &'static [&'static str],
 }
 
@@ -46,10 +46,10 @@ const MEMORY: [Counter; 7] = [
     counter("GPU cycles", 3, &["GRBM_GUI_ACTIVE"]),
 ];
 
-/// What a cell shows if the GPU has no such counter.
+/// Cell text for a counter that the GPU does not have.
 const ABSENT: &str = "n/a";
 
-/// Every counter by all of its names.
+/// Returns all names of all counters.
 pub fn wanted() -> Vec<&'static str> {
     let all = WAVES.iter().chain(&MEMORY);
     all.flat_map(|counter| counter.names).copied().collect()
@@ -63,9 +63,9 @@ pub struct Report<'a> {
     pub device: &'a DeviceInfo,
     source: &'static str,
     passes: usize,
-    /// Counters that the GPU does not have, by their names on one architecture or another.
+    /// Counters that the GPU does not have, with their names on each architecture.
     absent: Vec<&'static [&'static str]>,
-    /// In the order of their first launches.
+    /// Kernels in the order of their first launches.
     kernels: Vec<Kernel<'a>>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Report<'a> {
 }
 
 impl Counter {
-    /// What the counter is called on this GPU.
+    /// Returns the name of the counter on this GPU.
     fn name(&self, counted: &Counted) -> Option<&'static str> {
         let has = |name: &&&str| counted.counters.iter().any(|counter| counter == **name);
         self.names.iter().find(has).copied()
@@ -130,7 +130,7 @@ impl Counter {
     }
 }
 
-/// In percent; nothing of nothing.
+/// Formats a fraction in percent; empty if a value is missing.
 fn share(part: Option<f64>, whole: Option<f64>) -> String {
     match (part, whole) {
         (Some(part), Some(whole)) => percent((whole > 0.0).then(|| part / whole)),
@@ -138,7 +138,7 @@ fn share(part: Option<f64>, whole: Option<f64>) -> String {
     }
 }
 
-/// The tables, for a width, and which counters they show.
+/// Returns the tables, and a legend of the counters.
 pub fn text(counted: &Counted, width: Option<usize>) -> String {
     let fixed = || {
         [
@@ -173,8 +173,8 @@ pub fn text(counted: &Counted, width: Option<usize>) -> String {
     let absent: Vec<String> = absent.map(|counter| counter.names.join(" or ")).collect();
     let mut text = format!(
         "Wave instructions\n{}\n\nMemory and caches\n{}\n\n\
-         Columns: {}.\nCounters are summed over launches and over the parts of the GPU; VALU includes matrix instructions. \
-         Kernels of libraries are counted too. {} passes.",
+         Columns: {}.\nCounters are sums over launches and over the units of the GPU. VALU includes matrix instructions. \
+         Library kernels are included. {} passes.",
         waves.text(width),
         memory.text(width),
         shown.join(", "),

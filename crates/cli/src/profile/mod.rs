@@ -1,5 +1,5 @@
-//! `hipvit profile`: [`timeline`] shows where the time goes. With --counters, what a model's kernels execute: [`counters`] reads and
-//! shows the emulated GPU's counts, [`hardware`] those of an AMD GPU.
+//! `hipvit profile`: [`timeline`] shows where time is spent. With --counters, [`counters`] shows the counts of an
+//! emulated GPU, and [`hardware`] those of an AMD GPU.
 
 mod counters;
 mod hardware;
@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::hip::HardwareCounters;
+use hipvit::run_config::parsers::positive;
 use hipvit::{Device, GraphMode, RunInput, RunOptions, Session};
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_files::temporary::Listed;
@@ -23,19 +24,20 @@ use super::inputs::Inputs;
 use super::{Outcome, RunArgs, Usage, lines, record};
 use counters::Counters;
 
-/// The emulated GPU's settings: the file that it writes its counts to, and how many blocks of a grid run.
+/// Settings of the emulated GPU: the file for its counts, and the number of blocks of a grid that run.
 const RECORDS: &str = "HIP_EMU_PROFILE";
 const SAMPLE: &str = "HIP_EMU_PROFILE_SAMPLE";
-/// What has the counters.
+/// Devices that support counters, for error messages.
 const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of ROCm 7, or from an emulated one: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
 
-/// Where the time goes on the way of images through a model, as `classify` runs it: batches overlap, and a GPU replays captured
-/// graphs. A run warms up; then batches are measured. The images are repeated to fill the batches.
+/// Shows where time is spent between image files and labels.
+///
+/// Images are repeated to fill the batches. Batches overlap, and a GPU replays captured graphs.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Args {
-    /// As --model; after --model, or with the name of an image file, the first image
-    #[arg(value_name = "MODEL")]
+    /// Model, or an image file (always an image with --model)
+    #[arg(value_name = "MODEL", help_heading = "Input")]
     positional: Option<PathBuf>,
     #[command(flatten)]
     inputs: Inputs,
@@ -43,33 +45,36 @@ pub struct Args {
     run: RunArgs,
     #[command(flatten)]
     timeline: timeline::TimelineArgs,
-    /// Count what each kernel executes in one batch: wave instructions by unit, memory accesses, LDS bank conflicts. On an AMD GPU
-    /// its hardware counters, through rocprofiler-sdk of ROCm 7; on an emulated one (HIPVIT_PROVIDER=emu:gfx942), without any GPU,
-    /// hipvit's kernels with active lanes and coalescing
-    #[arg(long)]
+    /// Count what each kernel executes in one batch
+    ///
+    /// An AMD GPU needs rocprofiler-sdk of ROCm 7. An emulated GPU (HIPVIT_PROVIDER=emu:gfx942) counts hipvit's own kernels.
+    #[arg(long, help_heading = "Measurement")]
     counters: bool,
-    /// With --counters on an emulated GPU, how many blocks of a kernel's grid run, from which its counts are scaled; GEMMs do not run
-    /// then, and values are zeros. all: every block, and GEMMs
-    #[arg(long, default_value = "96", value_name = "N|all")]
+    /// Blocks of each grid that an emulated GPU runs
+    ///
+    /// Counts are extrapolated to the whole grid. GEMMs only run with `all`.
+    #[arg(
+        long,
+        default_value = "96",
+        value_name = "N|all",
+        help_heading = "Measurement",
+        hide_short_help = true
+    )]
     blocks: Blocks,
     #[command(flatten)]
     output: OutputArgs<Counts>,
 }
 
 const AFTER_HELP: &str = "\
-The breakdown is printed, as a table or, with --json, as JSON. -o trace.json, or trace.json.gz, writes the timeline of threads, \
-streams, copies and kernels; ui.perfetto.dev and chrome://tracing open it. With --counters, -o is for the counts.
+Elapsed times add up to the wall time: each instant counts for one activity. Busy time is the sum over all threads and streams.
+Kernel times within a replayed graph are estimates from a run of single steps.
 
-Elapsed time divides the wall time: each instant belongs to one activity, the device's before the host's, so that the parts and \
-what is unattributed sum to the total. Busy time is an activity's own, on all threads and streams; activities overlap.
+Examples:
+  hipvit profile MODEL photos/ --device hip -o trace.json    # a timeline for ui.perfetto.dev; or trace.json.gz
+  hipvit profile MODEL photos/ --json                        # the breakdown as JSON
+  HIPVIT_PROVIDER=emu:gfx942 hipvit profile --counters MODEL --dtype f16";
 
-Kernels within the replay of a captured graph cannot be timed: their times are those of a run of the steps one by one, scaled to \
-the replay, and are marked as estimated.
-
-Started by rocprofv3 or another profiler, every command gives it the same spans as roctx ranges (NVTX on NVIDIA GPUs). \
-HIPVIT_ROCTX=1 does so always, 0 never.";
-
-/// How many blocks of a grid run at most; `None`: all.
+/// Maximum number of blocks of a grid that run; `None` for all.
 #[derive(Clone, Copy, Debug)]
 struct Blocks(Option<usize>);
 
@@ -79,7 +84,7 @@ impl FromStr for Blocks {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "all" => Ok(Self(None)),
-            number => super::positive(number).map(|number| Self(Some(number))),
+            number => positive(number).map(|number| Self(Some(number))),
         }
     }
 }
@@ -97,7 +102,7 @@ struct Report<'a> {
     batch: usize,
     dtype: String,
     device: &'a DeviceInfo,
-    /// In the order of their first launches.
+    /// Kernels in the order of their first launches.
     kernels: Vec<Counters>,
 }
 
@@ -107,15 +112,15 @@ impl Args {
             return self.show_timeline();
         }
         if !self.inputs.is_empty() || self.run.model.model.is_some() && self.positional.is_some() {
-            return Err(Usage("--counters counts on a grey image: leave out the images").into());
+            return Err(Usage("--counters uses a grey image: leave out the images").into());
         }
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let sample = self.blocks.0.map(|blocks| blocks.to_string());
         match set(RECORDS) {
-            // rocprofiler-sdk comes before the first call of the HIP runtime.
+            // rocprofiler-sdk must start before the first HIP call.
             None => match HardwareCounters::open() {
                 Ok(Some(counters)) => self.count_on_hardware(counters),
-                // The emulated GPU reads its settings when it is opened: another process has them from its start.
+                // The emulated GPU reads its settings when it is opened, so a child process counts.
                 Ok(None) => self.run_counted(sample.as_deref()),
                 Err(error) => bail!("{error}; {SOURCES}"),
             },
@@ -131,7 +136,7 @@ impl Args {
         }
     }
 
-    /// Runs this command in a process whose emulated GPU counts.
+    /// Runs this command in a child process whose emulated GPU counts.
     fn run_counted(&self, sample: Option<&str>) -> Result<Outcome> {
         self.device("emulated")?;
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
@@ -147,20 +152,20 @@ impl Args {
         };
         let status = command
             .status()
-            .context("running the model in a process of its own")?;
+            .context("cannot run the model in a child process")?;
         match status.code() {
             Some(0) => Ok(Outcome::Complete),
-            // It has said why.
+            // The child has printed the reason.
             Some(_) => Ok(Outcome::SomeFailed),
-            None => bail!("the process that ran the model has ended: {status}"),
+            None => bail!("the process that ran the model failed: {status}"),
         }
     }
 
-    /// The GPU, which must be of this kind.
+    /// Returns the GPU, which must be of the given kind.
     fn device(&self, kind: &str) -> Result<DeviceInfo> {
-        let builder = match self.run.model.device {
+        let builder = match self.run.model.config.device {
             Some(_) => self.run.model.builder(),
-            // Not the CPU where there is none, so that the error says why.
+            // Ask for a GPU, so that the error says why there is none.
             None => self.run.model.builder().device(Device::Hip(0)),
         };
         let device = builder
@@ -168,24 +173,21 @@ impl Args {
             .map_err(|error| anyhow!("{error}; {SOURCES}"))?;
         let info = device.as_ref().map_or_else(DeviceInfo::cpu, DeviceInfo::gpu);
         if info.kind != kind {
-            bail!("{}: does not count what kernels execute; {SOURCES}", info.name);
+            bail!("{}: this device has no counters; {SOURCES}", info.name);
         }
         Ok(info)
     }
 
-    /// The model on one GPU, and a batch of grey images.
+    /// Returns a session on one GPU, and a batch of grey images.
     fn session(&self) -> Result<(Session, Vec<u8>)> {
-        // A graph is checked against the eager run, which would count twice.
+        // Capturing a graph checks it against an eager run, which would count twice.
         let builder = self.run.model.builder().hip_graphs(GraphMode::Off);
-        let session = self
-            .run
-            .model
-            .clone()
-            .or_model(self.positional.as_ref())
-            .load_with(builder)?;
+        let mut model = self.run.model.clone();
+        model.model = model.model.or_else(|| self.positional.clone());
+        let session = model.load_with(builder)?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
-            bail!("device: profile counts on one GPU: name it by --device hip:N");
+            bail!("device: --counters needs a single GPU: select it with --device hip:N");
         }
         let (height, width) = session.preprocess().output_size();
         let grey = vec![0x80; session.batch() * height * width * 3];
@@ -200,7 +202,7 @@ impl Args {
             session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
             Ok(())
         };
-        // The first run may launch more, to choose among kernels.
+        // The first run can launch more kernels, to select the fastest.
         run()?;
         let counted = counters.measure(&hardware::wanted(), run)?;
         let (model, batch) = (session.name(), session.batch());
@@ -262,9 +264,9 @@ impl Args {
         );
         let blocks: u64 = kernels.iter().map(|kernel| kernel.blocks).sum();
         let ran: u64 = kernels.iter().map(|kernel| kernel.sampled_blocks).sum();
-        text += "\nKernels of libraries, such as GEMMs, are not counted.";
+        text += "\nLibrary kernels, such as GEMMs, are not counted.";
         if ran < blocks {
-            text += &format!(" Counts are scaled from {ran} of {blocks} blocks.");
+            text += &format!(" Counts are extrapolated from {ran} of {blocks} blocks.");
         }
         text.push('\n');
         text

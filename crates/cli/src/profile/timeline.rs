@@ -1,4 +1,4 @@
-//! Where the time goes: the breakdown as text and JSON, and the timeline as a file.
+//! Time from image files to labels: breakdown as text and JSON, and the timeline as a file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,17 @@ use crate::output::Sink;
 use crate::{ModelArgs, Outcome, Usage, inputs, lines, positive, record, warn_fallback};
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Measurement")]
 pub struct TimelineArgs {
-    /// How many batches are measured
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = positive)]
-    batches: usize,
-    /// How many batches run before [default: 1 on the CPU; on a GPU 4 for each batch in flight, so that graphs are captured]
+    /// Number of batches to measure
+    #[arg(long, alias = "batches", default_value_t = 10, value_name = "N", value_parser = positive)]
+    runs: usize,
+    /// Number of warm-up batches [default: 1, more on a GPU]
+    ///
+    /// The default on a GPU is 4 per batch in flight, so that graphs are captured.
     #[arg(long, value_name = "N")]
     warm_up: Option<usize>,
-    /// Maximum number of batches in flight: 1 shows the latency of single batches [default: as classify, 2 on the CPU, 3 on a GPU]
+    /// Maximum batches in flight [default: 2, on a GPU 3]
     #[arg(long, value_name = "N", value_parser = positive)]
     in_flight: Option<usize>,
 }
@@ -34,15 +37,15 @@ impl Args {
         let file = self.output.file().map(TraceFile::open).transpose()?;
         let (format, mut sink) = self.output.open_printed();
         let (model, images, failed) = self.model_and_images()?;
-        let mut builder = model.builder().resize(self.run.resize);
-        // While steps are timed, `auto` would not replay graphs.
-        if model.compute.hip_graphs == GraphMode::Auto {
+        let mut builder = model.builder();
+        // With timed steps, `auto` would not replay graphs.
+        if model.config.execution.hip_graphs == GraphMode::Auto {
             builder = builder.hip_graphs(GraphMode::On);
         }
         let run = Run {
             images,
             decode: self.inputs.decode.options(),
-            batches: self.timeline.batches,
+            batches: self.timeline.runs,
             warm_up: self.timeline.warm_up,
             in_flight: self.timeline.in_flight,
             top: 5,
@@ -60,7 +63,7 @@ impl Args {
         Ok(Outcome::of(failed))
     }
 
-    /// The model, the images, and how many of these could not be listed.
+    /// Returns the model, the images, and the number of paths that could not be listed.
     fn model_and_images(&self) -> Result<(ModelArgs, Vec<Source>, usize)> {
         let mut model = self.run.model.clone();
         let mut first = None;
@@ -74,17 +77,19 @@ impl Args {
         }
         if first.is_none() && self.inputs.is_empty() {
             if model.model.is_some() {
-                return Err(
-                    Usage("an image is required: the bundled samples are for the embedded model").into(),
-                );
+                return Err(Usage(
+                    "an image is required: the bundled samples only work with the embedded model",
+                )
+                .into());
             }
             return Ok((model, digits::samples().collect(), 0));
         }
         let (images, failed) = self.inputs.list_after(first)?.into_sources();
         if images.iter().any(|image| matches!(image, Source::Stdin)) {
-            return Err(
-                Usage("-: images are read several times, standard input only once: name files").into(),
-            );
+            return Err(Usage(
+                "-: images are read several times, but standard input can be read only once: name files",
+            )
+            .into());
         }
         Ok((model, images, failed))
     }
@@ -115,13 +120,13 @@ impl Args {
         );
         if let Some(stepwise) = stepwise {
             let calls = format!(
-                "{replayed} of {batches} batches were replays of a captured graph. One by one, its {} kernels and library calls take \
-                 {:.3} ms.",
+                "{replayed} of {batches} batches were replays of a captured graph. Its {} kernels and library calls take {:.3} ms \
+                 when launched one by one.",
                 stepwise.calls, stepwise.total_ms
             );
             let scaled = stepwise.replay_scale.map_or_else(String::new, |scale| {
                 format!(
-                    " Their times within a replay are estimates: these times multiplied by {scale:.2}, so that they sum to the replay's."
+                    " Times within a replay are estimates: these times scaled by {scale:.2} to add up to the replay's time."
                 )
             });
             text += &format!("\n{}", paragraph(&(calls + &scaled), "", width));
@@ -130,7 +135,7 @@ impl Args {
     }
 }
 
-/// A window's parts; those without time are left out.
+/// Returns a table of a window's parts. Parts without time are left out.
 fn table(window: &Window, width: Option<usize>) -> String {
     let mut table = Table::new([
         Column::left(""),
@@ -161,21 +166,21 @@ fn table(window: &Window, width: Option<usize>) -> String {
     table.text(width)
 }
 
-/// Where a timeline goes.
+/// File of a timeline.
 struct TraceFile {
     sink: Sink,
     compressed: bool,
 }
 
 impl TraceFile {
-    /// Begins the file, so that one that cannot be written is an error before the work.
+    /// Opens the file, so that an unwritable file fails before the work.
     fn open(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let compressed = name.ends_with(".json.gz");
         if !compressed && !name.ends_with(".json") {
             let path = PathBuf::from(path);
             let text = format!(
-                "--output {}: a timeline is written to a .json or .json.gz file",
+                "--output {}: a timeline needs the extension .json or .json.gz",
                 path.display()
             );
             return Err(Usage(text).into());

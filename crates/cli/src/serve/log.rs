@@ -1,5 +1,5 @@
-//! The log on standard error. A thread writes the lines, so that a full disk, a closed pipe or an unread pipe delays no request. Lines are
-//! lost if the queue is full, or if they cannot be written.
+//! Log on standard error. A thread writes the lines, so that a full disk or a blocked pipe delays no request. Lines are
+//! dropped if the queue is full or writing fails.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Maximum number of lines that wait to be written.
+/// Maximum number of queued lines.
 const QUEUE: usize = 1024;
 
-/// Time in which the last lines must be written.
+/// Timeout for writing the last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
-    /// Asks for an answer when all lines before it have been written.
+    /// Requests an answer when all earlier lines have been written.
     End(SyncSender<()>),
 }
 
-/// Hands lines to the thread that writes them.
+/// Sends lines to the thread that writes them.
 #[derive(Clone)]
 pub(super) struct Writer(SyncSender<Message>);
 
-/// Waits for the last lines when it is dropped.
+/// Waits for the last lines when dropped.
 pub(super) struct Flush(SyncSender<Message>);
 
-/// Starts the thread that writes to `output`. Without a thread nothing is written.
+/// Starts the thread that writes to `output`. If it cannot be started, nothing is written.
 pub(super) fn writer(output: impl Write + Send + 'static) -> (Writer, Flush) {
     let (lines, receiver) = sync_channel(QUEUE);
     let thread = thread::Builder::new().name("hipvit-log".into());
@@ -49,7 +49,7 @@ fn write_all(lines: &Receiver<Message>, mut output: impl Write) {
 }
 
 impl Write for Writer {
-    /// Takes a whole line.
+    /// Receives one whole line per call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let _ = self.0.try_send(Message::Line(line.to_owned()));
         Ok(line.len())
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// An output that sends what is written, or blocks for ever, or fails.
+    /// An output that forwards, blocks for ever, or fails.
     enum Output {
         Sends(Sender<Vec<u8>>),
         Blocks,

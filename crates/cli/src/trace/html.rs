@@ -1,4 +1,4 @@
-//! The journey as one page that loads nothing: pictures are inside it.
+//! Trace of a pixel as one page, which embeds its pictures and loads nothing.
 
 use std::fmt::Write as _;
 
@@ -61,9 +61,9 @@ pub fn page(report: &Report<'_>) -> Result<String> {
         escape(&trace.model),
         escape(&of.target.to_string())
     );
-    page += "<p class=\"note\">A Vision Transformer cuts a picture into patches, makes a vector of each, its token, and lets the \
-             tokens exchange information in one block after another. At the end a classifier reads what has been collected. This page \
-             follows one pixel through all of that.</p>\n";
+    page += "<p class=\"note\">A Vision Transformer cuts a picture into patches, and computes a vector for each patch, its token. In \
+             each block, the tokens exchange information. At the end, a classifier reads the result. This page follows one pixel \
+             through these steps.</p>\n";
     page += &pictures(trace)?;
     page += &top(trace);
     page += "<h2>From pixel to token</h2>\n<ol class=\"steps\">\n";
@@ -79,8 +79,8 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     for (heading, body) in sections.iter().filter(|(heading, _)| *heading == POOLING) {
         page += &format!("<ol class=\"steps\">{}</ol>\n", step(heading, body));
     }
-    page += "<p class=\"note\">Which part of the output comes from where: attention, standard deviations and gates count as \
-             constants; what is left is affine in the pixels, so that all parts sum to the output.</p>\n";
+    page += "<p class=\"note\">Contributions to the output. Attention, standard deviations and gates are treated as constants. \
+             The rest is affine in the pixels, so that all contributions add up to the output.</p>\n";
     let rows = contribution_rows(of)
         .into_iter()
         .map(|row| row.map(|cell| escape(&cell)).to_vec());
@@ -92,23 +92,23 @@ pub fn page(report: &Report<'_>) -> Result<String> {
     Ok(page + "</body>\n</html>\n")
 }
 
-/// A heading with what it means, and what it is of this pixel.
+/// Returns a section: its heading, what the step does, and what happens to this pixel.
 fn step(heading: &str, body: &[String]) -> String {
     let note = match heading {
         "Decoded" => "An image file becomes bytes: red, green and blue of each pixel.",
         "Resized" => {
-            "The model takes pictures of one size. Each of their pixels is a weighted sum of some of the decoded ones."
+            "The model takes pictures of one size. Each pixel of the resized picture is a weighted sum of decoded pixels."
         }
-        "Normalised" => "As in training: scaled to 0…1, less the mean, divided by the standard deviation.",
+        "Normalised" => "As in training: scaled to 0…1, minus the mean, divided by the standard deviation.",
         "Patch" => "The values of a patch's pixels are one row of a matrix.",
         "Patch embedding" => {
-            "Each row is multiplied by a learned matrix: a vector for each patch, in which each of its pixels has a part."
+            "Each row is multiplied by a learned matrix: this gives a vector for each patch, to which all of its pixels contribute."
         }
         "Token" => {
-            "A learned position embedding is added, which says where the patch was. The sum is the patch's token."
+            "A learned position embedding encodes where the patch was. The sum of both vectors is the patch's token."
         }
         POOLING => {
-            "After the last block the tokens become one vector; the head multiplies it to logits, one per class."
+            "After the last block the tokens are pooled to one vector. The head maps it to logits, one per class."
         }
         _ => "",
     };
@@ -119,7 +119,7 @@ fn step(heading: &str, body: &[String]) -> String {
     text + "</li>\n"
 }
 
-/// The most likely classes.
+/// Returns the most likely classes.
 fn top(trace: &Trace) -> String {
     if trace.top.is_empty() {
         return String::new();
@@ -140,7 +140,7 @@ fn top(trace: &Trace) -> String {
     table(&heads, heads.len(), &rows.collect::<Vec<_>>())
 }
 
-/// The picture with its patches, and what they contribute.
+/// Returns the image with its patches, and their contributions.
 fn pictures(trace: &Trace) -> Result<String> {
     let attribution = &trace.attribution;
     let by_pixel = signed(&trace.resized, &attribution.by_pixel())?;
@@ -174,11 +174,11 @@ fn pictures(trace: &Trace) -> Result<String> {
     ))
 }
 
-/// What a figure shows.
+/// Content of a figure.
 enum Layer<'a> {
     Input,
     Picture(&'a RgbImage),
-    /// A value per patch, over the model's input, which the page has once.
+    /// A value per patch, drawn over the model's input. The page contains the input once.
     Map(&'a Array2<f32>),
 }
 
@@ -190,14 +190,14 @@ fn figure(trace: &Trace, layer: Layer<'_>, width: usize, grid: bool, caption: &s
     ))
 }
 
-/// A picture of the model's size, `width` wide on the page, with the pixel's patch marked.
+/// Returns a picture that is `width` wide on the page, with the pixel's patch marked.
 fn picture(trace: &Trace, layer: Layer<'_>, width: usize, grid: bool) -> Result<String> {
     let (columns, rows) = (trace.resized.width, trace.resized.height);
     let height = width * rows / columns;
     let stroke = columns as f64 / width as f64;
     let [patch_height, patch_width] = trace.patch_size;
     let content = match layer {
-        // The maps lie on it.
+        // Maps are drawn on top of it.
         Layer::Input => format!(
             "<g id=\"input\">{}</g>",
             embedded(&trace.resized, [columns, rows], "")?
@@ -252,7 +252,7 @@ fn picture(trace: &Trace, layer: Layer<'_>, width: usize, grid: bool) -> Result<
     Ok(svg + "</svg>")
 }
 
-/// A picture inside the page, stretched to a width and height.
+/// Returns an embedded picture, stretched to a width and height.
 fn embedded(image: &RgbImage, [width, height]: [usize; 2], attributes: &str) -> Result<String> {
     Ok(format!(
         "<image width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\"{attributes} \
@@ -261,12 +261,12 @@ fn embedded(image: &RgbImage, [width, height]: [usize; 2], attributes: &str) -> 
     ))
 }
 
-/// The token in each block: numbers, and what it reads.
+/// Returns a table of the token in each block: numbers, and what it attends to.
 fn layers(trace: &Trace) -> Result<String> {
     let mut text = String::from(
         "<h2>Block by block</h2>\n<p class=\"note\">In each block the token first collects from the tokens that its attention \
-         selects, head by head; then a feed-forward network changes each token by itself. Both results are added to it. What the \
-         pixel's token reads, the mean of all heads; brighter is more:</p>\n<div class=\"heads\">",
+         selects, head by head; then a feed-forward network changes each token by itself. Both results are added to it. Attention of the \
+         pixel's token, as the mean of all heads (brighter is more):</p>\n<div class=\"heads\">",
     );
     let token = trace.token.map_or(0, |token| token.index);
     let maps = |block: usize| trace.attention.iter().filter(move |map| map.block == Some(block));
@@ -285,9 +285,9 @@ fn layers(trace: &Trace) -> Result<String> {
     }
     text += "</div>\n<p class=\"note\">The part of the output that passes through the token after each block (relevance):</p>\n";
     text += &relevance_chart(trace)?;
-    text += "<p class=\"note\">+ attention, + FFN: the length of what is added to the token; length: its own after the block, and \
-             as a share of all tokens' lengths; hidden &gt; 0: how many of the network's units are active, and the largest; of all: \
-             the relevance of all tokens, which grows to the output less the constants behind it.</p>\n";
+    text += "<p class=\"note\">+ attention, + FFN: length of the vector that is added to the token. length: the token's length after \
+             the block, and its fraction of all tokens' lengths. hidden &gt; 0: number of active units, and the largest. of all: \
+             relevance of all tokens, which grows to the output minus the later constants.</p>\n";
     let rows = trace
         .layers
         .iter()
@@ -312,8 +312,8 @@ fn layers(trace: &Trace) -> Result<String> {
             let map = on_grid(row, trace);
             text += &figure(trace, Layer::Map(&map), 112, false, &format!("head {caption}"))?;
         }
-        text += "</div>\n<p class=\"note\">The lengths of its query, key and value; how much all tokens read of it on average, and \
-                 how much those that the model's head reads; the tokens that it reads most of.</p>\n";
+        text += "</div>\n<p class=\"note\">Lengths of the token's query, key and value; mean attention of all tokens to it, and of \
+                 the tokens that the model's head uses; the tokens that it attends to most.</p>\n";
         let rows = layer.heads.iter().map(|head| {
             let cells = head_cells(head).into_iter().map(|cell| escape(&cell));
             std::iter::once(escape(&head_name(head, several)))
@@ -341,7 +341,7 @@ fn on_grid(tokens: ArrayView1<'_, f32>, trace: &Trace) -> Array2<f32> {
     Array2::from_shape_vec((rows, columns), patches).unwrap_or_default()
 }
 
-/// Bars of the token's relevance after each block.
+/// Returns a bar chart of the token's relevance after each block.
 fn relevance_chart(trace: &Trace) -> Result<String> {
     const HEIGHT: f64 = 60.0;
     let largest = trace.layers.iter().map(|layer| layer.relevance.abs());
@@ -378,8 +378,8 @@ fn places(report: &Report<'_>) -> String {
     if let Some(input) = memory.of_input() {
         text += &format!("; the pixel's red byte: {}, u8 [1, H, W, 3]", escape(&input));
     }
-    text += ".</p>\n<p class=\"note\">The steps that the optimised model takes, with where each result begins and where in it the \
-             pixel's first value, or its token's, lies; of own kernels &lt;blocks, threads of a block&gt;.</p>\n";
+    text += ".</p>\n<p class=\"note\">Steps of the optimised model. Each has the address of its result, and the offset of the \
+             pixel's or its token's first value in it. hipvit's own kernels have &lt;blocks, threads per block&gt;.</p>\n";
     let heads = [
         "step",
         "op",
@@ -395,12 +395,12 @@ fn places(report: &Report<'_>) -> String {
     text + &table(&heads, heads.len(), &rows.collect::<Vec<_>>())
 }
 
-/// The pixel's way through the emulated GPU's instructions.
+/// Returns the pixel's path through the instructions of the emulated GPU.
 fn in_the_machine(machine: &Machine, trace: &Trace) -> Result<String> {
     let mut text = format!(
         "<h2>In the machine</h2>\n<p>On the {}.</p>\n<p class=\"note\">The emulated GPU marks the three bytes of the pixel and follows \
          them through registers, lanes, LDS, matrix instructions and memory. An instruction carries the pixel if its result \
-         depends on a marked byte. These rows of the results do, drawn as the patches lie in the picture:</p>\n<div class=\"row\">",
+         depends on a marked byte. These rows of the results depend on one, arranged like the patches:</p>\n<div class=\"row\">",
         escape(&machine.gpu)
     );
     for calls in machine
@@ -409,8 +409,8 @@ fn in_the_machine(machine: &Machine, trace: &Trace) -> Result<String> {
     {
         text += &reach(calls, trace)?;
     }
-    text += "</div>\n<p class=\"note\">Each kernel with the instructions and lanes that carry the pixel, and the first and last of \
-             these; of library calls only the results are known.</p>\n";
+    text += "</div>\n<p class=\"note\">Instructions and lanes of each kernel that carry the pixel, and the first and last of \
+             these. Only the results of library calls are known.</p>\n";
     let heads = [
         "step",
         "kernel or call",
@@ -424,7 +424,7 @@ fn in_the_machine(machine: &Machine, trace: &Trace) -> Result<String> {
         let cells = call.cells();
         let cell = |column: usize| cells.get(column).map_or_else(String::new, |cell| escape(cell));
         let mut cells = [0, 1, 5, 6, 2, 3, 4].map(cell);
-        // Kept on one line.
+        // Prevent a line break.
         cells[4] = cells[4].replace(' ', "\u{a0}");
         cells.to_vec()
     });
@@ -436,14 +436,14 @@ fn in_the_machine(machine: &Machine, trace: &Trace) -> Result<String> {
     Ok(text)
 }
 
-/// A cell per row of the results of calls that reach the same ones.
+/// Returns a map of the rows that the pixel reaches, for calls that reach the same rows.
 fn reach(calls: &[Call], trace: &Trace) -> Result<String> {
     const CELL: usize = 12;
     let ([first, ..], [.., last]) = (calls, calls) else {
         return Ok(String::new());
     };
     let [rows, columns] = trace.grid;
-    // Tokens before the patches have a line of their own, so that the patches lie as in the picture.
+    // Tokens before the patches have their own line, so that the patches are arranged as in the picture.
     let (prefix, columns) = match first.of_rows.checked_sub(rows * columns) {
         Some(0) => (0, columns),
         Some(prefix) if prefix == trace.prefix_tokens => (prefix, columns),
@@ -482,9 +482,9 @@ fn reach(calls: &[Call], trace: &Trace) -> Result<String> {
     ))
 }
 
-/// What carries the pixel in a kernel, by kind of instruction.
+/// Returns the number of a kernel's instructions that carry the pixel, by kind.
 fn carriers(call: &Call) -> String {
-    /// As gcnrun names them.
+    /// Kinds of instructions with gcnrun's names.
     const KINDS: [(&str, &str); 7] = [
         ("load", "load from memory"),
         ("lds_store", "store to LDS"),

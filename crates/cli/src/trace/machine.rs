@@ -1,6 +1,8 @@
-//! The pixel on an emulated GPU: which instructions of each kernel carry it, in which lanes, and which rows of each step's
-//! result it reaches. The emulated GPU marks the pixel's bytes and follows them (hip-emu's README, "Following bytes"). It reads
-//! its settings when it is opened, so that the model runs once more, in a process of its own.
+//! The pixel on an emulated GPU: the instructions and lanes that carry it, and the rows that it reaches in each step's
+//! result.
+//!
+//! The emulated GPU marks the pixel's bytes and follows them (hip-emu's README, "Following bytes"). It reads its
+//! settings when it is opened, so the model runs once more in a child process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,34 +21,34 @@ use serde::{Deserialize, Serialize};
 use super::places::Memory;
 use super::{Args, Outcome, output, record};
 
-/// The emulated GPU's settings: the file that it writes, and which bytes it marks.
+/// Settings of the emulated GPU: the output file, and the bytes to mark.
 const RECORDS: &str = "HIP_EMU_TAINT";
 const MARK: &str = "HIP_EMU_TAINT_MARK";
 
 /// The kernels and library calls of a run, in order.
 #[derive(Serialize, Deserialize)]
 pub struct Machine {
-    /// The GPU that is emulated, and its architecture.
+    /// Name of the emulated GPU and its architecture.
     pub gpu: String,
     pub calls: Vec<Call>,
 }
 
-/// A kernel's launch or a library's call.
+/// A kernel launch or library call.
 #[derive(Serialize, Deserialize)]
 pub struct Call {
-    /// The step of the plan that it computes.
+    /// Step of the plan that the call computes.
     pub step: String,
-    /// The kernel or the library's function.
+    /// Name of the kernel or library function.
     pub name: String,
-    /// The rows of the step's result that depend on the pixel; the last extent is a row.
+    /// Rows of the step's result that depend on the pixel. A row spans the last dimension.
     pub rows: Vec<usize>,
     pub of_rows: usize,
-    /// What of the kernel carries the pixel; nothing is known of a library's.
+    /// Instructions that carry the pixel. Unknown for library calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taint: Option<Taint>,
 }
 
-/// As gcnrun's `Taint`.
+/// Taint of a kernel's data, with the fields of gcnrun's `Taint`.
 #[derive(Serialize, Deserialize)]
 pub struct Taint {
     pub instructions: u64,
@@ -55,7 +57,7 @@ pub struct Taint {
     pub lanes: u64,
     first: Option<Carrier>,
     last: Option<Carrier>,
-    /// By kind of instruction, as gcnrun names them.
+    /// Carriers by kind of instruction, with gcnrun's names.
     pub steps: BTreeMap<String, Carriers>,
     #[serde(default, skip_serializing)]
     stored: Vec<[u64; 2]>,
@@ -79,7 +81,7 @@ pub struct Carrier {
     pub address: Option<u64>,
 }
 
-/// A line of the emulated GPU's file.
+/// A line of the emulated GPU's output.
 #[derive(Deserialize)]
 struct Line {
     kernel: Option<String>,
@@ -90,7 +92,8 @@ struct Line {
 }
 
 impl Machine {
-    /// Follows the pixel of a trace, if the session runs on an emulated GPU and the pixel reaches the model's input.
+    /// Follows the pixel of a trace. Returns `None` if the session does not run on an emulated GPU or the pixel does
+    /// not reach the model's input.
     pub fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
         let (Some(_), Some(input)) = (session.executor().hip(), trace.input) else {
             return Ok(None);
@@ -102,7 +105,7 @@ impl Machine {
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
         let _listed = Listed::new(folder.path());
         let offset = (input.y * trace.resized.width + input.x) * 3;
-        // The same command, whose argument after its name says to run this instead.
+        // Run this command again, with an option after its name that selects `run`.
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
         let name = arguments.iter().position(|argument| argument == "trace");
         arguments.insert(name.map_or(0, |at| at + 1), "--follow".into());
@@ -110,28 +113,28 @@ impl Machine {
             .args(arguments)
             .env(RECORDS, folder.path().join("records.jsonl"))
             .env(MARK, format!("patch_extract:0:{offset}:3"))
-            // A launch is followed or counted.
+            // The emulated GPU follows or counts a launch, but does not do both.
             .env_remove("HIP_EMU_PROFILE")
             .env_remove("HIP_EMU_PROFILE_SAMPLE")
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
-            .context("running the model in a process of its own")?;
+            .context("cannot run the model in a child process")?;
         if !done.status.success() {
             bail!(
-                "the process in which the emulated GPU follows the pixel has ended: {}",
+                "the process that follows the pixel on the emulated GPU failed: {}",
                 done.status
             );
         }
         Ok(Some(serde_json::from_slice(&done.stdout)?))
     }
 
-    /// Runs the model in the process of [`follow`](Self::follow), and prints what the emulated GPU has written.
+    /// Runs the model in the child process of [`follow`](Self::follow), and prints the output of the emulated GPU.
     pub fn run(args: &Args) -> Result<Outcome> {
         let records = std::env::var_os(RECORDS)
             .map(PathBuf::from)
             .ok_or_else(|| anyhow!("--follow is for the processes that trace starts itself"))?;
-        // One image, whose values do not matter, step by step.
+        // Run one image with arbitrary values, step by step.
         let session = args
             .model
             .load_with(args.model.builder().hip_graphs(GraphMode::Off))?;
@@ -173,7 +176,7 @@ impl Machine {
             table.row(call.cells());
         }
         let heading = format!(
-            "On the {}: instructions that carry the pixel, lanes that do, the first and the last, rows that it reaches",
+            "On the {}: instructions and lanes that carry the pixel, the first and last of these, and rows that it reaches",
             self.gpu
         );
         paragraph(&heading, "  ", width) + &table.text(width)
@@ -181,7 +184,7 @@ impl Machine {
 }
 
 impl Call {
-    /// The cells of [`Machine::text`].
+    /// Returns the cells of [`Machine::text`].
     pub fn cells(&self) -> Vec<String> {
         let instruction = |carrier: &Option<Carrier>| {
             carrier
@@ -196,7 +199,7 @@ impl Call {
         cells
     }
 
-    /// The rows that the pixel reaches, in short.
+    /// Returns the rows that the pixel reaches, in short form.
     pub fn reach(&self) -> String {
         match self.rows[..] {
             [] => "–".to_owned(),
@@ -207,13 +210,13 @@ impl Call {
     }
 }
 
-/// The lines, each with the step that it computes: a step has a line for each of its kernels.
+/// Returns the calls, each with the step that it computes. A step has a line for each of its kernels.
 fn calls(memory: &Memory, lines: Vec<Line>) -> Result<Vec<Call>> {
     let steps = memory.steps();
     let expected: usize = steps.iter().map(|step| step.calls).sum();
     if lines.len() != expected {
         bail!(
-            "the emulated GPU has followed {} calls, where the model's plan has {expected}",
+            "the emulated GPU followed {} calls, but the model's plan has {expected}",
             lines.len()
         );
     }

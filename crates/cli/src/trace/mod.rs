@@ -1,5 +1,5 @@
-//! `hipvit trace`: the journey of one pixel, as text (`text`), JSON or a page (`html`); `places` says where things lie in memory,
-//! `machine` which instructions of an emulated GPU carry it.
+//! `hipvit trace`: follows one pixel through the model, as text (`text`), JSON or a page (`html`). `places` adds memory
+//! addresses, and `machine` the instructions of an emulated GPU.
 
 mod html;
 mod machine;
@@ -21,37 +21,43 @@ use super::{ModelArgs, Outcome, lines, output, record};
 use machine::Machine;
 use places::{Memory, Places};
 
+const EXAMPLES: &str = "\
+Examples:
+  hipvit trace cat.jpg --pixel 120,80 -m MODEL
+  hipvit trace cat.jpg --pixel 120,80 -m MODEL --html trace.html";
+
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Image file, or - for standard input
-    #[arg(value_name = "IMAGE|-")]
+    #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
-    /// The pixel to follow: column and row in the decoded image, counted from 0
-    #[arg(long, value_name = "X,Y", value_parser = pixel)]
+    /// Column and row of the pixel, counted from 0
+    #[arg(long, value_name = "X,Y", value_parser = pixel, help_heading = "Input")]
     pixel: Pixel,
+    #[command(flatten)]
+    decode: DecodeArgs,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    #[command(flatten)]
-    decode: DecodeArgs,
-    /// The class whose logit is followed: its name or number [default: the most likely one]
-    #[arg(long, value_name = "CLASS")]
+    /// Class to follow, by name or number [default: most likely]
+    #[arg(long, value_name = "CLASS", help_heading = "Output")]
     class: Option<String>,
-    /// Show the memory address and the kernel of each step; JSON always has them
-    #[arg(long)]
+    /// Show the memory address and the kernel of each step
+    #[arg(long, help_heading = "Output")]
     memory: bool,
     #[command(flatten)]
     output: OutputArgs<Journey>,
-    /// Write a page with the picture, the patch grid and the attention maps; it loads nothing
-    #[arg(long, value_name = "FILE")]
+    /// Write an HTML page with the picture and the attention maps
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Run the model on an emulated GPU that follows the pixel: for the process that this command starts
+    /// Run the model on an emulated GPU that follows the pixel; used by the child process
     #[arg(long, hide = true)]
     follow: bool,
 }
 
-/// Column and row.
+/// Column and row of a pixel.
 #[derive(Clone, Copy, Debug)]
 struct Pixel([usize; 2]);
 
@@ -72,14 +78,14 @@ impl Formats for Journey {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json];
 }
 
-/// A trace, and where it happens.
+/// A trace, with its memory and instructions.
 #[derive(Serialize)]
 struct Report<'a> {
     image: &'a str,
     #[serde(flatten)]
     trace: &'a Trace,
     memory: &'a Places,
-    /// On an emulated GPU.
+    /// The pixel on an emulated GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<Machine>,
 }

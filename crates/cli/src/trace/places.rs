@@ -1,4 +1,4 @@
-//! Where the pixel, its patch and its token lie in memory, step by step of the plan that runs the model.
+//! Memory locations of the pixel, its patch and its token, for each step of the plan.
 
 use std::sync::Arc;
 
@@ -12,42 +12,43 @@ use serde::Serialize;
 
 use super::super::Usage;
 
-/// The memory and kernels of a run at batch 1.
+/// Memory and kernels of a run at batch 1.
 #[derive(Serialize)]
 pub struct Places {
     device: String,
     dtype: String,
-    /// The address of the arena, where it is known before a run: on a GPU.
+    /// Address of the arena. Known before a run on GPUs only.
     pub arena: Option<Region>,
-    /// The address of the input there.
+    /// Address of the input on a GPU.
     pub input: Option<Region>,
-    /// Where the pixel's red byte lies in the input, u8 `[1, H, W, 3]`.
+    /// Offset of the pixel's red byte in the u8 input `[1, H, W, 3]`.
     pub input_offset: Option<usize>,
     pub steps: Vec<Place>,
 }
 
-/// A step's result.
+/// Location of a step's result.
 #[derive(Serialize)]
 pub struct Place {
     pub step: String,
     pub op: String,
-    /// Row-major.
+    /// Extents of the result, in row-major order.
     pub shape: Vec<usize>,
     pub dtype: String,
-    /// Where the result begins in the arena, in bytes.
+    /// Offset of the result in the arena in bytes.
     pub offset: usize,
     pub bytes: usize,
-    /// Where the first element of what carries the pixel lies, after the result's first byte: its red value in the patch
-    /// matrix, else the first channel of its token.
+    /// Offset of the pixel within the result in bytes: its red value in the patch matrix, or else the first channel of
+    /// its token.
     pub pixel_offset: Option<usize>,
-    /// What computes it.
+    /// Kernels or library functions that compute the result.
     pub kernels: Vec<String>,
-    /// Their grids and blocks, of the crate's own kernels.
+    /// Grids and blocks of hipvit's own kernels.
     pub launches: Vec<KernelLaunch>,
 }
 
 impl Place {
-    /// What computes the step: kernels with their blocks and threads of a block, libraries.
+    /// Returns the kernels and libraries that compute the step. Kernels include the number of blocks and threads per
+    /// block.
     pub fn computed_by(&self) -> String {
         let along = |sizes: [u32; 3]| {
             let used = sizes.iter().rposition(|&size| size != 1).unwrap_or(0);
@@ -63,7 +64,7 @@ impl Place {
     }
 }
 
-/// The plan of a session at batch 1, and on a GPU what runs it.
+/// Plan of a session at batch 1. On a GPU, also its addresses and kernels.
 pub struct Memory {
     plan: Arc<Plan>,
     kernels: Vec<SelectedKernels>,
@@ -78,7 +79,7 @@ impl Memory {
             Some(gpu) => (gpu.kernels(&plan)?, Some(gpu.memory(&plan)?)),
             None if executor.gpu().is_none() => (Vec::new(), None),
             None => {
-                return Err(Usage("trace shows the memory of one GPU: leave out --parallel").into());
+                return Err(Usage("trace supports a single GPU: leave out --parallel").into());
             }
         };
         Ok(Self {
@@ -92,17 +93,17 @@ impl Memory {
 /// Where a step writes its result on a GPU.
 pub struct Written {
     pub name: String,
-    /// How many kernels and library calls compute it.
+    /// Number of kernel launches and library calls.
     pub calls: usize,
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub begin: u64,
-    /// Bytes of a row: of the last extent.
+    /// Bytes of a row, which spans the last dimension.
     pub row: usize,
     pub rows: usize,
 }
 
 impl Memory {
-    /// The steps in order; none on the CPU.
+    /// Returns the steps in order; empty on the CPU.
     pub fn steps(&self) -> Vec<Written> {
         let Some(device) = &self.device else {
             return Vec::new();
@@ -180,12 +181,12 @@ impl Places {
         }
     }
 
-    /// The device and the precision.
+    /// Returns the device and the precision.
     pub fn title(&self) -> String {
         format!("{}, {}, batch 1", self.device, self.dtype)
     }
 
-    /// Where a step's result begins: its address on a GPU, else its offset in the arena.
+    /// Returns where a step's result starts: its address on a GPU, or its offset in the arena.
     pub fn begin(&self, place: &Place) -> String {
         match self.arena {
             Some(arena) => format!("{:#x}", arena.address + place.offset as u64),
@@ -193,7 +194,7 @@ impl Places {
         }
     }
 
-    /// The input, and where the pixel lies in it.
+    /// Describes the input and the location of the pixel in it.
     pub fn of_input(&self) -> Option<String> {
         let offset = self.input_offset?;
         Some(match self.input {

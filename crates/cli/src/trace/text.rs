@@ -1,4 +1,4 @@
-//! The journey for people.
+//! Trace of a pixel as text.
 
 use hipvit_diagnostics::table::{Column, Table, wrap};
 use hipvit_explain::{Contribution, Head, Layer, Trace};
@@ -6,7 +6,7 @@ use hipvit_explain::{Contribution, Head, Layer, Trace};
 use super::Report;
 use super::places::{Place, Places};
 
-/// Returns the journey in lines of `width` characters at most, with the places in memory if `memory` is true.
+/// Returns the trace in lines of at most `width` characters. Includes memory locations if `memory` is true.
 pub fn text(report: &Report<'_>, width: Option<usize>, memory: bool) -> String {
     let trace = report.trace;
     let mut parts = Vec::new();
@@ -30,7 +30,7 @@ pub fn text(report: &Report<'_>, width: Option<usize>, memory: bool) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// Returns a line within a section, broken where it is longer than `width`.
+/// Returns a line within a section, wrapped at `width`.
 fn indented(line: &str, width: Option<usize>) -> String {
     const INDENT: &str = "  ";
     let lines = match width {
@@ -49,10 +49,10 @@ fn in_memory(memory: &Places, width: Option<usize>) -> String {
     text + &places(memory).text(width)
 }
 
-/// The heading of what follows the last block.
+/// Heading of the section behind the last block.
 pub const POOLING: &str = "Pooling";
 
-/// Headings and lines up to the token.
+/// Returns the sections up to the token.
 pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let pixel = &trace.pixel;
     let [width, height] = pixel.image;
@@ -67,11 +67,12 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     )];
     let mut resized = vec![trace.resize.rule.clone()];
     match trace.input {
-        None => resized
-            .push("it is cropped away, or not sampled: no pixel of the model's input takes any of it".into()),
+        None => {
+            resized.push("it is cropped away or not sampled: it does not affect the model's input".into())
+        }
         Some(input) => {
             resized.push(format!(
-                "it is part of {} of the model's input; with the largest weight of {},{}, which is {}",
+                "it affects {} of the model's input; its weight is largest in {},{}, which is {}",
                 match trace.resize.outputs.len() {
                     1 => "1 pixel".to_owned(),
                     several => format!("{several} pixels"),
@@ -89,7 +90,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     }
     all.push(("Resized", resized));
     let Some(input) = trace.input else { return all };
-    // The factor of most models is no round number, its inverse is.
+    // In most models the factor is not a round number, but its inverse is.
     let inverse = 1.0 / input.rescale;
     let rescale = if (inverse - inverse.round()).abs() < 1e-9 * inverse {
         format!("/ {inverse:.0}")
@@ -107,7 +108,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let Some(place) = trace.patch else {
         all.push((
             "Patch",
-            vec!["it lies beyond the last whole patch: the model ignores it".into()],
+            vec!["it is beyond the last whole patch: the model ignores it".into()],
         ));
         return all;
     };
@@ -119,10 +120,13 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
                 place.index, place.row, place.column, place.inner_row, place.inner_column
             ),
             format!(
-                "in the library's patch vector, channel, row, column: values {}",
+                "in the library's patch vector (channel, row, column): values {}",
                 list(&place.library)
             ),
-            format!("in ours, row, column, channel: values {}", list(&place.permuted)),
+            format!(
+                "in hipvit's patch vector (row, column, channel): values {}",
+                list(&place.permuted)
+            ),
         ],
     ));
     if let Some(embedding) = &trace.embedding {
@@ -139,7 +143,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
             "Patch embedding",
             vec![
                 format!(
-                    "its part of the dot products has length {:.4}, the whole {:.4}; along the whole it is {:.2} %",
+                    "its contribution to the dot products has length {:.4}, the sum {:.4}; along the sum it is {:.2} %",
                     embedding.pixel_norm,
                     embedding.patch_norm,
                     100.0 * embedding.share
@@ -169,7 +173,7 @@ fn list(numbers: &[usize; 3]) -> String {
     numbers.map(|n| n.to_string()).join(", ")
 }
 
-/// The columns of [`layers`].
+/// Column headings of [`layers`].
 pub const LAYER_HEADS: [&str; 9] = [
     "block",
     "+ attention",
@@ -182,9 +186,9 @@ pub const LAYER_HEADS: [&str; 9] = [
     "of all",
 ];
 
-/// One row per block.
+/// Returns a table with one row per block.
 fn layers(trace: &Trace) -> Table {
-    // The block, the length and the relevance stay on a narrow terminal.
+    // A narrow terminal keeps the block, the length and the relevance.
     const RANKS: [u32; 9] = [0, 2, 2, 0, 1, 4, 5, 0, 3];
     let columns = LAYER_HEADS.into_iter().zip(RANKS);
     let mut table = Table::new(columns.map(|(head, rank)| Column::right(head).rank(rank)));
@@ -194,7 +198,7 @@ fn layers(trace: &Trace) -> Table {
     table
 }
 
-/// The cells of [`layers`].
+/// Returns the cells of [`layers`].
 pub fn layer_cells(layer: &Layer) -> [String; 9] {
     let units = layer.ffn.largest.iter().take(3);
     let units: Vec<String> = units
@@ -213,9 +217,9 @@ pub fn layer_cells(layer: &Layer) -> [String; 9] {
     ]
 }
 
-/// One row per head of each block.
+/// Returns a table with one row per head of each block.
 fn heads(trace: &Trace) -> Table {
-    // The lengths of the vectors go first where the terminal is narrow.
+    // A narrow terminal drops the lengths of the vectors first.
     let heads = [
         ("block", 0),
         ("head", 0),
@@ -249,7 +253,7 @@ fn heads(trace: &Trace) -> Table {
     table
 }
 
-/// A head's number, after its attention layer's name if the block has several: `attn.2 0`.
+/// Returns the head's number, after the name of its attention layer if the block has several: `attn.2 0`.
 pub fn head_name(head: &Head, several: bool) -> String {
     match head.attention.splitn(3, '.').nth(2).filter(|_| several) {
         Some(layer) => format!("{layer} {}", head.head),
@@ -257,7 +261,7 @@ pub fn head_name(head: &Head, several: bool) -> String {
     }
 }
 
-/// The cells of a head.
+/// Returns the cells of a head.
 pub fn head_cells(head: &Head) -> [String; 6] {
     let given = head.given.iter().take(3);
     let given: Vec<String> = given
@@ -281,7 +285,7 @@ fn contribution(contribution: &Contribution) -> Table {
     table
 }
 
-/// What, how much, and a remark.
+/// Returns rows with a name, a value and a remark.
 pub fn contribution_rows(of: &Contribution) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: f64, note: String| {
@@ -336,7 +340,7 @@ fn places(places: &Places) -> Table {
     table
 }
 
-/// The cells of [`places`].
+/// Returns the cells of [`places`].
 pub fn place_cells(places: &Places, place: &Place) -> [String; 6] {
     [
         place.step.clone(),

@@ -8,6 +8,7 @@ use crate::bench::{Bench, Row, Settings, Spec};
 use hipvit::error::Result;
 use hipvit::exec::GraphMode;
 use hipvit::hip::Runtime;
+use hipvit::run_config::{ExecutionConfig, ImageSize};
 use hipvit::session::{Device, ResizeOn, Session};
 
 /// Measurement time of a row, including its steps.
@@ -78,12 +79,15 @@ fn spec(options: &Options) -> Spec {
         batch: options.batch.max(1),
         dtype: configuration.dtype,
         device: options.device,
-        threads: options.threads,
-        image_size: options.image_size,
-        hip_graphs: if configuration.hip_graphs {
-            GraphMode::Auto
-        } else {
-            GraphMode::Off
+        execution: ExecutionConfig {
+            threads: options.threads,
+            image_size: options.image_size.map(ImageSize),
+            hip_graphs: if configuration.hip_graphs {
+                GraphMode::Auto
+            } else {
+                GraphMode::Off
+            },
+            ..ExecutionConfig::default()
         },
         optimizations: configuration.optimizations,
         ..Spec::default()

@@ -17,7 +17,7 @@ use hipvit::image::{Preprocess, RgbImage};
 use hipvit::ops::Op;
 use hipvit::tensor::DType;
 
-/// What bounds the images per second of a [`Suggestion`].
+/// Resource that bounds the images per second of a [`Suggestion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

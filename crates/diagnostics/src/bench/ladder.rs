@@ -4,6 +4,7 @@
 use super::Spec;
 use hipvit::exec::GraphMode;
 use hipvit::graph::Optimizations;
+use hipvit::run_config::ExecutionConfig;
 use hipvit::session::Device;
 use hipvit::tensor::DType;
 
@@ -101,10 +102,13 @@ pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
                 memory_reuse: rung.reached(Rung::MemoryPlan),
                 selection: rung.reached(Rung::Selection),
             },
-            hip_graphs: if rung.reached(Rung::Graphs) {
-                full.hip_graphs
-            } else {
-                GraphMode::Off
+            execution: ExecutionConfig {
+                hip_graphs: if rung.reached(Rung::Graphs) {
+                    full.execution.hip_graphs
+                } else {
+                    GraphMode::Off
+                },
+                ..full.execution.clone()
             },
             in_flight: if rung == Rung::Overlap {
                 full.in_flight.max(OVERLAP)
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(specs.len(), Rung::ALL.len());
         let what = |spec: &Spec| {
             let o = spec.optimizations;
-            let graphs = spec.hip_graphs != GraphMode::Off;
+            let graphs = spec.execution.hip_graphs != GraphMode::Off;
             [
                 spec.dtype != DType::F32,
                 o.fused_attention,

@@ -315,12 +315,12 @@ impl Bench {
         scaling::add_shares(&mut measured.shares, &before, &session.images_by_replica());
         // With several GPUs, their events would belong to different runs.
         if spec.device != Device::Cpu && spec.device_count() == 1 {
-            if spec.hip_graphs != GraphMode::Off {
+            if spec.execution.hip_graphs != GraphMode::Off {
                 // A replay is timed as a whole.
                 session.set_hip_graphs(GraphMode::On)?;
             }
             let runs = device_runs(session, pixels, stop);
-            session.set_hip_graphs(spec.hip_graphs)?;
+            session.set_hip_graphs(spec.execution.hip_graphs)?;
             let (computed, uploads) = runs?;
             measured.device_only.push(computed);
             measured.uploads.extend(uploads);
@@ -339,7 +339,7 @@ impl Bench {
                     ..stop
                 },
             );
-            session.set_hip_graphs(spec.hip_graphs)?;
+            session.set_hip_graphs(spec.execution.hip_graphs)?;
             measured.row.steps = Some(steps?);
         }
         let flops = measured.row.flops_per_image.unwrap_or(0.0);
@@ -487,16 +487,16 @@ impl Measured {
             dtype: spec.dtype,
             threads: 0,
             options: RowOptions {
-                graphs: match spec.hip_graphs {
+                graphs: match spec.execution.hip_graphs {
                     GraphMode::On => "on",
                     GraphMode::Off => "off",
                     _ => "auto",
                 }
                 .into(),
-                reproducible: spec.reproducible,
+                reproducible: spec.execution.reproducible,
                 in_flight: spec.in_flight,
-                parallel: (spec.device_count() > 1).then(|| spec.parallelism.to_string()),
-                image_size: spec.image_size,
+                parallel: (spec.device_count() > 1).then(|| spec.execution.parallel.to_string()),
+                image_size: spec.execution.image_size.map(|size| size.0),
                 rung: spec.rung.map(Rung::name),
                 optimizations: (optimizations != Optimizations::default()).then_some(optimizations),
                 ..RowOptions::default()

@@ -128,7 +128,7 @@ pub struct RowOptions {
     /// Number of threads that call the session concurrently, so that copies and computation overlap. For
     /// several GPUs, per replica.
     pub in_flight: usize,
-    /// How several GPUs shared the work.
+    /// Division of the work among several GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<String>,
     /// Image size, if it differs from the model's.

@@ -7,6 +7,7 @@ use super::times::Times;
 use super::{DeviceInfo, Spec};
 use hipvit::exec::Executor;
 use hipvit::hip::World;
+use hipvit::run_config::ExecutionConfig;
 use hipvit::session::{Device, Session};
 
 /// Adds the number of images that each replica processed between `before` and `after`.
@@ -75,7 +76,10 @@ pub(super) fn compare(specs: &[Spec], rows: &mut [Row]) {
         let alone = Spec {
             device: one.device,
             gpus: Vec::new(),
-            parallelism: one.parallelism,
+            execution: ExecutionConfig {
+                parallel: one.execution.parallel,
+                ..set.execution.clone()
+            },
             ..set.clone()
         };
         set.gpus.iter().any(|&gpu| Device::Hip(gpu) == one.device) && *one == alone

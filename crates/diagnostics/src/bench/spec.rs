@@ -1,52 +1,39 @@
-//! What a row measures.
+//! Specifications of measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Rung;
-use hipvit::exec::GraphMode;
-use hipvit::exec::select::{AllReduceKind, Sparse};
 use hipvit::graph::Optimizations;
 use hipvit::hip::World;
-use hipvit::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
+use hipvit::run_config::{ExecutionConfig, RunConfig};
+use hipvit::session::{Device, DeviceSet, SessionBuilder};
 use hipvit::tensor::DType;
 
-/// What a row measures.
+/// Specification of a row: what it measures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// The model's directory; `None` is the embedded TinyViT32.
+    /// Directory of the model. `None` for the embedded TinyViT32.
     pub model: Option<PathBuf>,
-    /// Images per run.
+    /// Number of images per run.
     pub batch: usize,
     /// Compute precision.
     pub dtype: DType,
-    /// Where it runs; the first GPU of a set.
+    /// The device, or the first GPU of a set.
     pub device: Device,
-    /// The ordinals of all GPUs of a set; empty for one device.
+    /// Ordinals of all GPUs of a set. Empty for one device.
     pub gpus: Vec<usize>,
-    /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
+    /// Processes that divide the model, each with such a device. Rank 0 measures. See [`SessionBuilder::world`].
     pub world: Option<World>,
-    /// See [`SessionBuilder::rendezvous_timeout`], whose default is that of this.
+    /// Maximum time that the processes wait for each other; see [`SessionBuilder::rendezvous_timeout`].
     pub meeting_timeout: Option<Duration>,
-    /// How a set shares the work.
-    pub parallelism: Parallelism,
-    /// See [`SessionBuilder::threads`].
-    pub threads: Option<usize>,
-    /// The image size, if not the model's own.
-    pub image_size: Option<[usize; 2]>,
-    /// Whether captured graphs are replayed.
-    pub hip_graphs: GraphMode,
-    /// See [`SessionBuilder::reproducible`].
-    pub reproducible: bool,
-    /// See [`SessionBuilder::all_reduce`].
-    pub all_reduce: AllReduceKind,
-    /// See [`SessionBuilder::sparse`].
-    pub sparse: Sparse,
-    /// Threads that call the session at once, for each of its replicas.
+    /// Configuration of the run.
+    pub execution: ExecutionConfig,
+    /// Number of threads that call the session concurrently, per replica.
     pub in_flight: usize,
-    /// What is left out.
+    /// Enabled optimisations.
     pub optimizations: Optimizations,
-    /// The rung, if it is one of a ladder.
+    /// Rung of the ladder. `None` for other rows.
     pub rung: Option<Rung>,
 }
 
@@ -60,13 +47,7 @@ impl Default for Spec {
             gpus: Vec::new(),
             world: None,
             meeting_timeout: None,
-            parallelism: Parallelism::default(),
-            threads: None,
-            image_size: None,
-            hip_graphs: GraphMode::Auto,
-            reproducible: false,
-            all_reduce: AllReduceKind::default(),
-            sparse: Sparse::default(),
+            execution: ExecutionConfig::default(),
             in_flight: 1,
             optimizations: Optimizations::default(),
             rung: None,
@@ -88,26 +69,18 @@ impl Spec {
     }
 
     pub(super) fn builder(&self) -> SessionBuilder {
-        let mut builder = Session::builder()
-            .devices(self.devices())
-            .parallel(self.parallelism)
-            .dtype(self.dtype)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible)
-            .all_reduce(self.all_reduce)
-            .sparse(self.sparse)
-            .optimizations(self.optimizations);
+        let config = RunConfig {
+            device: Some(self.devices().into()),
+            dtype: self.dtype,
+            execution: self.execution.clone(),
+            ..RunConfig::default()
+        };
+        let mut builder = config.builder().optimizations(self.optimizations);
         if let Some(world) = &self.world {
             builder = builder.world(world.clone());
         }
         if let Some(timeout) = self.meeting_timeout {
             builder = builder.rendezvous_timeout(timeout);
-        }
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
-        }
-        if let Some(size) = self.image_size {
-            builder = builder.image_size(size);
         }
         builder
     }

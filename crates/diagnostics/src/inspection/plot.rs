@@ -6,10 +6,10 @@ use crate::drawing::{background, line, page, text};
 use hipvit::graph::Role;
 use hipvit::graph::plan::{Buffer, Operand, Plan};
 
-/// The picture, in pixels.
+/// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 640.0;
-/// Left, top, right and bottom of the area that the arena fills.
+/// Left, top, right and bottom edge of the area of the arena.
 const LEFT: f64 = 90.0;
 const TOP: f64 = 84.0;
 const RIGHT: f64 = WIDTH - 24.0;
@@ -24,8 +24,8 @@ const COLOURS: [(Role, &str); 5] = [
     (Role::Other, "#b8b8b8"),
 ];
 
-/// The arena of `plan`: the lifetime and offset of each buffer, with its contents in a tooltip. The colour is the
-/// role of the step that writes it.
+/// Draws the arena of `plan`: lifetime and offset of each buffer, with its content in a tooltip. The colour is the role of the step that
+/// writes the buffer.
 pub fn plot(plan: &Plan) -> String {
     let scale = Scale::new(plan);
     let document = page(WIDTH, HEIGHT)
@@ -39,7 +39,7 @@ pub fn plot(plan: &Plan) -> String {
     document.to_string()
 }
 
-/// From steps and bytes to pixels.
+/// Scale from steps and bytes to pixels.
 struct Scale {
     step: f64,
     byte: f64,
@@ -139,7 +139,7 @@ fn step_axis(plan: &Plan, scale: &Scale) -> Group {
 fn buffers(plan: &Plan, scale: &Scale) -> Group {
     let mut ends: Vec<usize> = plan.buffers().iter().map(|buffer| buffer.last_step + 1).collect();
     for step in plan.steps() {
-        // The step that takes memory over is drawn as the new buffer's alone.
+        // The step that overwrites a buffer is only drawn for the new buffer.
         if let Some(Operand::Buffer(id)) = step.in_place.map(|i| step.inputs[i]) {
             ends[id.index()] -= 1;
         }
@@ -180,7 +180,7 @@ struct Area {
     height: f64,
 }
 
-/// The lower bound of an arena's size.
+/// Draws the lower bound of an arena's size.
 fn lower_bound(plan: &Plan, scale: &Scale) -> Group {
     let y = scale.y(plan.lower_bound_bytes());
     Group::new()
@@ -200,7 +200,7 @@ fn tooltip(name: &str, op: &str, buffer: &Buffer) -> String {
     format!("{name} ({op})\n{shape:?}, {bytes} bytes at {offset}\nsteps {first_step} to {last_step}")
 }
 
-/// The name in the middle of its rectangle, horizontal or vertical, if it fits.
+/// Writes the name in the middle of its rectangle, horizontally or vertically, if it fits.
 fn label(name: &str, area: &Area) -> Option<Text> {
     let (length, thickness) = (7.0 * name.chars().count() as f64 + 4.0, 14.0);
     let angle = if area.width >= length && area.height >= thickness {
@@ -218,7 +218,7 @@ fn label(name: &str, area: &Area) -> Option<Text> {
     Some(label)
 }
 
-/// The smallest of 1, 2 and 5 times a power of `base` (for 2, of a power of two alone) that is not below `least`.
+/// Returns the smallest round step that is at least `least`: 1, 2 or 5 times a power of `base`. For base 2, a power of two.
 fn round_step(least: f64, base: f64) -> f64 {
     let power = base.powf(least.max(1.0).log(base).floor());
     let factors: &[f64] = if base == 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };

@@ -1,4 +1,4 @@
-//! The inspection as text: a page of sums, and tables of all nodes, steps, parameters and kernels.
+//! An inspection as text: a page of sums, and tables of all nodes, steps, parameters and kernels.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use hipvit::inspection::{Cost, DeviceMemory, Inspection, NodeSummary, Place};
 
 use crate::table::{Column, Table, paragraph};
 
-/// The sections of an inspection as text. Each begins with an empty line and its heading.
+/// Sections of an inspection as text. Each starts with an empty line and its heading.
 ///
-/// Lines are at most `width` characters wide, or as wide as they need without a width.
+/// Lines have at most `width` characters. `None` means no limit.
 pub trait InspectionText {
     /// Operations and bytes by part of the model.
     fn work(&self, width: Option<usize>) -> String;
 
-    /// What each pass changed.
+    /// Changes by each pass.
     fn passes(&self, width: Option<usize>) -> String;
 
-    /// The arena, and the memory on a GPU, if the model was loaded onto one.
+    /// The arena, and the memory on a GPU if the model is loaded on one.
     fn memory(&self, width: Option<usize>) -> String;
 
     /// The graph before and after the passes.
     fn graphs(&self, width: Option<usize>) -> String;
 
-    /// The steps, in the order in which they run.
+    /// The steps in execution order.
     fn plan(&self, width: Option<usize>) -> String;
 
-    /// The kernels on a GPU; nothing if the model was not loaded onto one.
+    /// The kernels on a GPU. Empty if the model is not loaded on one.
     fn kernels(&self, width: Option<usize>) -> String;
 
-    /// What each of several GPUs would have.
+    /// The part of each GPU if the model is divided.
     fn division(&self, width: Option<usize>) -> String;
 
-    /// The constants and where they are.
+    /// The constants and their locations.
     fn parameters(&self, width: Option<usize>) -> String;
 }
 

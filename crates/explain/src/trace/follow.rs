@@ -1,4 +1,4 @@
-//! Follows a pixel through a forward pass and a backward pass.
+//! Traces a pixel through a forward pass and a backward pass.
 
 use ndarray::s;
 
@@ -16,14 +16,14 @@ use hipvit::graph::{Node, Role, ValueId};
 use hipvit::image::{Axis, PRECISION_BITS, Pass, RgbImage};
 use hipvit::ops::{Add, Op, PatchConv, Pool, SwiGlu};
 
-/// How many are listed of what there are many of.
+/// Maximum number of entries of a list.
 const LISTED: usize = 5;
 
 fn norm(values: &[f64]) -> f64 {
     values.iter().map(|v| v * v).sum::<f64>().sqrt()
 }
 
-/// The `LISTED` largest, with their positions.
+/// Returns the `LISTED` largest values with their positions.
 fn largest(values: impl Iterator<Item = f64>, by: impl Fn(f64) -> f64) -> Vec<(usize, f64)> {
     let mut all: Vec<(usize, f64)> = values.enumerate().collect();
     all.sort_by(|a, b| by(b.1).total_cmp(&by(a.1)));
@@ -32,12 +32,12 @@ fn largest(values: impl Iterator<Item = f64>, by: impl Fn(f64) -> f64) -> Vec<(u
 }
 
 impl Explainer {
-    /// Follows the pixel in column `x` and row `y` of `image` to the logit of `class`, by default of the most likely one.
+    /// Traces the pixel in column `x` and row `y` of `image` to the logit of `class`, by default of the most likely one.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a model without attention, a pixel outside of the image, a class that the model has not, or an image that cannot be
-    /// brought to the model's size.
+    /// [`Error::Argument`] for a model without attention, a pixel outside the image, or a class that does not exist. Also for an image that
+    /// preprocessing cannot bring to the model's size.
     pub fn trace(&self, image: &RgbImage, [x, y]: [usize; 2], class: Option<usize>) -> Result<Trace> {
         if !self.info().has_attention() {
             let reason = format!(
@@ -123,7 +123,7 @@ impl Explainer {
         Ok(trace)
     }
 
-    /// The pixels of the model's input that a pixel of the source is part of.
+    /// Returns the pixels of the model's input that a source pixel contributes to.
     fn outputs_of(&self, image: [usize; 2], pixel: [usize; 2]) -> Result<Vec<Weighted>> {
         let placement = self.preprocess().placement(image)?;
         let mut parts = vec![Weighted {
@@ -167,8 +167,8 @@ impl Explainer {
         image: &RgbImage,
         patch: Option<&PatchPlace>,
     ) -> Contribution {
-        // With gradient g, an input pixel contributes g · (p − mean) / std; of p the source pixel s is weight · s, and weights
-        // sum to 1, so that its part is weight · g · (s − mean) / std.
+        // With gradient g, an input pixel contributes g · (p − mean) / std. The source pixel s adds weight · s to p. Since the weights sum
+        // to 1, its part is weight · g · (s − mean) / std.
         let rule = self.preprocess();
         let (mean, std) = (rule.mean(), rule.std());
         let source = |c: usize| {
@@ -206,7 +206,7 @@ impl Explainer {
     }
 }
 
-/// Where a resampling pass takes a pixel to.
+/// Returns the outputs of a resampling pass that a pixel contributes to.
 fn through(pass: &Pass, part: &Weighted) -> Vec<Weighted> {
     let moved = |x, y, weight: f64| Weighted {
         x,
@@ -255,7 +255,7 @@ fn find<'r>(run: &'r Run<'_, f64>, name: &str) -> Option<&'r Node> {
     run.graph().nodes().iter().find(|node| node.name == name)
 }
 
-/// The nodes of a block, in order.
+/// Returns the nodes of a block, in order.
 fn nodes_of_block<'r>(run: &'r Run<'_, f64>, block: usize) -> impl Iterator<Item = &'r Node> {
     let nodes = run.graph().nodes().iter();
     nodes.filter(move |node| block_of(&node.name) == Some(block))
@@ -302,7 +302,7 @@ fn embedding(run: &Run<'_, f64>, input: &InputPixel, place: &PatchPlace) -> Opti
 
 fn token(run: &Run<'_, f64>, place: &PatchPlace, prefix: usize) -> Option<Token> {
     let index = prefix + place.index;
-    // Whatever its form, a block's first node reads the residual stream.
+    // In every block form, the first node reads the residual stream.
     let first = nodes_of_block(run, 0).next()?;
     Some(Token {
         index,
@@ -320,7 +320,7 @@ fn layer(
     relevance: &dyn Fn(ValueId) -> Option<Vec<f64>>,
 ) -> Option<Layer> {
     let last = nodes_of_block(run, block).last()?;
-    // What is added to the stream comes after LayerScale, if there is one; a block may add several times.
+    // The update of the stream comes after LayerScale, if there is one. A block may have several updates.
     let update = |role: Role| {
         let residuals = nodes_of_block(run, block)
             .filter(|node| node.role == role && node.op == Op::Add(Add) && node.name.ends_with(".residual"));
@@ -404,7 +404,7 @@ fn heads(run: &Run<'_, f64>, token: usize, map: &AttentionMap, readout: &[f64]) 
     (0..spec.heads).map(of_head).collect()
 }
 
-/// What the graph's pooling does, in words.
+/// Describes the graph's pooling in words.
 fn pooling(run: &Run<'_, f64>) -> Vec<String> {
     let mut steps = Vec::new();
     for node in run.graph().nodes() {

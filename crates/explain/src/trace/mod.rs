@@ -1,5 +1,4 @@
-//! The journey of one pixel: from the decoded image through resize, patch, token and layers to its part of a logit.
-//! `follow` computes it.
+//! Trace of one pixel, from the decoded image through resize, patch, token and layers to its contribution to a logit. `follow` computes it.
 
 mod follow;
 
@@ -11,36 +10,36 @@ use super::maps::AttentionMap;
 use hipvit::image::RgbImage;
 use hipvit::outputs::Prediction;
 
-/// The journey of one pixel. Everything was computed in double precision on the host.
+/// Trace of one pixel. All values were computed in double precision on the host.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Trace {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// The pixel, in the decoded image.
+    /// The pixel of the decoded image.
     pub pixel: SourcePixel,
-    /// How it is resized.
+    /// Resize of the pixel.
     pub resize: Resized,
-    /// The pixel of the resized image that is followed: the one with the largest weight. `None` if the pixel is cropped away.
+    /// The traced pixel of the resized image, which has the largest weight. `None` if the pixel is cropped away.
     pub input: Option<InputPixel>,
-    /// Where that lies in a patch; `None` also for a pixel beyond the last whole patch, which the model ignores.
+    /// Location of the traced pixel in the patch matrix. `None` also for a pixel beyond the last whole patch, which the model ignores.
     pub patch: Option<PatchPlace>,
-    /// Its part of the patch embedding.
+    /// Contribution to the patch embedding.
     pub embedding: Option<Embedding>,
-    /// The patch's token.
+    /// Token of the patch.
     pub token: Option<Token>,
-    /// What happens to the token in each block.
+    /// The token in each block.
     pub layers: Vec<Layer>,
-    /// How the tokens become one vector.
+    /// Pooling of the tokens to one vector.
     pub pooling: Vec<String>,
-    /// What the output is made of.
+    /// Composition of the output.
     pub contribution: Contribution,
     /// The most likely classes.
     pub top: Vec<Prediction>,
-    /// The attention of each layer, for pictures.
+    /// Attention of each layer, for images.
     #[serde(skip)]
     pub attention: Vec<AttentionMap>,
-    /// The contribution of each pixel value.
+    /// Contribution of each pixel value.
     #[serde(skip)]
     pub attribution: Attribution,
     /// The image at the model's size.
@@ -57,205 +56,205 @@ pub struct Trace {
 /// A pixel of the decoded image.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SourcePixel {
-    /// Its column.
+    /// Column.
     pub x: usize,
-    /// Its row.
+    /// Row.
     pub y: usize,
-    /// Its value.
+    /// Colour.
     pub rgb: [u8; 3],
     /// Width and height of the image.
     pub image: [usize; 2],
 }
 
-/// What the resize makes of the pixel.
+/// Resize of the pixel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Resized {
-    /// The model's rule.
+    /// Rule of the model.
     pub rule: String,
-    /// The pixels of the resized image that it is part of, by weight.
+    /// Pixels of the resized image that the pixel contributes to, sorted by weight.
     pub outputs: Vec<Weighted>,
 }
 
-/// A pixel of the resized image, and how much of the source pixel it takes.
+/// A pixel of the resized image, with the weight of the source pixel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Weighted {
-    /// Its column.
+    /// Column.
     pub x: usize,
-    /// Its row.
+    /// Row.
     pub y: usize,
-    /// The source pixel's weight; those of all source pixels sum to 1.
+    /// Weight of the source pixel. The weights of all source pixels sum to 1.
     pub weight: f64,
 }
 
 /// A pixel of the model's input.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct InputPixel {
-    /// Its column.
+    /// Column.
     pub x: usize,
-    /// Its row.
+    /// Row.
     pub y: usize,
-    /// After the resize.
+    /// Colour after the resize.
     pub rgb: [u8; 3],
-    /// After rescaling and normalisation, bit for bit the library's.
+    /// Values after rescaling and normalisation, bit for bit those of the library.
     pub values: [f32; 3],
-    /// What a byte is multiplied with at first.
+    /// Factor of a byte.
     pub rescale: f64,
-    /// The mean that is subtracted, of rescaled bytes.
+    /// Mean that is subtracted from rescaled bytes.
     pub mean: [f32; 3],
-    /// The standard deviation that is divided by.
+    /// Standard deviation that the result is divided by.
     pub std: [f32; 3],
 }
 
-/// Where a pixel lies in the patch matrix.
+/// Location of a pixel in the patch matrix.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PatchPlace {
-    /// The patch's number, row by row.
+    /// Index of the patch in row-major order.
     pub index: usize,
-    /// The patch's row.
+    /// Row of the patch.
     pub row: usize,
-    /// The patch's column.
+    /// Column of the patch.
     pub column: usize,
-    /// The pixel's row inside the patch.
+    /// Row of the pixel in the patch.
     pub inner_row: usize,
-    /// The pixel's column inside the patch.
+    /// Column of the pixel in the patch.
     pub inner_column: usize,
-    /// Where red, green and blue lie in the library's patch vector: channel, row, column.
+    /// Positions of red, green and blue in the library's patch vector, in the order channel, row, column.
     pub library: [usize; 3],
-    /// Where they lie in ours: row, column, channel; the weights are permuted alike.
+    /// Positions in hipvit's patch vector, in the order row, column, channel. The weights are permuted to match.
     pub permuted: [usize; 3],
 }
 
-/// The pixel's part of the patch embedding: three columns of the weight times three values.
+/// Contribution of the pixel to the patch embedding: three columns of the weight times three values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Embedding {
-    /// The length of the pixel's part.
+    /// Length of the pixel's contribution.
     pub pixel_norm: f64,
-    /// The length of the whole embedding of the patch, without bias.
+    /// Length of the patch's embedding, without bias.
     pub patch_norm: f64,
-    /// The pixel's part along the patch's embedding: these sum to 1 over the patch's pixels.
+    /// Projection of the pixel's contribution on the embedding. The shares sum to 1 over the patch's pixels.
     pub share: f64,
-    /// The channels where its part is largest.
+    /// Channels with the largest contributions.
     pub channels: Vec<ChannelPart>,
 }
 
-/// One channel of a dot product.
+/// A channel of a dot product.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ChannelPart {
-    /// The channel.
+    /// Index of the channel.
     pub channel: usize,
-    /// The pixel's part.
+    /// Contribution of the pixel.
     pub pixel: f64,
-    /// The whole.
+    /// Value of the channel.
     pub total: f64,
 }
 
-/// The patch's token.
+/// Token of the patch.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Token {
-    /// Its index, after the class token and the like.
+    /// Index of the token, after the class token and other prefix tokens.
     pub index: usize,
-    /// The length of the patch's embedding, with bias.
+    /// Length of the patch's embedding, with bias.
     pub embedding_norm: f64,
-    /// The length with the position embedding added, as it enters the first block.
+    /// Length of the input of the first block, with the position embedding.
     pub norm: f64,
 }
 
 /// A token in one block.
 #[derive(Clone, Debug, Serialize)]
 pub struct Layer {
-    /// The block.
+    /// Index of the block.
     pub block: usize,
-    /// One per attention head, of all attention layers of the block.
+    /// One entry per attention head, for all attention layers of the block.
     pub heads: Vec<Head>,
-    /// The length of what attention adds to the residual stream.
+    /// Length of the residual update by attention.
     pub attention_update: f64,
-    /// The feed-forward network's hidden values.
+    /// Hidden values of the feed-forward network.
     pub ffn: Ffn,
-    /// The length of what the feed-forward network adds.
+    /// Length of the residual update by the feed-forward network.
     pub ffn_update: f64,
-    /// The token's length after the block.
+    /// Length of the token after the block.
     pub norm: f64,
-    /// The token's part of the sum of all tokens' lengths.
+    /// Share of the token in the sum of all tokens' lengths.
     pub share: f64,
-    /// The part of the output that passes through the token after this block, by conservative propagation.
+    /// Part of the output that passes through the token after this block, by conservative propagation.
     pub relevance: f64,
-    /// The same of all tokens; the rest comes from constants in later layers.
+    /// Sum of `relevance` over all tokens. The rest of the output comes from constants in later layers.
     pub relevance_of_all: f64,
 }
 
 /// A token in one attention head.
 #[derive(Clone, Debug, Serialize)]
 pub struct Head {
-    /// The attention layer, such as `blocks.3.attn`: a block may have two.
+    /// Name of the attention layer, such as `blocks.3.attn`. A block may have two.
     pub attention: String,
-    /// The head's number in it.
+    /// Index of the head in the layer.
     pub head: usize,
-    /// The lengths of its query, key and value.
+    /// Length of the query.
     pub query: f64,
-    /// See `query`.
+    /// Length of the key.
     pub key: f64,
-    /// See `query`.
+    /// Length of the value.
     pub value: f64,
-    /// How much all tokens read of it, on average: 1 / tokens where attention is even.
+    /// Mean attention that the token receives from all tokens. 1 / tokens for uniform attention.
     pub received: f64,
-    /// How much the class token, or what else the head of the model reads, reads of it.
+    /// Attention that the token receives from the tokens that the model's head uses, such as the class token.
     pub received_by_readout: f64,
-    /// The tokens that it reads most of.
+    /// Tokens with the largest attention from this token.
     pub given: Vec<Read>,
 }
 
-/// A token that is read.
+/// A token that receives attention.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Read {
-    /// Its index.
+    /// Index of the token.
     pub token: usize,
-    /// How much of it.
+    /// Attention weight.
     pub weight: f64,
 }
 
 /// The hidden values of the feed-forward network for a token.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ffn {
-    /// How many there are; of two networks in one block, those of both.
+    /// Number of hidden values. For two networks in one block, the sum of both.
     pub hidden: usize,
-    /// How many are above 0.
+    /// Number of values above 0.
     pub positive: usize,
-    /// The largest.
+    /// Largest values.
     pub largest: Vec<Unit>,
 }
 
 /// A hidden unit.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Unit {
-    /// Its index.
+    /// Index of the unit.
     pub unit: usize,
-    /// Its value after the activation.
+    /// Value after the activation.
     pub value: f64,
 }
 
-/// What the output is made of.
+/// Composition of the output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Contribution {
-    /// What is explained.
+    /// The explained output.
     pub target: Target,
-    /// Its value.
+    /// Value of the output.
     pub output: f64,
-    /// The attribution, with its source.
+    /// Attribution method, with its source.
     pub method: String,
-    /// The source pixel's part: over the resized pixels that it is part of, by its weights.
+    /// Contribution of the source pixel: the weighted sum over the resized pixels that it contributes to.
     pub source_pixel: f64,
-    /// The part of the resized pixel that is followed, by channel.
+    /// Contribution of the traced resized pixel, by channel.
     pub input_pixel: Option<[f64; 3]>,
-    /// The part of its patch.
+    /// Contribution of its patch.
     pub patch: Option<f64>,
-    /// The patch's rank among all by the size of its part, from 1.
+    /// Rank of the patch by the magnitude of its contribution, from 1.
     pub patch_rank: Option<usize>,
-    /// The sum over all pixels.
+    /// Sum of the contributions of all pixels.
     pub pixels: f64,
-    /// The sum over the model's constants: biases, position embeddings, class token.
+    /// Sum of the contributions of the model's constants: biases, position embeddings, class token.
     pub constant: f64,
     /// `pixels + constant − output`.
     pub gap: f64,
-    /// The constants with the largest parts.
+    /// Constants with the largest contributions.
     pub constants: Vec<Constant>,
 }

@@ -20,7 +20,7 @@ use crate::{Graph, Node, ValueId};
 pub enum Activation {
     /// `x · Φ(x)` with the error function. <https://arxiv.org/abs/1606.08415>
     GeluErf,
-    /// GELU by its tanh approximation, `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`.
+    /// Tanh approximation of GELU, `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`.
     GeluTanh,
     /// `x · σ(1.702·x)`, CLIP's approximation of GELU.
     QuickGelu,
@@ -33,7 +33,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The name that PyTorch users know.
+    /// Returns the function's name in PyTorch.
     pub fn name(self) -> &'static str {
         match self {
             Self::GeluErf => "gelu",
@@ -45,7 +45,7 @@ impl Activation {
         }
     }
 
-    /// Floating-point operations for an element.
+    /// Floating-point operations per element.
     pub const fn flops_per_element(self) -> u64 {
         match self {
             Self::GeluErf => 5,
@@ -56,14 +56,14 @@ impl Activation {
         }
     }
 
-    /// The function of a number.
+    /// Computes the function.
     pub fn apply<T: Real>(self, x: T) -> T {
         use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
         let number = T::from_f64;
         match self {
-            // erfc keeps its precision where 1 + erf would cancel.
+            // erfc stays accurate where 1 + erf would cancel.
             Self::GeluErf => x * number(0.5) * (-x * number(FRAC_1_SQRT_2)).erfc(),
-            // (1 + tanh z)/2 = σ(2z), which does not cancel either.
+            // (1 + tanh z)/2 = σ(2z) does not cancel either.
             Self::GeluTanh => {
                 x * sigmoid(number(2.0) * number(FRAC_2_PI).sqrt() * (x + number(0.044715) * x.powi(3)))
             }
@@ -160,7 +160,7 @@ impl Definition for Activation {
     }
 }
 
-/// Beyond where activations have become linear.
+/// Returns an activation that reaches into the range where the functions are linear.
 pub fn wide(shape: &[usize]) -> Operand {
     Operand {
         spread: 6.0,

@@ -10,22 +10,22 @@ use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
-/// `(x, dy) → f'(x) · dy` of an [`Activation`] f.
+/// `(x, dy) → f'(x) · dy` for an [`Activation`] f.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivationBackward {
     /// The function.
     pub activation: Activation,
-    /// Whether the slope is that of the secant through 0, `f(x) / x`, instead of the derivative: f's gate counts as a constant.
+    /// True for the slope of the secant through 0, `f(x) / x`, instead of the derivative. This treats the gate of f as a constant.
     pub secant: bool,
 }
 
 impl ActivationBackward {
-    /// What `dy` is multiplied by.
+    /// Returns the factor of `dy`.
     pub fn slope<T: Real>(self, x: T) -> T {
         use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
         let number = T::from_f64;
         let normal_cdf = || number(0.5) * (-x * number(FRAC_1_SQRT_2)).erfc();
-        // Twice the argument of tanh, whose sigmoid is the gate.
+        // Twice the argument of tanh. Its sigmoid is the gate.
         let doubled = || number(2.0 * FRAC_2_PI.sqrt()) * (x + number(0.044_715) * x.powi(3));
         // Derivative of x · σ(s(x)), or its gate.
         let gated = |s: T, slope: T| {
@@ -70,7 +70,7 @@ impl Definition for ActivationBackward {
         one(x)
     }
 
-    /// About those of the function, the slope and the product.
+    /// Estimated from the function, the slope and the product.
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         (2 * self.activation.flops_per_element() + 1) * count(&results[0])
     }
@@ -99,7 +99,7 @@ impl Definition for ActivationBackward {
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
-        // A sum of two terms that may cancel, each with some roundings.
+        // A sum of two terms that may cancel, with a few roundings each.
         narrow(dtype) + tolerance(DType::F32, 4)
     }
 }

@@ -1,4 +1,4 @@
-//! Addition, where it is not fused into another op.
+//! Addition that is not fused into another op.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(x, y) → x + y`; y has x's shape, or 1 where x has the batch.
+/// `(x, y) → x + y`. y has the shape of x, or a batch of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Add;
 

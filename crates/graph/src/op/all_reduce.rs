@@ -1,4 +1,4 @@
-//! The sum of what the ranks of a tensor-parallel model computed, with what follows it.
+//! All-reduce of a tensor-parallel model, with fused bias and residual.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
-/// `(x [..,D], bias [D]?, residual [..,D]?) → Σ x + bias + residual`: the sum is over the ranks of a tensor-parallel model, each of which has a graph
-/// of its own. Bias and residual are the same for all ranks and added once.
+/// `(x [..,D], bias [D]?, residual [..,D]?) → Σ x + bias + residual`, summed over the ranks of a tensor-parallel model. Each rank has its
+/// own graph. Bias and residual are equal on all ranks and added once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllReduce {
-    /// How many ranks' x are summed.
+    /// Number of ranks.
     pub ranks: usize,
-    /// Whether the operand `bias` is there.
+    /// True if the operand `bias` exists.
     pub bias: bool,
-    /// Whether the operand `residual`, added last, is there.
+    /// True if the operand `residual`, added last, exists.
     pub residual: bool,
 }
 
 impl AllReduce {
-    /// The sum of what each rank has as its first operand; `rest` are the bias and the residual.
+    /// Sums the first operand of each rank. `rest` has the bias and the residual.
     fn sum<T: Real>(&self, partials: &[&Array<T>], rest: &[&Array<T>]) -> Result<Array<T>, OpError> {
         let Some((first, others)) = partials.split_first().filter(|_| partials.len() == self.ranks) else {
             let given = partials.len();
@@ -74,7 +74,7 @@ impl Definition for AllReduce {
         one(x)
     }
 
-    /// What one rank computes if each sums its part, and what follows the sum.
+    /// The operations of one rank if each sums its part, and those after the sum.
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         let sums = u64::from(self.ranks > 1);
         (sums + u64::from(self.bias) + u64::from(self.residual)) * count(&results[0])
@@ -88,7 +88,7 @@ impl Definition for AllReduce {
         Locality::Rows { parameters: 0..0 }
     }
 
-    /// Of a model of one rank.
+    /// Computes the sum of a single rank.
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         if let Ok(sum) = self.sum(&operands[..1], &operands[1..]) {
             results[0] = sum;
@@ -109,7 +109,7 @@ impl Definition for AllReduce {
         ranks.iter().map(sum).collect()
     }
 
-    /// Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
+    /// Each rank's part was rounded. The sum is rounded at most once per rank, the result once.
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) * (self.ranks + 1) as f64 + tolerance(DType::F32, self.ranks)
     }

@@ -19,39 +19,39 @@ use crate::{Graph, Node, ValueId};
 
 /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
 ///
-/// The operands are those of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second result is
-/// `f32 [B,heads,Nq,3]` whatever the activations' dtype, for each query: `ln Σ e^s` over its scores `s`, the largest probability, and the entropy
-/// `−Σ p·ln p` in nats. Of a query that sees no key they are −∞, 0 and 0.
+/// The operands are those of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second
+/// result is `f32 [B,heads,Nq,3]` for any dtype of the activations. Its channels are `ln Σ e^s` over a query's scores `s`, the largest
+/// probability, and the entropy `−Σ p·ln p` in nats. A query whose keys are all masked gets −∞, 0 and 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
-    /// The number of heads.
+    /// Number of heads.
     pub heads: usize,
-    /// Channels of a head.
+    /// Channels per head.
     pub head_dim: usize,
-    /// What multiplies `Q·Kᵀ`, usually `1/√head_dim`.
+    /// Factor of `Q·Kᵀ`, usually `1/√head_dim`.
     pub scale: f32,
-    /// The layout of the operands.
+    /// Layout of the operands.
     pub operands: AttentionOperands,
-    /// The first key that is attended to, with its value: those before it are left out.
+    /// Index of the first attended key. Earlier keys and their values are ignored.
     pub first_key: usize,
-    /// Whether the last operand is a key mask `[B,N]` of [`GridMask`](super::GridMask): keys with 0 are left out, with their values. An
+    /// True if the last operand is a key mask `[B,N]` from [`GridMask`](super::GridMask). Keys with 0 are ignored with their values. An
     /// image without keys gets zeros.
     pub key_mask: bool,
-    /// Whether the last operand, but for the key mask, is `bias [heads,Nq,N]`, which is added to the scores of each image.
+    /// True if the last operand before the key mask is `bias [heads,Nq,N]`, which is added to the scores of each image.
     pub bias: bool,
-    /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
+    /// True if a query attends only to the keys up to its own position. Requires as many queries as keys.
     pub causal: bool,
-    /// Whether the statistics of the softmax are a second result.
+    /// True if the statistics of the softmax are a second result.
     pub statistics: bool,
 }
 
-/// How [`Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
-/// as `[B,C]`, which is one query per image.
+/// Operands for Q, K and V of [`Attention`]. With `C = heads · head_dim`, the result is `[B,Nq,C]`. It is `[B,C]` if q is `[B,C]`, one
+/// query per image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
     Separate,
-    /// `(qkv [B,N,3·C])`: all queries of a token, then its keys, then its values.
+    /// `(qkv [B,N,3·C])`. A token has all its queries, then its keys, then its values.
     #[default]
     PackedQkv,
     /// `(q [B or 1,Nq,C], kv [B,N,2·C])`.
@@ -59,7 +59,7 @@ pub enum AttentionOperands {
 }
 
 impl AttentionOperands {
-    /// The operand that the keys are in.
+    /// Returns the operand that contains the keys.
     pub fn keys(self) -> usize {
         match self {
             Self::PackedQkv => 0,
@@ -67,7 +67,7 @@ impl AttentionOperands {
         }
     }
 
-    /// The operands before the bias.
+    /// Returns the number of operands before the bias.
     pub fn count(self) -> usize {
         match self {
             Self::PackedQkv => 1,
@@ -78,7 +78,7 @@ impl AttentionOperands {
 }
 
 impl Attention {
-    /// Operands that queries, keys and values are in, and the channel of a token at which each begins.
+    /// Returns the operands that contain queries, keys and values, and the channel at which each starts.
     pub fn places(&self) -> [(usize, usize); 3] {
         let channels = self.heads * self.head_dim;
         match self.operands {
@@ -88,28 +88,28 @@ impl Attention {
         }
     }
 
-    /// Index of the operand that is the bias, if there is one.
+    /// Returns the index of the bias operand. `None` without a bias.
     pub fn bias_operand(&self) -> Option<usize> {
         self.bias.then_some(self.operands.count())
     }
 
-    /// Index of the operand that is the key mask, if there is one.
+    /// Returns the index of the key mask operand. `None` without a key mask.
     pub fn key_mask_operand(&self) -> Option<usize> {
         self.key_mask
             .then_some(self.operands.count() + usize::from(self.bias))
     }
 
-    /// How many keys a query attends to, by the operands' shapes.
+    /// Returns the number of keys that a query attends to.
     pub fn keys(&self, operands: &[&[usize]]) -> usize {
         let keys = operands.get(self.operands.keys()).and_then(|shape| shape.get(1));
         keys.map_or(0, |keys| keys.saturating_sub(self.first_key))
     }
 
-    /// Computes the results where `visible(image, query, key)` says which keys a query sees. A query that sees none gets zeros.
+    /// Computes the results with `visible(image, query, key)`, which is true if the query sees the key. A query without keys gets zeros.
     ///
     /// # Errors
     ///
-    /// [`OpError`] if attention does not accept operands of these shapes.
+    /// [`OpError`] if attention rejects operands of these shapes.
     pub fn eval_masked<T: Real>(
         &self,
         operands: &[&Array<T>],
@@ -136,7 +136,7 @@ impl Attention {
         }
     }
 
-    /// Shape of the first result, causal or not.
+    /// Returns the shape of the first result, without the check for causal attention.
     fn attended(&self, operands: &[&[usize]]) -> Result<Shape, OpError> {
         let c = self.heads * self.head_dim;
         if c == 0 {
@@ -157,7 +157,7 @@ impl Attention {
             (true, [operands @ .., bias]) => (operands, Some(*bias)),
             (true, []) => return Err(OpError::Missing("bias")),
         };
-        // Rows and columns of the scores.
+        // Extents of the scores.
         let expect_bias = |queries: usize, keys: usize| match bias {
             Some(bias) => expect("bias", bias, &[self.heads, queries, keys]),
             None => Ok(()),
@@ -214,15 +214,15 @@ impl Attention {
     }
 }
 
-/// One of Q, K and V inside a packed operand.
+/// Q, K or V in an operand.
 struct Packed<'a, T> {
     values: &'a [T],
     tokens: usize,
-    /// Elements from one token to the next.
+    /// Stride of tokens in elements.
     stride: usize,
-    /// Where the first channel lies within a token.
+    /// Offset of the first channel in a token.
     offset: usize,
-    /// Whether there is one image's worth for the whole batch.
+    /// True if the whole batch shares one image's tokens.
     shared: bool,
 }
 
@@ -241,14 +241,14 @@ impl<'a, T: Real> Packed<'a, T> {
         }
     }
 
-    /// The channels of a token, from its first on.
+    /// Returns the channels of a token from the first one on.
     fn token(&self, b: usize, token: usize) -> &'a [T] {
         let b = if self.shared { 0 } else { b };
         &self.values[(b * self.tokens + token) * self.stride + self.offset..]
     }
 }
 
-/// The operands of attention.
+/// Operands of attention.
 struct Scores<'a, T> {
     spec: &'a Attention,
     q: Packed<'a, T>,
@@ -273,7 +273,7 @@ impl<'a, T: Real> Scores<'a, T> {
         }
     }
 
-    /// The keys that a query sees.
+    /// Returns the keys that a query sees.
     fn keys(&self, b: usize, query: usize, visible: impl Fn(usize, usize, usize) -> bool) -> Vec<usize> {
         let own = |key: usize| {
             self.key_mask
@@ -284,7 +284,7 @@ impl<'a, T: Real> Scores<'a, T> {
             .collect()
     }
 
-    /// Of one head's query and these keys.
+    /// Returns the scores of one head's query and `keys`.
     fn of(&self, b: usize, query: usize, head: usize, keys: &[usize]) -> Vec<T> {
         let first = head * self.spec.head_dim;
         let q = &self.q.token(b, query)[first..][..self.spec.head_dim];
@@ -376,8 +376,8 @@ impl Definition for Attention {
         }
     }
 
-    /// Two GEMMs, and four operations for the scale and softmax of each score; one more for its bias. The statistics add to them a logarithm,
-    /// a maximum and the sum of the entropy for each score.
+    /// Two GEMMs, and four operations per score for scale and softmax. A bias adds one per score. The statistics add a logarithm, a maximum
+    /// and a sum per score.
     fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
         let keys = self.keys(operands) as u64;
         let queries = count(&results[0]) / self.head_dim as u64;
@@ -397,7 +397,7 @@ impl Definition for Attention {
         }
     }
 
-    /// The queries.
+    /// A token of the result needs only the same token of the queries.
     fn tokenwise(&self) -> Option<Vec<usize>> {
         (self.operands != AttentionOperands::PackedQkv).then(|| vec![0])
     }
@@ -408,7 +408,7 @@ impl Definition for Attention {
             AttentionOperands::PackedQkv => vec![(0, 3)],
             AttentionOperands::PackedKv => vec![(0, 1), (1, 2)],
         };
-        // A key mask is the same for all ranks. Statistics are of all heads.
+        // A key mask is the same for all ranks, and statistics belong to all heads: neither can be divided.
         (blocks == 1 && !self.statistics).then(|| Division {
             operands,
             constants: self.bias_operand().into_iter().collect(),
@@ -467,11 +467,11 @@ impl Definition for Attention {
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let keys = operands[self.operands.keys()].shape()[1];
         if index == 1 {
-            // The scores are not rounded to the dtype. An error of a score is one of ln Σ e^s; of the entropy up to
-            // Σ p·|ln p + H| ≤ 2·H ≤ 2·ln(keys) times as large.
+            // The scores are not rounded to the dtype. An error of a score is an error of ln Σ e^s. For the entropy it is multiplied by up
+            // to Σ p·|ln p + H| ≤ 2·H ≤ 2·ln(keys).
             return (2.0 + 2.0 * (keys as f64).ln()) * tolerance(DType::F32, keys + self.head_dim);
         }
-        // The scores' error, which grows with head_dim, is an error of the exponential too. What adds a bias rounds the scores once more.
+        // The scores' error, which grows with head_dim, is an error of the exponential too. Adding a bias rounds the scores once more.
         (2.0 + f64::from(self.bias)) * tolerance(dtype, keys + self.head_dim)
     }
 }

@@ -1,4 +1,4 @@
-//! The derivative of multi-head attention.
+//! Derivative of multi-head attention.
 
 use std::fmt;
 
@@ -16,33 +16,33 @@ use crate::reference::tolerance;
 
 /// Derivative of an [`Attention`]: `(its operands …, (o, statistics)?, dy) → the gradient of each operand but the key mask`.
 ///
-/// With [`Attention::statistics`], both results of the forward pass are operands, so that the softmax need not be computed again:
-/// `P = e^(s − ln Σ e^s)`, and `dS = P · (dP − Σ o · dy)` with `dP = dy · Vᵀ`. Without, they are computed from the scores.
+/// With [`Attention::statistics`], both results of the forward pass are operands, so that the softmax is not computed again:
+/// `P = e^(s − ln Σ e^s)` and `dS = P · (dP − Σ o · dy)` with `dP = dy · Vᵀ`. Otherwise they are computed from the scores.
 /// <https://arxiv.org/abs/2205.14135>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionBackward(pub Attention);
 
 impl AttentionBackward {
-    /// Number of the forward pass's operands.
+    /// Returns the number of operands of the forward pass.
     pub fn forward_operands(&self) -> usize {
         self.gradients() + usize::from(self.0.key_mask)
     }
 
-    /// Number of results.
+    /// Returns the number of results.
     fn gradients(&self) -> usize {
         self.0.operands.count() + usize::from(self.0.bias)
     }
 
-    /// Index of the output of the forward pass, which its statistics follow, if they are operands.
+    /// Returns the index of the forward pass's output, if it is an operand. Its statistics follow it.
     pub fn saved_operand(&self) -> Option<usize> {
         self.0.statistics.then(|| self.forward_operands())
     }
 }
 
-/// The gradients of one head: of Q, K, V and the scores.
+/// Gradients of a head: of Q, K, V and the scores.
 struct HeadGradients<T> {
     qkv: [Array2<T>; 3],
-    /// Kept only for a bias.
+    /// Set only if there is a bias.
     scores: Option<Array2<T>>,
 }
 
@@ -82,7 +82,7 @@ impl Definition for AttentionBackward {
     }
 
     fn locality(&self, _index: usize) -> Locality {
-        // A bias, and queries that all images share, have the sums over the images.
+        // The gradients of a bias and of shared queries are sums over the images.
         Locality::Whole
     }
 
@@ -101,7 +101,7 @@ impl Definition for AttentionBackward {
                 )
             })
             .collect();
-        // In the order of the images, so that sums over them are always the same.
+        // In the order of the images, so that sums over them are deterministic.
         for (index, of_head) in gradients.into_iter().enumerate() {
             let at = [index / spec.heads, index % spec.heads];
             for (place, gradient) in [heads.q, heads.k, heads.v].iter().zip(&of_head.qkv) {
@@ -114,7 +114,7 @@ impl Definition for AttentionBackward {
         }
     }
 
-    /// Sums over the keys and the channels of a head, of products of numbers that are such sums.
+    /// Sums over the keys and the channels of a head, of products of such sums.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let keys = operands[self.0.operands.keys()].shape()[1];
         let queries = operands[operands.len() - 1].values().len() / self.0.heads.max(1);

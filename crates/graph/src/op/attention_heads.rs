@@ -1,4 +1,4 @@
-//! Attention head by head, as matrices: its probabilities, which its derivative and attention maps need.
+//! Attention as matrices per head, with its probabilities. Its derivative and attention maps need them.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
@@ -7,20 +7,20 @@ use super::Attention;
 use crate::array::{Array, Real};
 use crate::matmul::{product, strided};
 
-/// Queries, keys or values: where they are in their operand.
+/// Location of queries, keys or values in their operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) operand: usize,
     offset: usize,
-    /// Elements from one token to the next.
+    /// Stride of tokens in elements.
     stride: usize,
     pub(super) tokens: usize,
-    /// Images, or 1 if one image's serve the whole batch.
+    /// Number of images, or 1 if the batch shares one image's tokens.
     images: usize,
 }
 
 impl Place {
-    /// Returns the place of the channels from `offset` on in operand `operand`, of this shape.
+    /// Returns the location of the channels from `offset` on in operand `operand` of this shape.
     pub(super) fn new((operand, offset): (usize, usize), shape: &[usize]) -> Self {
         let (images, tokens, stride) = match *shape {
             [images, stride] => (images, 1, stride),
@@ -41,14 +41,14 @@ impl Place {
         image * self.tokens * self.stride + self.offset + channel
     }
 
-    /// Returns a head of `d` channels, `[tokens, d]`.
+    /// Returns a head with `d` channels, `[tokens, d]`.
     pub(super) fn head<'v, T>(&self, values: &'v [T], [image, head, d]: [usize; 3]) -> ArrayView2<'v, T> {
         let first = self.first(image, head * d);
         let end = first + self.tokens.saturating_sub(1) * self.stride + d;
         strided(&values[first..end], [self.tokens, d], self.stride)
     }
 
-    /// Adds to a head of `values`.
+    /// Adds `addend` to a head of `values`.
     pub(super) fn add<T: Real>(&self, values: &mut [T], [image, head]: [usize; 2], addend: &Array2<T>) {
         let d = addend.ncols();
         for (token, row) in addend.rows().into_iter().enumerate() {
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// The operands of attention.
+/// Operands of attention.
 pub(super) struct Heads<'a, T> {
     spec: &'a Attention,
     pub(super) operands: &'a [&'a Array<T>],
@@ -82,7 +82,7 @@ impl<'a, T: Real> Heads<'a, T> {
         }
     }
 
-    /// Number of images.
+    /// Returns the number of images.
     pub(super) fn images(&self) -> usize {
         self.k.images
     }
@@ -95,7 +95,7 @@ impl<'a, T: Real> Heads<'a, T> {
         )
     }
 
-    /// Returns a head's scores, `[queries, keys]`: −∞ for keys that a query does not see.
+    /// Returns a head's scores, `[queries, keys]`, with −∞ for keys that a query does not see.
     pub(super) fn scores(&self, [image, head]: [usize; 2]) -> Array2<T> {
         let (q, k) = (self.of(&self.q, [image, head]), self.of(&self.k, [image, head]));
         let mut scores = product(q, k.t());
@@ -129,7 +129,7 @@ impl<'a, T: Real> Heads<'a, T> {
     }
 }
 
-/// Softmax of each row. A row without a finite score becomes zeros.
+/// Computes the softmax of each row. A row without a finite score becomes zeros.
 pub(super) fn softmax_rows<T: Real>(mut scores: ArrayViewMut2<'_, T>) {
     for mut row in scores.rows_mut() {
         let row_max = row.fold(T::NEG_INFINITY, |largest, &score| largest.max(score));
@@ -144,8 +144,8 @@ pub(super) fn softmax_rows<T: Real>(mut scores: ArrayViewMut2<'_, T>) {
 }
 
 impl Attention {
-    /// Computes how much each query reads of each key, `[B,heads,Nq,N]`. The rows sum to 1, or to 0 for a query that sees no key. The operands
-    /// have to be ones that [`Attention`] accepts.
+    /// Computes the attention probabilities `[B,heads,Nq,N]`. Rows sum to 1, or to 0 for a query without visible keys. [`Attention`] must
+    /// accept the operands.
     pub fn probabilities<T: Real>(&self, operands: &[&Array<T>]) -> Array<T> {
         let heads = Heads::new(self, operands);
         let (queries, keys) = (heads.q.tokens, heads.k.tokens);

@@ -1,4 +1,4 @@
-//! The concatenation of channels.
+//! Concatenation of channels.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What an op's file says of the op.
+//! The trait that each op's file implements.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::{Graph, Node, ValueId};
 
-/// Everything that is true of an op, whatever computes it. Implemented by the struct of the op's attributes.
+/// All device-independent facts about an op. Implemented by the struct of the op's attributes.
 ///
 /// `operands` are the shapes of a node's operands. Methods other than [`shapes`](Self::shapes) are only called with shapes that it accepts.
 pub trait Definition: Clone + fmt::Debug + PartialEq {
@@ -21,11 +21,7 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         Self::NAME
     }
 
-    /// Writes the attributes behind the name.
-    ///
-    /// # Errors
-    ///
-    /// Those of the formatter.
+    /// Formats the attributes after the name.
     fn fmt_attributes(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
@@ -34,10 +30,10 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     ///
     /// # Errors
     ///
-    /// [`OpError`] if the op does not accept operands of these shapes.
+    /// [`OpError`] if the op rejects operands of these shapes.
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError>;
 
-    /// Element type of result `index` in a plan whose activations are of type `dtype`.
+    /// Dtype of result `index` in a plan with activations of `dtype`.
     fn result_dtype(&self, _index: usize, dtype: DType) -> DType {
         dtype
     }
@@ -50,8 +46,8 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         operands[index].iter().product()
     }
 
-    /// Operand whose memory the first result may take over: each element of the result depends only on that operand's element at the same
-    /// index, or on its row or pair, which is read before it is written.
+    /// Operand whose memory the first result may overwrite. Each element of the result may depend on that operand's element at the same
+    /// index, or on its row or pair if that is read before it is written.
     fn may_alias(&self) -> Option<usize> {
         None
     }
@@ -59,38 +55,38 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     /// Part of the operands that a part of result `index` depends on.
     fn locality(&self, index: usize) -> Locality;
 
-    /// Operands of which one token of the result needs that token alone, and all of the other operands. `None` if one token needs all of
-    /// every operand.
+    /// Operands that are read token by token: a token of the result needs only the same token of them, and all of the other operands.
+    /// `None` if it needs all of every operand.
     fn tokenwise(&self) -> Option<Vec<usize>> {
         None
     }
 
-    /// How the op is divided among ranks of which each has a share of each of `blocks` equal parts of the result's channels. `None` if it
-    /// cannot be.
+    /// Division of the op among ranks. Each rank has a share of each of `blocks` equal parts of the result's channels. `None` if the op
+    /// cannot be divided.
     fn division(&self, _blocks: usize) -> Option<Division> {
         None
     }
 
-    /// The op of each of `ranks` ranks that divide its channels.
+    /// Returns the op of a rank if `ranks` ranks divide its channels.
     #[must_use]
     fn of_rank(&self, _ranks: usize) -> Self {
         self.clone()
     }
 
-    /// How ranks that divide the op's channels divide the constant operand `index`.
+    /// Returns how ranks that divide the op's channels divide the constant operand `index`.
     fn operand_share(&self, _index: usize, _shape: &[usize]) -> OperandShare {
         OperandShare::Channels
     }
 
-    /// Computes the results into `results`, which are zeros of the right shapes. Plain loops: executors are checked against them, and constant
-    /// folding computes with them.
+    /// Computes the results into `results`, zeros of the right shapes. Use plain loops: executors are checked against them, and constant
+    /// folding uses them.
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]);
 
     /// Computes the results.
     ///
     /// # Errors
     ///
-    /// [`OpError`] if the op does not accept the operands.
+    /// [`OpError`] if the op rejects the operands.
     fn eval<T: Real>(&self, operands: &[&Array<T>]) -> Result<Vec<Array<T>>, OpError> {
         let shapes: Vec<&[usize]> = operands.iter().map(|operand| operand.shape()).collect();
         let mut results: Vec<Array<T>> = self.shapes(&shapes)?.into_iter().map(Array::zeros).collect();
@@ -98,18 +94,18 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         Ok(results)
     }
 
-    /// Computes the results of every rank of a tensor-parallel model, each of which has operands of its own.
+    /// Computes the results of every rank of a tensor-parallel model. Each rank has its own operands.
     ///
     /// # Errors
     ///
-    /// [`OpError`] if the op does not accept the operands.
+    /// [`OpError`] if the op rejects the operands.
     fn eval_ranks<T: Real>(&self, ranks: &[Vec<&Array<T>>]) -> Result<Vec<Vec<Array<T>>>, OpError> {
         ranks.iter().map(|operands| self.eval(operands)).collect()
     }
 
-    /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results, and returns one
-    /// gradient per operand. `gradients` has an entry per result, `None` for a result without a gradient; at least one is there.
-    /// `None` is returned for an operand that has no derivative.
+    /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results. Returns one
+    /// gradient per operand, `None` for an operand without a derivative. `gradients` has one entry per result, `None` for a result without
+    /// a gradient. At least one entry is set.
     ///
     /// # Errors
     ///
@@ -127,50 +123,50 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         Err(Error::graph(&node.name, reason))
     }
 
-    /// Adds the cases that `hipvit validate` checks the op by.
+    /// Adds the cases of `hipvit validate` for this op.
     fn cases(_cases: &mut Cases) {}
 
-    /// Tolerance of result `index` on these operands, which are numbers of `dtype` (pixels excepted), relative to the largest magnitude of the
-    /// result. 0 if the op moves elements and computes nothing.
+    /// Tolerance of result `index`, relative to its largest magnitude. The operands are in `dtype` (except for pixels). Return 0 if the op
+    /// only moves elements.
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64;
 }
 
-/// The part of the operands that a part of an op's result depends on.
+/// Part of the operands that a part of a result depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locality {
-    /// Row i depends on row i of the operands, which start over at their ends, and on all of these parameters.
+    /// Row i depends on row i of the operands and on all of the parameters. Operands with fewer rows repeat.
     Rows {
         /// Operands that every row depends on.
         parameters: std::ops::Range<usize>,
     },
-    /// An image depends on that image of the operands that have as many, and on all of the others.
+    /// An image depends on the same image of the operands with as many images, and on all of the others.
     Images,
     /// A row depends on one patch of the image, and on all of the other operands.
     Patches {
         /// Height and width of a patch, in pixels.
         patch: [usize; 2],
-        /// Order of the image's elements.
+        /// Layout of the pixels.
         layout: PixelLayout,
     },
-    /// A query depends on itself, on its image's keys and values, and on its rows of a bias.
+    /// A query depends on itself, on the keys and values of its image, and on its rows of a bias.
     Queries,
     /// Every part depends on everything.
     Whole,
 }
 
-/// How an op is divided among ranks that have some of its channels each.
+/// Division of an op among ranks with a part of its channels each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// Operands whose channels are divided, with the number of equal parts of each, of each of which a rank has its share.
+    /// Operands with divided channels, each with its number of equal parts. A rank has a share of each part.
     pub operands: Vec<(usize, usize)>,
-    /// Constant operands that have to be divided with them.
+    /// Constant operands that are divided too.
     pub constants: Vec<usize>,
-    /// Channels that stay together, if not all units are equal.
+    /// Number of channels that must stay together. `None` if any division is possible.
     pub unit: Option<usize>,
 }
 
 impl Division {
-    /// Divides the channels of operand 0 into `blocks` parts, as those of the result.
+    /// Divides the channels of operand 0 into `blocks` parts, like those of the result.
     pub fn of_channels(blocks: usize) -> Self {
         Self {
             operands: vec![(0, blocks)],
@@ -180,13 +176,13 @@ impl Division {
     }
 }
 
-/// How ranks divide a constant operand.
+/// Division of a constant operand among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandShare {
-    /// By the last extent.
+    /// Divided along the last extent.
     Channels,
-    /// By the first extent, one row for each head.
+    /// Divided along the first extent, with one row per head.
     Heads,
-    /// Every rank has all of it.
+    /// Not divided: every rank has all of it.
     Whole,
 }

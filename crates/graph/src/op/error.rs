@@ -1,8 +1,8 @@
-//! Why an op does not accept its operands.
+//! Errors of operands that an op rejects.
 
 use super::Shape;
 
-/// Reason why an op does not accept its operands.
+/// Reason why an op rejects its operands.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
@@ -17,10 +17,10 @@ pub enum OpError {
     /// An operand is missing.
     #[error("its operand `{0}` is missing")]
     Missing(&'static str),
-    /// There are operands behind the last one that the op takes.
+    /// There are operands after the last one of the op.
     #[error("has {0} operands too many")]
     Surplus(usize),
-    /// An operand does not have the shape that the other operands and the attributes ask for.
+    /// The shape of an operand does not fit the other operands and the attributes.
     #[error("`{operand}` has shape {found:?}, expected {expected:?}")]
     Shape {
         /// Name of the operand.
@@ -30,7 +30,7 @@ pub enum OpError {
         /// Shape that the op takes.
         expected: Shape,
     },
-    /// An operand does not have the layout that the op takes.
+    /// An operand does not have the expected layout.
     #[error("{operand} has shape {found:?}, expected {expected}")]
     Layout {
         /// Name of the operand.

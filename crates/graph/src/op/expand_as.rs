@@ -1,4 +1,4 @@
-//! Repetition for images, rows or groups of channels: the gradient of a sum over them.
+//! Repetition over images, rows or groups of channels: the gradient of a sum over them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::grad::only;
 use crate::{Graph, Node, ValueId};
 
-/// `(x, like) → x, over and over, in the shape of `like``, whose elements are not read.
+/// `(x, like) → x, repeated to the shape of like`. The elements of `like` are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpandAs;
 

@@ -1,4 +1,4 @@
-//! Which of an image's tokens are patches of its own.
+//! Mask of the tokens that are patches of an image, not padding.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::cases::{AWKWARD, Cases, Operand, Scale, image};
 use crate::dtype::DType;
 use crate::patch_grid;
 
-/// Which of these tokens are an image's own: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 or 0, the key mask of [`Attention`](super::Attention). On a
-/// GPU its elements are bytes, whatever the plan's dtype. See [`patch_grid`].
+/// Key mask of [`Attention`](super::Attention) for images of any aspect ratio: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 for the image's patches
+/// and 0 for padding. On a GPU the elements are bytes for any dtype of the plan. See [`patch_grid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridMask;
 
-/// Images, and patches of each at most.
+/// Returns the number of images, and the maximum number of patches per image.
 pub(super) fn extents(image: &[usize]) -> Result<(usize, usize), OpError> {
     match *image {
         [batch, height, width, 3] if height > width && (height - 1).is_multiple_of(width.max(2)) => {
@@ -28,8 +28,8 @@ pub(super) fn extents(image: &[usize]) -> Result<(usize, usize), OpError> {
     }
 }
 
-/// Rows and columns of image `b` of a batch `[B,H,W,3]` of bytes, by the first four of its last row of pixels; cut to fit
-/// `tokens`.
+/// Returns rows and columns of image `b` of a u8 batch `[B,H,W,3]`, from the first four bytes of the image's last row. Limited to `tokens`
+/// patches.
 pub(super) fn grid<T: Real>(images: &Array<T>, b: usize, tokens: usize) -> [usize; 2] {
     let &[_, height, width, channels] = images.shape() else {
         return [1, 1];
@@ -91,7 +91,7 @@ fn add(cases: &mut Cases, batch: usize, tokens: usize) {
     cases.push(GridMask, vec![flexible(batch, tokens)]);
 }
 
-/// Images of up to so many patches, as [`patch_grid`] has them.
+/// Returns images of up to `patches` patches, in the format of [`patch_grid`].
 pub(super) fn flexible(batch: usize, patches: usize) -> Operand {
     image(&[batch, patches * 2 + 1, 2, 3], DType::U8)
 }

@@ -1,4 +1,4 @@
-//! Position embeddings, resampled to the grid of patches that each image has.
+//! Position embeddings, resampled to each image's grid of patches.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
-/// Adds to the tokens of images of any aspect ratio a position table, resampled to each image's own grid of patches, bilinear and antialiased as
-/// in PyTorch: `(x [B,P,D], table [S,S,D], pixels u8 [B,H,W,3]) → [B,P,D]`.
+/// Adds a position table to the tokens of images of any aspect ratio: `(x [B,P,D], table [S,S,D], pixels u8 [B,H,W,3]) → [B,P,D]`.
 ///
-/// The pixels are the graph's input in the form of [`patch_grid`](crate::patch_grid). Tokens beyond an image's patches get its first patch's position.
+/// The table is resampled to each image's grid of patches, bilinear and antialiased as in PyTorch. The pixels are the graph's input in the
+/// form of [`patch_grid`](crate::patch_grid). Tokens beyond an image's patches get the position of its first patch.
 /// <https://arxiv.org/abs/2502.14786>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridPositions;
 
-/// Weights of all `from` cells for output `index` of `to`: a cell's weight falls linearly with its distance, to 0 at the width of the coarser
-/// grid's cell, and the weights are normalised.
+/// Returns the normalised weights of all `from` cells for output `index` of `to`. A cell's weight falls linearly with its distance, to 0 at
+/// the width of a cell of the coarser grid.
 fn weights(from: usize, to: usize, index: usize) -> Vec<f64> {
     let scale = from as f64 / to as f64;
     let centre = scale * (index as f64 + 0.5);
@@ -44,7 +44,7 @@ impl Definition for GridPositions {
         one(x)
     }
 
-    /// Four weighted positions are added to each token, more where an image has fewer rows or columns than the table.
+    /// Four weighted positions are added to each token. More if an image has fewer rows or columns than the table.
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         9 * count(&results[0])
     }
@@ -87,14 +87,14 @@ impl Definition for GridPositions {
         }
     }
 
-    /// Weights are quotients of sums over as many cells of each axis as the table has at most.
+    /// Weights are quotients of sums over at most all cells of each axis of the table.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let side = operands[1].shape().first().copied().unwrap_or(1);
         narrow(dtype) + 4.0 * tolerance(DType::F32, 2 * side)
     }
 }
 
-/// Of one image: the graph of an op alone takes no tokens of a batch beside images.
+/// Adds a case of one image: the graph of a single op cannot take a batch of tokens beside images.
 fn add(cases: &mut Cases, [tokens, channels]: [usize; 2], side: usize) {
     let operands = vec![
         activation(&[1, tokens, channels]),

@@ -1,4 +1,4 @@
-//! Layer normalisation over the channels, or over each head's.
+//! Layer normalisation over the channels, or over the channels of each head.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use crate::grad::only;
 use crate::reference::{cancellation, narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Normalises each `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`, the variance being the biased
-/// one. `G` is 1, or the heads where each is normed. <https://arxiv.org/abs/1607.06450>
+/// Normalises each group of `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`. The
+/// variance is the biased one. `G` is 1, or the number of heads if each is normalised. <https://arxiv.org/abs/1607.06450>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
-    /// Added to the variance.
+    /// Constant added to the variance.
     pub epsilon: f32,
 }
 
@@ -27,14 +27,14 @@ impl LayerNorm {
     pub const FLOPS_PER_ELEMENT: u64 = 8;
 }
 
-/// Shape of the result for operands `(x, weight, bias)`.
+/// Returns the shape of the result for operands `(x, weight, bias)`.
 pub(super) fn shape([x, weight, bias]: [&[usize]; 3]) -> Result<Vec<Shape>, OpError> {
     let shape = rms_norm::shape([x, weight])?;
     expect("bias", bias, weight)?;
     Ok(shape)
 }
 
-/// The norm without the last `padding` channels, of which the result is 0.
+/// Computes the norm without the last `padding` channels, whose result is 0.
 pub(super) fn padded<T: Real>(epsilon: f32, padding: usize, operands: [&Array<T>; 3], y: &mut Array<T>) {
     let [x, weight, bias] = operands.map(Array::values);
     let width = weight.len();
@@ -128,7 +128,7 @@ impl Definition for LayerNorm {
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
-        // x is exact; what is amplified are errors of f32.
+        // x is exact, so that only the errors of f32 are amplified.
         let amplified = (cancellation(operands[0], d, self.epsilon) - 1.0) * tolerance(DType::F32, d);
         narrow(dtype) + tolerance(DType::F32, d) + amplified
     }
@@ -136,7 +136,7 @@ impl Definition for LayerNorm {
 
 pub(super) const EPSILON: f32 = 1e-6;
 
-/// Rows, channels of a row and channels that are normed together: all of a row, or each head's, as queries and keys are normed.
+/// Returns rows, channels per row, and channels that are normalised together: a whole row, or a head of queries and keys.
 pub(super) fn norms(cases: &Cases) -> Vec<(Vec<usize>, usize, usize)> {
     let mut all = Vec::new();
     match cases.scale() {
@@ -153,11 +153,11 @@ pub(super) fn norms(cases: &Cases) -> Vec<(Vec<usize>, usize, usize)> {
                     all.push((outer.clone(), heads * head_dim, head_dim));
                 }
             }
-            // The entry for wide rows, the waves of more than a block.
+            // The kernel entry for wide rows: more waves than a block has.
             for channels in [1025, 1032, 2048] {
                 all.push((vec![3, 3], channels, channels));
             }
-            // Rows that one wave does not hold.
+            // Rows that do not fit in one wave.
             all.push((vec![2, 1], 4100, 4100));
             all.push((vec![1, 3], 8192, 8192));
         }
@@ -166,7 +166,7 @@ pub(super) fn norms(cases: &Cases) -> Vec<(Vec<usize>, usize, usize)> {
     all
 }
 
-/// An operand of a norm. Whole rows have a mean far from zero, as residual streams have.
+/// Returns an operand of a norm. Whole rows have a mean far from zero, as in residual streams.
 pub(super) fn normed(outer: &[usize], channels: usize, weight: usize) -> Operand {
     Operand {
         mean: if weight == channels { 3.0 } else { 0.0 },

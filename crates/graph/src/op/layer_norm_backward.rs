@@ -1,4 +1,4 @@
-//! The derivative of layer normalisation with respect to what it normalises.
+//! Derivative of layer normalisation with respect to its input.
 
 use std::fmt;
 
@@ -10,13 +10,14 @@ use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::reference::{cancellation, narrow, tolerance};
 
-/// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm): with `n = (x − mean) / √(variance + epsilon)` and `g = dy · weight`,
-/// `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of `dy · n` and `dy`.
+/// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm). With `n = (x − mean) / √(variance + epsilon)` and
+/// `g = dy · weight`, the result is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of
+/// `dy · n` and `dy`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNormBackward {
-    /// Added to the variance.
+    /// Constant added to the variance.
     pub epsilon: f32,
-    /// Whether the standard deviation counts as a constant, as some rules of attribution have it: without `n · mean(g · n)`.
+    /// True if the standard deviation is treated as a constant, as in some attribution rules. Omits `n · mean(g · n)`.
     pub fixed_deviation: bool,
 }
 
@@ -34,7 +35,7 @@ impl Definition for LayerNormBackward {
         rms_norm::shape([x, weight])
     }
 
-    /// The norm's, the two means (4) and their subtraction (5).
+    /// The operations of the norm, the two means (4) and their subtraction (5).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         (super::LayerNorm::FLOPS_PER_ELEMENT + 9) * count(&results[0])
     }
@@ -71,7 +72,7 @@ impl Definition for LayerNormBackward {
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
-        // n has the norm's errors, and is multiplied by itself.
+        // n has the errors of the norm and is multiplied by itself.
         let amplified = 2.0 * cancellation(operands[0], d, self.epsilon);
         narrow(dtype) + (1.0 + amplified) * tolerance(DType::F32, d)
     }

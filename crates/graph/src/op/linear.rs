@@ -1,4 +1,4 @@
-//! Linear layers: a GEMM with its epilogue of bias, activation and residual.
+//! Linear layers: a GEMM with an epilogue of bias, activation and residual.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,27 +22,27 @@ use crate::matmul::{gemm, rows, rows_mut};
 use crate::reference::tolerance;
 use crate::{Graph, Node, ValueId};
 
-/// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in 8 bits on request.
+/// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, optionally with rounded operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
-    /// Whether the operand `bias` is there.
+    /// True if the operand `bias` exists.
     pub bias: bool,
-    /// Applied after the bias.
+    /// Activation applied after the bias.
     pub activation: Option<Activation>,
-    /// Whether the operand `residual`, added last, is there.
+    /// True if the operand `residual`, added last, exists.
     pub residual: bool,
-    /// How each row of x is rounded before it is multiplied, if it is. So is the weight then: of 8 bits with a scale for each of its
-    /// rows, E4M3 for [`Rounding::Float8`] and int8 for [`Rounding::Int8`]; for [`Rounding::Bf16`] in bf16.
+    /// Rounding of x before the multiplication. The weight then has the matching dtype: E4M3 with a scale per row for [`Rounding::Float8`],
+    /// int8 with a scale per row for [`Rounding::Int8`], bf16 for [`Rounding::Bf16`].
     pub rounding: Option<Rounding>,
 }
 
 impl Linear {
-    /// As [`Definition::vjp`]; the activation's slope may be that of the [secant](ActivationBackward::secant). Rounding counts as the identity, the
-    /// straight-through estimator. <https://arxiv.org/abs/1308.3432>
+    /// Computes [`Definition::vjp`], optionally with the [secant](ActivationBackward::secant) as the activation's slope. Rounding counts as
+    /// the identity (straight-through estimator). <https://arxiv.org/abs/1308.3432>
     ///
     /// # Errors
     ///
-    /// Those of [`Graph::push`].
+    /// Returns the errors of [`Graph::push`].
     pub fn vjp_by(
         &self,
         graph: &mut Graph,
@@ -74,21 +74,21 @@ impl Linear {
     }
 }
 
-/// What [`Linear`] rounds x to.
+/// Rounding of x in a [`Linear`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Rounding {
-    /// Integers.
+    /// To int8.
     Int8(Levels),
-    /// Floating-point numbers, E4M3 in OCP's encoding times a scale: the nearest to `x · (1/scale)`, ties to even, at most ±448.
-    /// See [`float8`].
+    /// To FP8: E4M3 in OCP's encoding times a scale. The result is the number nearest to `x · (1/scale)`, ties to even, at most ±448. See
+    /// [`float8`].
     Float8(Float8Scale),
-    /// bf16, to nearest, ties to even; products are exact in f32, where they are summed. GPUs compute such a layer in the dtype of the
-    /// activations instead, which in f32 and f16 is more exact.
+    /// To bf16, to nearest, ties to even. Products are exact and summed in f32. GPUs compute the layer in the dtype of the activations
+    /// instead, which is more accurate in f32 and f16.
     Bf16,
 }
 
 impl Rounding {
-    /// The scale of x in FP8, if it is known before.
+    /// Returns the fixed FP8 scale of x. `None` if there is no fixed scale.
     pub fn fixed_float8(self) -> Option<f32> {
         match self {
             Self::Float8(Float8Scale::Fixed(scale)) => Some(scale),
@@ -96,7 +96,7 @@ impl Rounding {
         }
     }
 
-    /// Whether each row is rounded by itself: what its elements decide, or known numbers, lie beside it.
+    /// Returns true if each row is rounded with parameters stored beside it: computed from its elements, or fixed.
     pub fn is_of_rows(self) -> bool {
         match self {
             Self::Int8(_) | Self::Float8(Float8Scale::Row) => true,
@@ -104,7 +104,7 @@ impl Rounding {
         }
     }
 
-    /// Whether it is to 8 bits.
+    /// Returns true if the rounding is to 8 bits.
     pub fn is_to_8_bits(self) -> bool {
         match self {
             Self::Int8(_) | Self::Float8(_) => true,
@@ -112,7 +112,7 @@ impl Rounding {
         }
     }
 
-    /// What lies beside each row that is rounded by itself, in bytes: the scale of FP8; of int8 the scale and the zero point, in f32.
+    /// Returns the bytes beside each row that is rounded by itself: the f32 scale for FP8, scale and zero point in f32 for int8.
     pub fn row_bytes(self) -> usize {
         match self {
             Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => 0,
@@ -122,52 +122,52 @@ impl Rounding {
     }
 }
 
-/// By which scale [`Rounding::Float8`] rounds.
+/// Scale of [`Rounding::Float8`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Float8Scale {
-    /// Each row's own: its largest magnitude becomes 448.
+    /// A scale per row, which maps the row's largest magnitude to 448.
     Row,
-    /// One for all of x, known before: a normal positive number.
+    /// One fixed scale for all of x: a normal positive number.
     Fixed(f32),
 }
 
-/// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255.
+/// The 256 levels of int8 rounding: `x ≈ scale · (q − zero)` with q from 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Levels {
-    /// Over each row's range.
+    /// Levels over the range of each row.
     #[default]
     Range,
-    /// Over ± each row's largest magnitude, the zero point in the middle.
+    /// Levels over ± the largest magnitude of each row, with the zero point in the middle.
     Magnitude,
-    /// Known before; what is beyond them becomes the nearest.
+    /// Fixed levels. Values beyond them are clamped.
     Fixed {
-        /// The step, a normal positive number.
+        /// The step: a normal positive number.
         scale: f32,
         /// The zero point.
         zero: u8,
     },
 }
 
-/// `2·k` operations per element, and one for the bias.
+/// Returns `2·k` operations per element, and one more with a bias.
 pub(super) fn matmul_flops(result: &[usize], k: usize, bias: bool) -> u64 {
     count(result) * (2 * k as u64 + u64::from(bias))
 }
 
-/// The values in bf16, rounded from f32 as executors do.
+/// Rounds the values to bf16 from f32, as executors do.
 fn rounded_bf16<T: Real>(values: &[T]) -> Vec<T> {
     let round = |x: &T| T::from_f32(bf16::from_f32(x.to_f32()).to_f32());
     values.iter().map(round).collect()
 }
 
-/// The row as E4M3 represents it, rounded in f32 as executors do.
+/// Rounds the row to E4M3 in f32, as executors do.
 fn rounded_float8<T: Real>(row: &[T], scale: Float8Scale) -> Vec<T> {
     let row: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
     let rounded = float8::rounded(&row, row.len(), scale);
     rounded.into_iter().map(T::from_f32).collect()
 }
 
-/// The row as 8 bits represent it, by a rule that is in f32: what is rounded must be what executors round.
+/// Rounds the row to 8 bits in f32, so that the same values are rounded as in executors.
 fn rounded_int8<T: Real>(row: &[T], levels: Levels) -> Vec<T> {
     let row: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
     if row.iter().any(|x| !x.is_finite()) {
@@ -184,7 +184,7 @@ fn rounded_int8<T: Real>(row: &[T], levels: Levels) -> Vec<T> {
         return vec![T::ZERO; row.len()];
     }
     let inverse = 1.0 / scale;
-    // What q = 0 stands for, in steps.
+    // Value of q = 0, in steps.
     let zero = match levels {
         Levels::Range => (low * inverse).round_ties_even(),
         Levels::Magnitude => -128.0,
@@ -200,8 +200,8 @@ fn rounded_int8<T: Real>(row: &[T], levels: Levels) -> Vec<T> {
         .collect()
 }
 
-/// What GEMMs of FP8 lose on Hopper, whose matrix cores add 32 products at once to sums of 14 bits, and cut off the rest: half of
-/// 2⁻¹³ each time, always towards 0. <https://arxiv.org/abs/2412.19437>, section 3.3.2
+/// Returns the error of FP8 GEMMs on Hopper. Its matrix cores add 32 products at once to sums of 14 bits and truncate the rest. The error
+/// is half of 2⁻¹³ each time, always towards 0. <https://arxiv.org/abs/2412.19437>, section 3.3.2
 fn float8_accumulation(channels: usize) -> f64 {
     channels.div_ceil(32) as f64 * 2f64.powi(-14)
 }
@@ -356,7 +356,7 @@ impl Definition for Linear {
                             let spec = Linear { rounding, ..spec };
                             linear(cases, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                         }
-                        // As far as the kernel and the library take them.
+                        // Multiples that the kernel and the library support.
                         for (multiple, role) in [4, 8].into_iter().zip(SPARSE) {
                             let k = a.k.next_multiple_of(multiple);
                             let n = if multiple == 8 {
@@ -366,7 +366,7 @@ impl Definition for Linear {
                             };
                             sparse(cases, &[a.batch, a.tokens], [k, n], spec, spec.residual, role);
                         }
-                        // As far as a GPU's FP8 takes them.
+                        // Multiples that FP8 GEMMs of GPUs support.
                         let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
                         for rounding in FLOAT8.map(Some) {
                             let spec = Linear { rounding, ..spec };
@@ -407,7 +407,7 @@ const GELU: Linear = Linear {
     activation: Some(Activation::GeluErf),
     ..BIAS
 };
-/// Levels of activations. They are uniform in ±1, and norms about that, some of which are beyond the fixed ones.
+/// Levels of activations. Activations are uniform in ±1, norms about that, so some of them are beyond the fixed levels.
 pub const LEVELS: [Levels; 3] = [
     Levels::Range,
     Levels::Magnitude,
@@ -417,13 +417,13 @@ pub const LEVELS: [Levels; 3] = [
     },
 ];
 
-/// Likewise: 448 steps are 0.9.
+/// 448 steps are 0.9, so that some activations are beyond it.
 const FLOAT8: [Rounding; 2] = [
     Rounding::Float8(Float8Scale::Fixed(0.002)),
     Rounding::Float8(Float8Scale::Row),
 ];
 
-/// Of activations `[outer.., k]` and a weight `[n, k]`.
+/// Adds a case with activations `[outer.., k]` and a weight `[n, k]`.
 fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
     let [k, n] = extents;
     let weight = match spec.rounding {
@@ -434,7 +434,7 @@ fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear,
     of_weight(cases, outer, extents, spec, in_arena, weight);
 }
 
-/// Of a weight that is 2:4 sparse.
+/// Adds a case with a 2:4 sparse weight.
 fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
     let [k, n] = extents;
     of_weight(
@@ -447,7 +447,7 @@ fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear,
     );
 }
 
-/// How a 2:4 sparse weight is kept on a GPU.
+/// Forms of a 2:4 sparse weight on a GPU.
 const SPARSE: [Role; 2] = [Role::SparseWeight, Role::CompressedWeight];
 
 fn of_weight(

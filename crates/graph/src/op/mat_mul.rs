@@ -1,4 +1,4 @@
-//! Products of matrices, as the backward passes of linear layers need them.
+//! Matrix products for the backward passes of linear layers.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use crate::matmul::{gemm, rows, rows_mut};
 use crate::reference::tolerance;
 use crate::{Graph, Node, ValueId};
 
-/// `(a [..,K], b [K,N]) → a · b [..,N]`, or transposed, `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both. [`Linear`] has the product
-/// with `bᵀ`.
+/// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both. [`Linear`]
+/// computes the product with `bᵀ`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatMul {
-    /// Whether `a` is transposed.
+    /// True if `a` is transposed.
     pub transpose_a: bool,
 }
 

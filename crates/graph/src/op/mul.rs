@@ -11,7 +11,7 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(x, y) → x · y`; y has x's shape, or its last extents, which are repeated.
+/// `(x, y) → x · y`. y has the shape of x, or its last extents, and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mul;
 

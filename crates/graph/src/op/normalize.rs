@@ -12,17 +12,17 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
+/// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, as `pixel · scale[c] + shift[c]` for channel c. Combines rescaling, mean and standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Normalize {
-    /// `rescale / std` of each channel.
+    /// `rescale / std` per channel.
     pub scale: [f32; 3],
-    /// `−mean / std` of each channel.
+    /// `−mean / std` per channel.
     pub shift: [f32; 3],
 }
 
 impl Normalize {
-    /// The value of a pixel's channel.
+    /// Normalises a channel of a pixel.
     pub(super) fn apply<T: Real>(&self, channel: usize, pixel: T) -> T {
         pixel * T::from_f32(self.scale[channel]) + T::from_f32(self.shift[channel])
     }
@@ -81,7 +81,7 @@ impl Definition for Normalize {
             extract: pixels(PixelLayout::Hwc, Some(*self)),
             image,
         };
-        // Patches of one pixel: planes become pixels.
+        // Patches of one pixel turn planes into pixels.
         let d_y = graph.push_backward(node, pixels(PixelLayout::Chw, None), [gradient])?;
         Ok(vec![Some(graph.push_backward(node, backward, [d_y])?)])
     }

@@ -1,4 +1,4 @@
-//! Checks of operands' shapes, and counts of their elements.
+//! Checks of operand shapes, and element counts.
 
 use super::{OpError, Shape};
 
@@ -10,7 +10,7 @@ pub(super) fn exactly<'a, const N: usize>(operands: &[&'a [usize]]) -> Result<[&
     })
 }
 
-/// Operands of an op some of which may be absent, in order.
+/// Operands of an op with optional operands, in order.
 pub(super) struct Rest<'a, 'b>(std::slice::Iter<'b, &'a [usize]>);
 
 impl<'a, 'b> Rest<'a, 'b> {
@@ -36,7 +36,7 @@ impl<'a, 'b> Rest<'a, 'b> {
         }
     }
 
-    /// Checks that no operand is left.
+    /// Checks that no operands are left.
     pub(super) fn finish(self) -> Result<(), OpError> {
         match self.0.len() {
             0 => Ok(()),
@@ -63,7 +63,7 @@ pub(super) fn count(shape: &[usize]) -> u64 {
     shape.iter().map(|&extent| extent as u64).product()
 }
 
-/// Shapes of a single result.
+/// Returns the shapes of a single result.
 pub(super) fn one(shape: impl Into<Shape>) -> Result<Vec<Shape>, OpError> {
     Ok(vec![shape.into()])
 }

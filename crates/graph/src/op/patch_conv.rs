@@ -1,4 +1,4 @@
-//! The patch convolution, before fusion makes it patch extraction and a GEMM.
+//! Patch convolution, before fusion turns it into patch extraction and a GEMM.
 
 use std::fmt;
 
@@ -19,18 +19,18 @@ use crate::matmul::{gemm, rows, rows_mut};
 use crate::reference::tolerance;
 use crate::{Graph, Node, ValueId};
 
-/// A convolution whose stride is its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major
-/// order. Pixels beyond the last whole patch are ignored.
+/// Convolution whose stride equals its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋` patches in
+/// row-major order. Pixels beyond the last whole patch are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchConv {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// Whether the third operand, the bias, is there.
+    /// True if the third operand, the bias, exists.
     pub bias: bool,
 }
 
 impl PatchConv {
-    /// The extraction that makes the convolution a product of matrices.
+    /// Returns the extraction that turns the convolution into a matrix product.
     fn extract(self) -> PatchExtract {
         PatchExtract {
             patch: self.patch,

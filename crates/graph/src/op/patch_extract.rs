@@ -1,4 +1,4 @@
-//! Patches as rows of the patch GEMM's left-hand matrix.
+//! Patch extraction: patches become rows of the patch GEMM's left-hand matrix.
 
 use std::fmt;
 
@@ -14,18 +14,18 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Patches as rows of a matrix, ready for [`Linear`](super::Linear), see [`PixelLayout`].
+/// Extracts patches as rows of a matrix for [`Linear`](super::Linear). [`PixelLayout`] has the shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatchExtract {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// The layout of the pixels, which also determines the order within a row of the result.
+    /// Layout of the pixels, which also determines the order within a row of the result.
     pub layout: PixelLayout,
-    /// Applied during extraction, unless folded into the weights.
+    /// Normalisation during extraction. `None` if it is folded into the weights.
     pub normalize: Option<Normalize>,
 }
 
-/// The order of an image's elements.
+/// Layout of an image's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PixelLayout {
     /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
@@ -35,7 +35,8 @@ pub enum PixelLayout {
 }
 
 impl PatchExtract {
-    /// Channel and index, among all pixels' elements, of element `e` of patch `p` of image `b`, all of which are of `[height, width]` pixels.
+    /// Returns the channel and the index among all pixel elements, for element `e` of patch `p` of image `b`. Images have `[height, width]`
+    /// pixels.
     pub(super) fn pixel(&self, [height, width]: [usize; 2], [b, p, e]: [usize; 3]) -> (usize, usize) {
         let [h, w] = self.patch;
         let (top, left) = (p / (width / w) * h, p % (width / w) * w);
@@ -52,7 +53,7 @@ impl PatchExtract {
     }
 }
 
-/// Number of patches of an image of `h` rows and `w` columns.
+/// Returns the number of patches of an image with `h` rows and `w` columns.
 pub(super) fn patches(h: usize, w: usize, [ph, pw]: [usize; 2]) -> Result<usize, OpError> {
     if ph == 0 || pw == 0 || h < ph || w < pw {
         return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}").into());

@@ -1,4 +1,4 @@
-//! The derivative of patch extraction.
+//! Derivative of patch extraction.
 
 use std::fmt;
 

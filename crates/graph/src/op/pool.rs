@@ -14,25 +14,25 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Which token or tokens represent the image: `[B,N,D] → [B,D]`.
+/// Selects or combines the tokens that represent the image: `[B,N,D] → [B,D]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool {
-    /// The token of this index.
+    /// The token with this index.
     Token(usize),
     /// The mean of all tokens but the first `skip`.
     Mean {
-        /// How many leading tokens to leave out.
+        /// Number of leading tokens to skip.
         skip: usize,
     },
-    /// Each channel's maximum over all tokens but the first `skip`.
+    /// Maximum of each channel over all tokens but the first `skip`.
     Max {
-        /// How many leading tokens to leave out.
+        /// Number of leading tokens to skip.
         skip: usize,
     },
 }
 
 impl Pool {
-    /// Range of the tokens that are read, of `tokens`.
+    /// Returns the range of tokens that are read, out of `tokens`.
     pub fn tokens(self, tokens: usize) -> std::ops::Range<usize> {
         match self {
             Self::Token(index) => index..index + 1,

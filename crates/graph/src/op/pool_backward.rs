@@ -1,4 +1,4 @@
-//! The derivative of pooling.
+//! Derivative of pooling.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
-/// `(x [B,N,D], dy [B,D]) → dx [B,N,D]` of a [`Pool`]. x is read for a maximum alone, whose first token has the gradient.
+/// `(x [B,N,D], dy [B,D]) → dx [B,N,D]` of a [`Pool`]. x is only read for a maximum, whose first token gets the gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolBackward(pub Pool);
 

@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::grad::only;
 use crate::{Graph, Node, ValueId};
 
-/// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: the prefix tokens, the same for every image, before x's.
+/// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: puts the prefix tokens, which all images share, before those of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepend;
 
-/// Joins the prefixes and each image of `x`.
+/// Concatenates the prefixes and each image of `x`.
 pub(super) fn join<T: Real>(prefixes: &[&Array<T>], x: &Array<T>, y: &mut Array<T>) {
     let batch = x.shape()[0];
     let image = x.values().len() / batch;

@@ -1,4 +1,4 @@
-//! RMS normalisation over the channels, or over each head's.
+//! RMS normalisation over the channels, or over the channels of each head.
 
 use std::fmt;
 
@@ -15,10 +15,11 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Normalises each `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`. <https://arxiv.org/abs/1910.07467>
+/// Normalises each group of `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`.
+/// <https://arxiv.org/abs/1910.07467>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RmsNorm {
-    /// Added to the mean square.
+    /// Constant added to the mean square.
     pub epsilon: f32,
 }
 
@@ -27,7 +28,7 @@ impl RmsNorm {
     pub const FLOPS_PER_ELEMENT: u64 = 4;
 }
 
-/// Shape of the result for operands `(x, weight)`: one group of channels, or several that are each normalised.
+/// Returns the shape of the result for operands `(x, weight)`: one or several groups of channels, each normalised.
 pub(super) fn shape([x, weight]: [&[usize]; 2]) -> Result<Vec<Shape>, OpError> {
     let [.., channels] = *x else {
         return Err("x is a scalar".into());

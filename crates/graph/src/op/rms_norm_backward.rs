@@ -1,4 +1,4 @@
-//! The derivative of RMS normalisation with respect to what it normalises.
+//! Derivative of RMS normalisation with respect to its input.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::reference::{narrow, tolerance};
 
-/// `(x [..,G·D], weight [D], dy) → dx` of [`RmsNorm`](super::RmsNorm): with `n = x / √(mean(x²) + epsilon)` and `g = dy · weight`,
-/// `(g − n · mean(g · n)) / √(mean(x²) + epsilon)`. The gradient of the weight is the sum of `dy · n`.
+/// `(x [..,G·D], weight [D], dy) → dx` of [`RmsNorm`](super::RmsNorm). With `n = x / √(mean(x²) + epsilon)` and `g = dy · weight`, the
+/// result is `(g − n · mean(g · n)) / √(mean(x²) + epsilon)`. The gradient of the weight is the sum of `dy · n`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RmsNormBackward {
-    /// Added to the mean square.
+    /// Constant added to the mean square.
     pub epsilon: f32,
-    /// Whether the root counts as a constant, as some rules of attribution have it: without `n · mean(g · n)`.
+    /// True if the root is treated as a constant, as in some attribution rules. Omits `n · mean(g · n)`.
     pub fixed_root: bool,
 }
 
@@ -34,7 +34,7 @@ impl Definition for RmsNormBackward {
         rms_norm::shape([x, weight])
     }
 
-    /// The norm's, the mean (3) and its subtraction (4).
+    /// The operations of the norm, the mean (3) and its subtraction (4).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         (super::RmsNorm::FLOPS_PER_ELEMENT + 7) * count(&results[0])
     }
@@ -67,7 +67,7 @@ impl Definition for RmsNormBackward {
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        // n has the norm's errors, and is multiplied by itself.
+        // n has the errors of the norm and is multiplied by itself.
         narrow(dtype) + 3.0 * tolerance(DType::F32, operands[1].values().len())
     }
 }

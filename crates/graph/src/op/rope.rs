@@ -1,4 +1,4 @@
-//! Rotary position embedding: pairs of channels of queries and keys, rotated by angles that depend on the token's place.
+//! Rotary position embedding: rotates pairs of channels of queries and keys by angles that depend on the token's position.
 
 use std::fmt;
 
@@ -16,21 +16,22 @@ use crate::{Graph, Node, ValueId};
 
 /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`.
 ///
-/// Pairs of channels are rotated in the last P tokens, in the first of x's n groups of `C = heads · d` channels. All else stays. For each of those
-/// tokens, and for each head or for all, the table has the cosines of the head's d/2 pairs, then the sines. <https://arxiv.org/abs/2104.09864>
+/// x has n groups of `C = heads · d` channels. Rotates pairs of channels in the last P tokens, in the first [`rotated`](Self::rotated)
+/// groups. All other elements are copied. For each of the P tokens, and for each head or for all heads, the table has the cosines of the
+/// head's d/2 pairs, then the sines. <https://arxiv.org/abs/2104.09864>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rope {
-    /// Heads of a group.
+    /// Heads per group.
     pub heads: usize,
-    /// Channels of a head, an even number.
+    /// Channels per head, an even number.
     pub head_dim: usize,
-    /// How many groups of channels are rotated: 2 of packed queries, keys and values.
+    /// Number of groups that are rotated: 2 for packed queries, keys and values.
     pub rotated: usize,
-    /// Which channels are rotated together.
+    /// Pairing of the channels.
     pub pairs: RopePairs,
 }
 
-/// The pairs of a head's `d` channels that [`Rope`] rotates.
+/// Pairing of a head's `d` channels in [`Rope`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RopePairs {
     /// 0 and 1, 2 and 3, …
@@ -39,7 +40,7 @@ pub enum RopePairs {
     Halves,
 }
 
-/// Two multiplications and an addition for each element that is rotated.
+/// Two multiplications and an addition per rotated element.
 const FLOPS_PER_ELEMENT: u64 = 3;
 
 impl Definition for Rope {
@@ -121,7 +122,7 @@ impl Definition for Rope {
         }
     }
 
-    /// A table may be the same for all heads.
+    /// All heads may share a table.
     fn operand_share(&self, _index: usize, shape: &[usize]) -> OperandShare {
         if shape.last() == Some(&self.head_dim) {
             OperandShare::Whole
@@ -143,7 +144,7 @@ impl Definition for Rope {
                 continue;
             }
             let (head, within) = (channel / d, channel % d);
-            // The pair's number, whether the element is the first of the two, and how far apart they are.
+            // The pair's number, true for its first element, and the distance of its elements.
             let (pair, first, apart) = match self.pairs {
                 RopePairs::Interleaved => (within / 2, within % 2 == 0, 1),
                 RopePairs::Halves => (within % (d / 2), within < d / 2, d / 2),
@@ -164,7 +165,7 @@ impl Definition for Rope {
         node: &Node,
         gradients: &[Option<ValueId>],
     ) -> Result<Vec<Option<ValueId>>> {
-        // The transpose of a rotation is the rotation back: by the negative sines. The angles are no parameters.
+        // The transpose of a rotation is the inverse rotation: negative sines. The angles are not differentiated.
         let gradient = only(node, gradients)?;
         let table = node.inputs[1];
         let len = graph.value(table).shape[2];
@@ -183,7 +184,7 @@ impl Definition for Rope {
                 let prefix = usize::from(sizes.tokens > 1);
                 forms(cases, extents, prefix, every_form);
                 if cases.is_micro() {
-                    // Heads whose halves are no whole vectors, beside one that is shorter than a vector.
+                    // Heads whose halves are not whole vectors, and one that is shorter than a vector.
                     forms(cases, [2, 3, 2, 22], 2, true);
                     forms(cases, [1, 2, 3, 2], 0, true);
                 }
@@ -206,7 +207,7 @@ impl Definition for Rope {
     }
 }
 
-/// Packed queries, keys and values in place; with `every_form` also queries alone, and results beside the operand.
+/// Packed queries, keys and values in place. With `every_form` also queries alone, and results in separate memory.
 fn forms(cases: &mut Cases, [batch, tokens, heads, head_dim]: [usize; 4], prefix: usize, every_form: bool) {
     let width = heads * head_dim;
     for pairs in [RopePairs::Interleaved, RopePairs::Halves] {

@@ -1,4 +1,4 @@
-//! A part of a tensor along one axis.
+//! Slice of a tensor along one axis.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 
-/// `(x) → x[.., start..start + len, ..]` of one axis after the first.
+/// `(x) → x[.., start..start + len, ..]` along an axis after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
     /// Index of the axis, at least 1.
     pub axis: usize,
-    /// First index that is kept.
+    /// First index of the slice.
     pub start: usize,
-    /// Number of indices that are kept.
+    /// Length of the slice.
     pub len: usize,
 }
 

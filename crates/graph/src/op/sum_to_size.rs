@@ -1,4 +1,4 @@
-//! Sums over images, rows or groups of channels: the gradient of what is repeated for them.
+//! Sums over images, rows or groups of channels: the gradient of a repetition over them.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(x) → the sum of x's consecutive pieces of as many elements as `shape` has`, in their order. A single piece takes the shape as it is.
+/// `(x) → sum of consecutive pieces of x`, in order. A piece has as many elements as `shape`. A single piece is only reshaped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumToSize {
     /// Extents of the result.
@@ -21,7 +21,7 @@ pub struct SumToSize {
 }
 
 impl SumToSize {
-    /// Number of pieces of `elements` elements.
+    /// Returns the number of pieces of `elements` elements.
     fn pieces(&self, elements: usize) -> usize {
         elements / self.shape.iter().product::<usize>().max(1)
     }

@@ -13,16 +13,16 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]` (SwiGLU's gate). <https://arxiv.org/abs/2002.05202>
+/// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]`, the gate of SwiGLU. <https://arxiv.org/abs/2002.05202>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwiGlu;
 
 impl SwiGlu {
-    /// SiLU and the product.
+    /// Operations of SiLU and the product.
     pub const FLOPS_PER_ELEMENT: u64 = Activation::Silu.flops_per_element() + 1;
 }
 
-/// Shape of the gated channels.
+/// Returns the shape of the gated channels.
 pub(super) fn shape(x: &[usize]) -> Result<Shape, OpError> {
     match x.split_last() {
         Some((&d, outer)) if d % 2 == 0 => Ok(outer.iter().copied().chain([d / 2]).collect()),
@@ -30,7 +30,7 @@ pub(super) fn shape(x: &[usize]) -> Result<Shape, OpError> {
     }
 }
 
-/// Gates `x` into `y`.
+/// Computes the gated `x` into `y`.
 pub(super) fn gate<T: Real>(x: &Array<T>, y: &mut Array<T>) {
     let d = y.shape().last().copied().unwrap_or(0);
     for (i, v) in y.values_mut().iter_mut().enumerate() {

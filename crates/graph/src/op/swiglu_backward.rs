@@ -1,4 +1,4 @@
-//! The derivative of the SwiGLU gate.
+//! Derivative of the SwiGLU gate.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::reference::{narrow, tolerance};
 /// `(x [..,2·D], dy [..,D]) → dx [..,2·D]` of [`SwiGlu`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwiGluBackward {
-    /// Whether SiLU's slope is that of the secant, as in [`ActivationBackward::secant`].
+    /// True if SiLU's slope is that of the secant, as in [`ActivationBackward::secant`].
     pub secant: bool,
 }
 
@@ -30,7 +30,7 @@ impl Definition for SwiGluBackward {
         one(x)
     }
 
-    /// The gate's, SiLU's slope and its products.
+    /// The operations of the gate, of SiLU's slope and of its products.
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
         (2 * SwiGlu::FLOPS_PER_ELEMENT + 3) * count(operands[1])
     }

@@ -1,4 +1,4 @@
-//! The SwiGLU gate with the norm of its result.
+//! The SwiGLU gate followed by a norm.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::reference::{cancellation, narrow, tolerance};
 /// [`SwiGlu`], then [`LayerNorm`] (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwiGluNorm {
-    /// Added to the variance.
+    /// Constant added to the variance.
     pub epsilon: f32,
-    /// How many of the D channels, the last ones, only fill a row up: the norm is over the others, and they are 0, whatever x, weight and bias
-    /// have there.
+    /// Number of padding channels at the end of the D channels. The norm covers the other channels. The result of padding channels is 0 for
+    /// any x, weight and bias.
     pub padding: usize,
 }
 
@@ -75,13 +75,13 @@ impl Definition for SwiGluNorm {
                 for a in &AWKWARD {
                     normed(cases, [a.batch, a.tokens], a.channels, 0);
                 }
-                // The longest rows that a wave and a block of either wave size keep in registers, and longer ones; the waves of more
-                // than a block.
+                // The longest rows that a wave and a block keep in registers for either wave size, and longer ones; more waves than a block
+                // has.
                 for channels in [2048, 2056, 4096, 4104, 8192, 8195, 8200] {
                     normed(cases, [1, 2], channels, 0);
                 }
                 normed(cases, [3, 3], 2048, 0);
-                // Rows that are filled up, of which one is not kept in registers.
+                // Padded rows. One of them does not fit in registers.
                 for (channels, padding) in [(16, 7), (72, 1), (264, 7), (2736, 6), (8200, 3), (65, 2)] {
                     normed(cases, [2, 3], channels, padding);
                 }
@@ -94,7 +94,7 @@ impl Definition for SwiGluNorm {
         }
     }
 
-    /// The norm's, of what is not exact: its errors of f32 are amplified as well.
+    /// The input of the norm is not exact: its f32 errors are amplified too.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
         let gated = SwiGlu.eval(&operands[..1]).unwrap_or_default();

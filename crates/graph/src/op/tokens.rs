@@ -14,13 +14,13 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// Token assembly in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`; the position table is added to x, the prefix is copied
-/// as it is.
+/// Assembles tokens in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`. Adds the position table to x, and copies
+/// the prefix before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Whether the operand `prefix` is there.
+    /// True if the operand `prefix` exists.
     pub prefix: bool,
-    /// Whether the operand `position` is there.
+    /// True if the operand `position` exists.
     pub position: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Transposition of each image's tokens and channels, with what may follow it in one pass over memory.
+//! Transposition of each image's tokens and channels, fused with the ops after it in one pass over memory.
 
 use std::fmt;
 
@@ -14,21 +14,21 @@ use crate::grad::only;
 use crate::reference::{narrow, tolerance};
 use crate::{Graph, Node, ValueId};
 
-/// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` of each image, without the last `crop` rows and with `pad` columns of zeros, then
-/// `+ y` or `· y`. Between two of them a Linear mixes tokens. <https://arxiv.org/abs/2105.01601>
+/// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` for each image, then `+ y` or `· y`. Omits the last `crop` rows and
+/// appends `pad` columns of zeros. A Linear between two transpositions mixes tokens. <https://arxiv.org/abs/2105.01601>
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transpose {
-    /// Whether the operand `gamma`, a factor of each of the result's channels, is there.
+    /// True if the operand `gamma`, a factor per channel of the result, exists.
     pub scale: bool,
-    /// What is done with the operand `y`, if it is there.
+    /// Use of the operand `y`. `None` if it does not exist.
     pub combine: Option<Combine>,
-    /// Zeros at the end of each row of what was transposed and scaled, before `y` comes in.
+    /// Number of zeros at the end of each transposed and scaled row, before `y` is applied.
     pub pad: usize,
-    /// Elements at the end of each row of x that are left out; fewer than there are.
+    /// Number of elements to omit at the end of each row of x. Less than the length of a row.
     pub crop: usize,
 }
 
-/// What [`Transpose`] does with what it has transposed and its operand `y`.
+/// Use of the operand `y` in [`Transpose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Combine {
     /// A residual.
@@ -178,7 +178,7 @@ impl Definition for Transpose {
             Scale::Heads => {}
         }
         if cases.is_micro() {
-            // Whole tiles, and rows that begin at no multiple of a vector.
+            // Whole tiles, and rows that do not start at a multiple of a vector.
             forms(cases, [2, 64, 128], true);
             forms(cases, [3, 67, 3], true);
             forms(cases, [2, 5, 130], true);
@@ -194,8 +194,8 @@ impl Definition for Transpose {
     }
 }
 
-/// From `[batch, tokens, channels]`, and to and from rows that are padded to whole vectors; with `every_form` each combination of
-/// operands, beside and in the arena.
+/// Adds transpositions of `[batch, tokens, channels]`, and to and from rows that are padded to whole vectors. With `every_form`, adds each
+/// combination of operands, in separate memory and in the arena.
 fn forms(cases: &mut Cases, [batch, tokens, channels]: [usize; 3], every_form: bool) {
     let padded = tokens.next_multiple_of(8);
     sized(cases, [batch, tokens, channels], [0, 0], every_form);

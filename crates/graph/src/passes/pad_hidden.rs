@@ -73,7 +73,7 @@ impl<'a> Network<'a> {
         (is_plain(rewriter, first) && constant).then_some(Self { first, between })
     }
 
-    /// Of the first layer's weight or bias, with zeros for the outputs up to `padded` of each of the network's halves.
+    /// Returns the first layer's weight or bias, padded with zeros to `padded` outputs in each half.
     fn more_outputs(&self, tensor: &Tensor, padded: usize) -> Option<Tensor> {
         let halves = match self.between.map(|between| &between.op) {
             Some(Op::SwiGlu(SwiGlu) | Op::SwiGluNorm(_)) => 2,

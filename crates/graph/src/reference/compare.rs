@@ -1,20 +1,19 @@
-//! Whether a result is close enough to the reference's.
+//! Comparison of a result with the reference.
 
 use std::fmt;
 
-/// How far a result is from the reference.
+/// Difference of a result from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// The index of the element with the largest error, or of the first that is not finite.
+    /// Index of the element with the largest error, or of the first one that is not finite.
     pub worst: usize,
-    /// The result there.
+    /// The result's element.
     pub candidate: f64,
-    /// The reference there.
+    /// The reference's element.
     pub reference: f64,
-    /// The largest error of an element over the largest |reference|: a single wrong element shows here.
+    /// Largest error of an element, relative to the largest |reference|. Shows a single wrong element.
     pub elementwise: f64,
-    /// `‖candidate − reference‖₂ / ‖reference‖₂`: an error of every element shows here, even where one large
-    /// element hides it from `elementwise`.
+    /// `‖candidate − reference‖₂ / ‖reference‖₂`. Shows an error of every element, even if a large element hides it from `elementwise`.
     pub normwise: f64,
 }
 
@@ -28,33 +27,33 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Why a result does not pass for the reference.
+/// Reason why a result does not match the reference.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
-    /// There is not one element for each of the reference's.
+    /// The numbers of elements differ.
     #[error("{candidate} elements instead of {reference}")]
     Length {
-        /// The result's elements.
+        /// Number of the result's elements.
         candidate: usize,
-        /// The reference's.
+        /// Number of the reference's elements.
         reference: usize,
     },
-    /// Too far off, or not finite.
+    /// The difference exceeds the tolerance, or an element is not finite.
     #[error("{difference}; tolerance {tolerance:.2e}")]
     Far {
-        /// How far.
+        /// The difference.
         difference: Difference,
-        /// What would have been allowed.
+        /// The tolerance.
         tolerance: f64,
     },
 }
 
-/// Compares in both ways that [`Difference`] has, and both must be within `tolerance`. An element that is not finite
-/// fails, on either side. Where the whole reference is zero, errors are absolute.
+/// Compares in both norms of [`Difference`]; both must be within `tolerance`. An element that is not finite fails, on either side. If the
+/// whole reference is zero, errors are absolute.
 ///
 /// # Errors
 ///
-/// [`Mismatch`], whose text names the worst element.
+/// [`Mismatch`], whose message names the worst element.
 pub fn check_close<T: Copy + Into<f64>>(
     candidate: &[T],
     reference: &[f64],
@@ -71,7 +70,7 @@ pub fn check_close<T: Copy + Into<f64>>(
     let (mut largest, mut squared) = (0.0f64, 0.0);
     for (index, (&c, &r)) in candidate.iter().zip(reference).enumerate() {
         let error = (c.into() - r).abs();
-        // Infinity stands for every value that is not finite; the first such element stays the worst.
+        // Count every element that is not finite as infinity. The first such element stays the worst.
         let error = if error.is_finite() { error } else { f64::INFINITY };
         if error > worst_error {
             (worst, worst_error) = (index, error);
@@ -88,7 +87,7 @@ pub fn check_close<T: Copy + Into<f64>>(
         elementwise: worst_error / nonzero(largest),
         normwise: (squared_error / nonzero(squared)).sqrt(),
     };
-    // Written so that a NaN fails.
+    // Written so that NaN fails.
     if difference.elementwise <= tolerance && difference.normwise <= tolerance {
         Ok(difference)
     } else {
@@ -99,11 +98,11 @@ pub fn check_close<T: Copy + Into<f64>>(
     }
 }
 
-/// [`check_close`] for tests.
+/// Asserts [`check_close`], for tests.
 ///
 /// # Panics
 ///
-/// If the candidate is not close.
+/// Panics if the candidate is not close.
 #[track_caller]
 pub fn assert_close<T: Copy + Into<f64>>(candidate: &[T], reference: &[f64], tolerance: f64) {
     let result = check_close(candidate, reference, tolerance);

@@ -2,7 +2,7 @@
 
 use crate::array::Real;
 
-/// The softmax of scale · x over the visible keys of a row; the others get 0, and so do all of a row without visible keys.
+/// Returns the softmax of scale · x over the visible keys of a row. All other keys get 0, also in a row without visible keys.
 pub fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) -> Vec<f64> {
     let keys: Vec<usize> = (0..row.len()).filter(|&key| visible(key)).collect();
     let mut weights: Vec<f64> = keys.iter().map(|&key| f64::from(scale) * row[key]).collect();
@@ -14,7 +14,7 @@ pub fn masked_softmax(row: &[f64], scale: f32, visible: impl Fn(usize) -> bool) 
     all
 }
 
-/// Replaces the scores by `exp(score − max) / Σ exp(score − max)`. An empty row stays empty; a score of −∞ becomes 0.
+/// Replaces the scores by `exp(score − max) / Σ exp(score − max)`. A score of −∞ becomes 0.
 pub(crate) fn softmax<T: Real>(scores: &mut [T]) {
     let row_max = scores.iter().copied().fold(T::NEG_INFINITY, T::max);
     scores

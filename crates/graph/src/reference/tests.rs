@@ -1,4 +1,4 @@
-//! The reference against known values, and its ops against one another.
+//! The reference against known values, and its ops against each other.
 
 use super::*;
 use crate::op::{
@@ -11,7 +11,7 @@ fn array(shape: &[usize], values: &[f64]) -> Array {
     Array::new(shape, values.to_vec()).unwrap()
 }
 
-/// A quarter turn takes (a, b) to (−b, a); the first token, and what is beyond the first head, stay.
+/// A quarter turn maps (a, b) to (−b, a). The first token and the channels beyond the first head do not change.
 #[test]
 fn a_rotation_turns_the_pairs_of_the_last_tokens() {
     let x = array(
@@ -20,7 +20,7 @@ fn a_rotation_turns_the_pairs_of_the_last_tokens() {
             1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0,
         ],
     );
-    // The first pair by a quarter, the second by a half.
+    // The first pair turns by a quarter, the second by a half.
     let table = array(&[1, 1, 4], &[0.0, -1.0, 1.0, 0.0]);
     for (pairs, turned) in [
         (RopePairs::Interleaved, [-2.0, 1.0, -3.0, -4.0]),
@@ -54,7 +54,7 @@ fn a_rotation_turns_the_pairs_of_the_last_tokens() {
     );
 }
 
-/// Distinct, exactly representable values.
+/// Returns distinct, exactly representable values.
 fn ramp(shape: &[usize]) -> Array {
     let len: usize = shape.iter().product();
     let values = (0..len).map(|i| ((i * 37) % 64) as f64 / 16.0 - 2.0).collect();
@@ -108,7 +108,7 @@ fn activations_have_their_tabulated_values() {
             );
         }
     }
-    // The approximations stay within their known distance of the error function's GELU.
+    // The approximations stay within their known distance from the exact GELU.
     let x = ramp(&[64]);
     let exact = apply(&Op::Activation(Activation::GeluErf), &[&x]);
     for (activation, distance) in [(Activation::GeluTanh, 5e-4), (Activation::QuickGelu, 2.1e-2)] {
@@ -134,7 +134,7 @@ fn layer_norm_uses_the_biased_variance() {
         array(&[4], &[0.0, 0.0, 0.0, 10.0]),
     );
     let y = apply(&Op::LayerNorm(LayerNorm { epsilon: 0.0 }), &[&x, &weight, &bias]);
-    // Deviations −1.5 … 1.5 over √1.25.
+    // Deviations −1.5 … 1.5 divided by √1.25.
     let unit = 1.0 / 1.25f64.sqrt();
     let expected = [-1.5 * unit, -0.5 * unit, 1.0 * unit, 10.0 + 1.5 * unit];
     assert_close(y.values(), &expected, 1e-15);
@@ -142,7 +142,7 @@ fn layer_norm_uses_the_biased_variance() {
 
 #[test]
 fn rms_norm_subtracts_no_mean_and_norms_each_group_of_channels() {
-    // Of 1 and 7 the mean square is 25, of −3 and 1 it is 5.
+    // The mean square of 1 and 7 is 25, that of −3 and 1 is 5.
     let x = array(&[1, 4], &[1.0, 7.0, -3.0, 1.0]);
     let y = apply(
         &Op::RmsNorm(RmsNorm { epsilon: 0.0 }),
@@ -174,7 +174,7 @@ fn linear_multiplies_by_the_transposed_weight_and_applies_its_epilogue() {
     assert_eq!(y.values(), [12.0, 24.0, 3.0, 17.0, 29.0, 6.0]);
     let y = apply(&Op::Linear(Linear::default()), &[&x, &weight]);
     assert_eq!(y.values(), [1.0, 2.0, -3.0, 3.0, 4.0, -7.0]);
-    // Longer than the eight partial sums, and not a multiple of them.
+    // Longer than the eight partial sums, and not a multiple of eight.
     let x = array(&[1, 19], &(1..20).map(f64::from).collect::<Vec<_>>());
     let y = apply(
         &Op::Linear(Linear::default()),
@@ -189,7 +189,7 @@ fn a_patch_convolution_is_extraction_and_a_linear() {
         scale: [0.5, 0.25, 2.0],
         shift: [-1.0, 0.0, 1.0],
     };
-    // 5×7 with patches of 2×3: the last row and the last column are left out.
+    // 5×7 pixels with patches of 2×3: the last row and the last column are ignored.
     let pixels = ramp(&[2, 5, 7, 3]);
     let weight = ramp(&[4, 3, 2, 3]);
     let bias = ramp(&[4]);
@@ -264,12 +264,12 @@ fn attention_weighs_the_values_by_softmax() {
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
     let v = array(&[2, 2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 3.0, 2.0, 5.0]);
     let y = apply(&Op::Attention(spec), &[&q, &k, &v]);
-    // Image 0: scores 1 and 0; image 1, with the same query: equal scores.
+    // Image 0 has scores 1 and 0. Image 1, with the same query, has equal scores.
     let first = 1.0 / (1.0 + (-1f64).exp());
     assert_close(y.values(), &[first, 1.0 - first, 1.5, 4.0], 1e-15);
     let biased = Attention { bias: true, ..spec };
     let bias = array(&[1, 1, 2], &[0.0, 1.0]);
-    // Image 0: scores 1 and 1; image 1: the second is larger by 1.
+    // Image 0 has scores 1 and 1. In image 1 the second score is larger by 1.
     let y = apply(&Op::Attention(biased), &[&q, &k, &v, &bias]);
     assert_close(y.values(), &[0.5, 0.5, 1.0 + first, 3.0 + 2.0 * first], 1e-15);
     let of_last = Attention { first_key: 1, ..spec };
@@ -303,7 +303,7 @@ fn causal_attention_sees_no_later_key() {
     );
 }
 
-/// The statistics of the softmax alone.
+/// Returns only the statistics of the softmax.
 fn statistics(spec: Attention, operands: &[&Array]) -> Array {
     let spec = Attention {
         statistics: true,
@@ -312,7 +312,7 @@ fn statistics(spec: Attention, operands: &[&Array]) -> Array {
     Op::Attention(spec).eval(operands).unwrap().swap_remove(1)
 }
 
-/// By hand: even rows, a row with one key, and a row whose keys are all out of sight.
+/// Computed by hand: even rows, a row with one key, and a row without visible keys.
 #[test]
 fn statistics_of_attention_by_hand() {
     let spec = Attention {
@@ -324,7 +324,7 @@ fn statistics_of_attention_by_hand() {
     };
     let q = array(&[1, 2, 1], &[0.0, 1.0]);
     let k = array(&[1, 3, 1], &[0.0, 0.0, 0.5 * 2f64.ln()]);
-    // Of query 1 the scores are 0, 0 and ln 2: probabilities 1/4, 1/4 and 1/2.
+    // Query 1 has scores 0, 0 and ln 2, so probabilities 1/4, 1/4 and 1/2.
     let y = statistics(spec, &[&q, &k, &k]);
     assert_eq!(y.shape(), [1, 1, 2, 3]);
     let (ln2, ln3) = (2f64.ln(), 3f64.ln());

@@ -1,22 +1,23 @@
-//! How close a result in a dtype has to be to the reference's: derived from the dtype's epsilon and from how many terms an
-//! element sums, in one place.
+//! Tolerances of results in a dtype against the reference, derived from the epsilon of the dtype and the number of terms that an element
+//! sums.
 //!
-//! Tolerances are relative to the largest magnitude of the result ([`check_close`](super::check_close)). Where a bound `B` per
-//! element is known, `max B / max |y|` is used: at the largest element that is the bound itself.
+//! Tolerances are relative to the largest magnitude of the result ([`check_close`](super::check_close)). If a bound `B` per element is
+//! known, `max B / max |y|` is used. At the largest element this is the bound itself.
 
 use super::Array;
 use crate::dtype::DType;
 use crate::op::{Definition, LayerNorm};
 
-/// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
-/// and sums `reduction` terms for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
-/// number of the type; `ε · 4` plus that for the narrower types.
+/// Returns the tolerance of [`check_close`](super::check_close) for an op that computes in `dtype`. The op accumulates in f32 or better,
+/// and sums `reduction` terms per element. ε is the distance from 1 to the next number of the dtype:
 ///
-/// Each of the K additions errs by up to ε/2 of the partial sum. The errors have random signs and partial sums grow
-/// as √k, so they add up to about `√(Σ k) · ε/2 ≈ K/√2 · ε/2` terms, while the result itself is about √K terms: an
-/// error of `ε/3 · √K` of the result in the root mean square. The worst of many elements is some 5 times that,
-/// which `2·√K` covers. The constant pays for the operations that are not sums (a division, an exponential)
-/// and, in a narrow type, for rounding operands and result once each.
+/// - f32: `ε · (4 + 2·√reduction)`.
+/// - Narrower dtypes: `ε · 4`, plus the tolerance of f32.
+///
+/// Each of the K additions has an error of up to ε/2 of the partial sum. The errors have random signs, and partial sums grow as √k. They
+/// add up to about `√(Σ k) · ε/2 ≈ K/√2 · ε/2` terms, while the result is about √K terms. The root mean square error is `ε/3 · √K` of the
+/// result. The worst of many elements has about 5 times this error, covered by `2·√K`. The constant covers operations that are not sums (a
+/// division, an exponential). For narrow dtypes, it also covers one rounding each of operands and result.
 pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
     let single = f64::from(f32::EPSILON) * (4.0 + 2.0 * (reduction as f64).sqrt());
     match dtype {
@@ -26,7 +27,7 @@ pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
     }
 }
 
-/// Half the distance from 1 to the next number: the relative error of rounding once.
+/// Returns half the distance from 1 to the next number: the relative error of one rounding.
 fn unit_roundoff(dtype: DType) -> f64 {
     let epsilon = match dtype {
         DType::F16 => half::f16::EPSILON.to_f64(),
@@ -36,16 +37,18 @@ fn unit_roundoff(dtype: DType) -> f64 {
     epsilon / 2.0
 }
 
-/// The tolerance of what is computed from exact operands in f32, with errors of up to `roundings` times f32's unit roundoff,
-/// and then rounded to `dtype`.
+/// Returns the tolerance of a result that is computed from exact operands in f32 and then rounded to `dtype`. `roundings` is the error in
+/// f32, in units of f32's unit roundoff.
 pub fn rounded(dtype: DType, roundings: f64) -> f64 {
     unit_roundoff(dtype) + roundings * unit_roundoff(DType::F32)
 }
 
-/// The tolerance of the fused attention kernel over `keys` keys. In f32 twice the [`tolerance`] of a sum over keys and
-/// channels, since an error of the scores is one of the exponential too, and at most 65 roundings and one per 16 keys, since
-/// the accumulators are rescaled once per tile of 32 and |y| ≤ max |v|. A narrow type rounds the weights for P·V and the
-/// result: an error of u · Σ p·|v| and one of u · |y|, which together are 2u of the largest.
+/// Returns the tolerance of the fused attention kernel over `keys` keys.
+///
+/// - f32: twice the [`tolerance`] of a sum over keys and channels, since the exponential passes on an error of the scores. At most 65
+///   roundings plus one per 16 keys, since the accumulators are rescaled once per tile of 32 keys and |y| ≤ max |v|.
+/// - Narrower dtypes: the weights for P·V and the result are rounded. The errors are u · Σ p·|v| and u · |y|, together at most 2u of the
+///   largest value.
 pub fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> f64 {
     let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
     let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));
@@ -55,10 +58,11 @@ pub fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> 
     }
 }
 
-/// The tolerance of the kernel layer_norm with operands `(x, weight, bias)` and the result `y`: at most that of the op, and
-/// `u·|y| + u₃₂·(24·max|x|/σ·|weight| + 4·|bias|)` for an element. The sums of a row go in parts of at most 32 and a tree,
-/// some 16 roundings of the largest |x|, which the deviation σ then divides. Where `reread`, the kernel reads x again as it
-/// was rounded to the dtype.
+/// Returns the tolerance of the kernel layer_norm with operands `(x, weight, bias)` and result `y`. It is at most that of the op, and
+/// `u·|y| + u₃₂·(24·max|x|/σ·|weight| + 4·|bias|)` per element.
+///
+/// The sums of a row have parts of at most 32 terms and a tree: about 16 roundings of the largest |x|, which are then divided by the
+/// deviation σ. With `reread`, the kernel reads x again after it was rounded to the dtype.
 pub fn layer_norm_tolerance(
     operands: [&Array; 3],
     y: &Array,
@@ -81,7 +85,7 @@ pub fn layer_norm_tolerance(
     if reread { bound } else { bound.min(of_op) }
 }
 
-/// The part of a tolerance that is due to rounding once to `dtype` what is computed in f32; 0 for f32.
+/// Returns the part of a tolerance for one rounding of an f32 result to `dtype`. 0 for f32.
 pub fn narrow(dtype: DType) -> f64 {
     match dtype {
         DType::F16 | DType::BF16 => unit_roundoff(dtype),
@@ -89,9 +93,9 @@ pub fn narrow(dtype: DType) -> f64 {
     }
 }
 
-/// How far an output of a whole model of `nodes` nodes may be from the one in double precision, as a part of the largest. In
-/// f32 1e-4. In a narrower type each step rounds its operands or its result about twice, by ε/2 at most; such errors add up
-/// at random, and the worst of many elements is some four times the root mean square.
+/// Returns the tolerance of an output of a whole model of `nodes` nodes against double precision, relative to the largest element. It is
+/// 1e-4 in f32. In a narrower dtype each step rounds operands or result about twice, by at most ε/2. These errors add up at random, and the
+/// worst of many elements has about four times the root mean square error.
 pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
     let epsilon = match dtype {
         DType::F16 => half::f16::EPSILON.to_f64(),
@@ -102,8 +106,8 @@ pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
     4.0 * epsilon / 2.0 * roundings.sqrt()
 }
 
-/// Subtracting the mean leaves the rounding errors of x, which are then divided by the deviation: how much larger they become in the worst row of
-/// `channels`, at least 1.
+/// Returns the factor by which subtracting the mean amplifies the rounding errors of x, in the worst row of `channels`. At least 1. The
+/// subtraction keeps the errors, which are then divided by the deviation.
 pub fn cancellation(x: &Array, channels: usize, epsilon: f32) -> f64 {
     let amplification = x.values().chunks(channels.max(1)).map(|row| {
         let (mean, deviation) = mean_and_deviation(row, epsilon);

@@ -1,10 +1,10 @@
-//! A model's input.
+//! Input of a model.
 
 use std::ops::Range;
 
 use super::DType;
 
-/// A batch of images as a graph takes them, one after the other.
+/// A batch of images in the format of the graph, concatenated.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// u8 pixels `[B,H,W,3]`.
@@ -14,7 +14,7 @@ pub enum Input<'a> {
 }
 
 impl Input<'_> {
-    /// The element type of the graph input that this fits.
+    /// Returns the dtype of the matching graph input.
     pub fn dtype(&self) -> DType {
         match self {
             Self::Pixels(_) => DType::U8,
@@ -22,7 +22,7 @@ impl Input<'_> {
         }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Pixels(pixels) => pixels.len(),
@@ -30,16 +30,16 @@ impl Input<'_> {
         }
     }
 
-    /// Whether there is no element.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements `range`, which are there.
+    /// Returns the elements `range`.
     ///
     /// # Panics
     ///
-    /// If they are not.
+    /// Panics if the range is out of bounds.
     pub fn slice(self, range: Range<usize>) -> Self {
         match self {
             Self::Pixels(pixels) => Self::Pixels(&pixels[range]),

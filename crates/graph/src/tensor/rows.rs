@@ -1,4 +1,4 @@
-//! Tensors of the rows and columns of others: parts, concatenations, padding, and rows with factors.
+//! Rows and columns of tensors: slices, concatenation, padding, and scaling.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{DType, Data, Tensor};
 
 impl Tensor {
-    /// Rows `range` of the outermost dimension, sharing the storage where it is mapped.
+    /// Returns rows `range` of the outermost dimension, sharing the storage if it is mapped.
     ///
     /// Returns `None` if the tensor is a scalar or the range is outside it.
     pub fn rows(&self, range: Range<usize>) -> Option<Self> {
@@ -52,9 +52,9 @@ impl Tensor {
         })
     }
 
-    /// Columns `range` of a matrix in a new tensor: f32, or 8 or 16 bits wide if the matrix is.
+    /// Copies columns `range` of a matrix. The result is f32, or of 8 or 16 bits if the matrix is.
     ///
-    /// Returns `None` if the tensor is no matrix or the range is outside it.
+    /// Returns `None` if the tensor is not a matrix or the range is outside it.
     pub fn columns(&self, range: Range<usize>) -> Option<Self> {
         let &[rows, width] = self.shape.as_slice() else {
             return None;
@@ -86,9 +86,9 @@ impl Tensor {
         }
     }
 
-    /// The elements from the one at `start` on under `shape`, sharing the storage; of a tensor with scales the bytes alone.
+    /// Returns the elements from `start` on with shape `shape`, sharing the storage. For a tensor with scales, returns only the bytes.
     ///
-    /// Returns `None` if there are not that many, or if the values were computed and it is not all of them.
+    /// Returns `None` if there are too few elements. Also if the values were computed and the part is not all of them.
     pub fn part(&self, start: usize, shape: Vec<usize>) -> Option<Self> {
         let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
         let end = start.checked_add(len).filter(|&end| end <= self.len())?;
@@ -113,10 +113,9 @@ impl Tensor {
         Some(Self { shape, dtype, data })
     }
 
-    /// The rows of all `parts`, one part after the other, in one new tensor: f32, or 8 or 16 bits wide if all parts are of
-    /// one such type.
+    /// Concatenates the rows of all `parts` into a new tensor. The result is f32, or of 8 or 16 bits if all parts have the same such dtype.
     ///
-    /// Returns `None` if there is no part, or if the extents differ beyond the outermost.
+    /// Returns `None` if there are no parts, or if the extents beyond the outermost differ.
     pub fn concat_rows(parts: &[&Self]) -> Option<Self> {
         let (first, rest) = parts.split_first()?;
         let inner = first.shape.get(1..)?;
@@ -144,10 +143,10 @@ impl Tensor {
         }
     }
 
-    /// The matrix or vector with zeros after its rows and columns, up to `shape`, in a new tensor: f32, or 16 bits wide if this
-    /// one is.
+    /// Copies the matrix or vector, padded with zeros after its rows and columns to `shape`. The result is f32, or of 16 bits if the tensor
+    /// is.
     ///
-    /// Returns `None` if the tensor has another number of dimensions, or more rows or columns.
+    /// Returns `None` if the number of dimensions differs, or if there are more rows or columns than in `shape`.
     pub fn padded(&self, shape: &[usize]) -> Option<Self> {
         let (&width, rows) = self.shape.split_last().filter(|(_, rows)| rows.len() < 2)?;
         let grows =
@@ -170,9 +169,9 @@ impl Tensor {
         }
     }
 
-    /// Row i times `factors[i]`, each product rounded once to f32; of a tensor with scales these.
+    /// Multiplies row i by `factors[i]`, with one rounding to f32 per product. For a tensor with scales, multiplies the scales.
     ///
-    /// Returns `None` if there is not one factor a row.
+    /// Returns `None` if the number of factors differs from the number of rows.
     pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
         let (&rows, inner) = self.shape.split_first()?;
         if rows != factors.len() {
@@ -197,7 +196,7 @@ impl Tensor {
     }
 }
 
-/// Copies rows of `width` elements to the beginnings of longer ones.
+/// Copies rows of `width` elements to the starts of longer rows.
 fn place<T: Copy>(from: &[T], width: usize, to: &mut [T], new_width: usize, rows: usize) {
     for row in 0..rows {
         to[row * new_width..][..width].copy_from_slice(&from[row * width..][..width]);
@@ -273,9 +272,9 @@ mod tests {
         let single = Tensor::from_f32([1, 2], vec![7.0, 8.0]).unwrap();
         let mixed = Tensor::concat_rows(&[&single, &a]).unwrap();
         assert_eq!(mixed.to_f32().as_ref(), [7.0, 8.0, 0.5, -1.0, 254.0, -256.0]);
-        // A scale too few.
+        // One scale too few.
         assert!(Tensor::scaled([2, 2], DType::I8, Arc::new(vec![0; 4]), 0..4, vec![1.0]).is_none());
-        // Not of 8 bits.
+        // Not an 8-bit dtype.
         assert!(Tensor::scaled([2, 2], DType::F16, Arc::new(vec![0; 8]), 0..8, vec![1.0; 2]).is_none());
     }
 

@@ -1,4 +1,4 @@
-//! Which values the pass `float8` has stored in FP8.
+//! Values that the pass `float8` stores in FP8.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const CHANNELS: usize = 32;
 const INPUT: f32 = 0.01;
 const ATTENDED: f32 = 0.03;
 
-/// Attention between layers in FP8: of packed queries, keys and values, and a projection.
+/// Returns a graph of attention between FP8 layers: packed queries, keys and values, and a projection.
 fn graph(read_twice: bool) -> Graph {
     let mut graph = Graph::new("float8", [1, 1, 1, 3], DType::U8);
     let layer = |graph: &mut Graph, name: &str, x: ValueId, outputs: usize, scale: f32| {
@@ -48,7 +48,7 @@ fn graph(read_twice: bool) -> Graph {
     graph
 }
 
-/// The steps by which queries, keys and values, and attention's result, are stored.
+/// Returns the FP8 steps of queries, keys and values, and of attention's result. `None` if not stored in FP8.
 fn stored(graph: &Graph, whole: bool) -> [Option<f32>; 2] {
     let graph = float8::run(graph, whole).unwrap().graph;
     ["qkv", "attention"].map(|name| {
@@ -59,7 +59,7 @@ fn stored(graph: &Graph, whole: bool) -> [Option<f32>; 2] {
 
 #[test]
 fn a_value_that_only_fp8_layers_read_is_in_fp8() {
-    // Attention reads what the first layer writes in the dtype.
+    // Attention reads the first layer's result in the dtype.
     assert_eq!(stored(&graph(false), true), [None, Some(ATTENDED)]);
     assert_eq!(stored(&graph(false), false), [None; 2]);
     assert_eq!(stored(&graph(true), true), [None; 2]);

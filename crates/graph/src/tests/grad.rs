@@ -1,4 +1,4 @@
-//! Every derivative against central differences in double precision, along random directions.
+//! All derivatives against central differences in double precision, along random directions.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::op::{
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
 
-/// Values between −1 and 1, the same every time.
+/// Returns reproducible values between −1 and 1.
 fn noise(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -48,8 +48,8 @@ fn compute(graph: &Graph, known: &Known, id: ValueId) -> Array {
     values[id.index()].take().unwrap()
 }
 
-/// Compares `gradient`, of the dot product of `output` and `direction` with respect to `wrt`, with the change of the product along a random
-/// direction of `wrt`.
+/// Compares `gradient` with a finite difference. `gradient` is the derivative of the dot product of `output` and `direction` with respect
+/// to `wrt`. The difference is along a random direction of `wrt`.
 fn assert_derivative(
     graph: &Graph,
     known: &Known,
@@ -67,7 +67,7 @@ fn assert_derivative(
             dot(&compute(graph, &moved, output), direction)
         };
         let got = dot(gradient, &along);
-        // Fourth order in the step: the error of the formula is some 1e-12, of the subtraction 1e-15 / 1e-4.
+        // Fourth order in the step: the formula has an error of about 1e-12, the subtraction 1e-15 / 1e-4.
         let h = 1e-4;
         let expected = (8.0 * (value(h) - value(-h)) - (value(2.0 * h) - value(-2.0 * h))) / (12.0 * h);
         let size = dot(gradient, gradient).sqrt() * dot(&along, &along).sqrt();
@@ -79,8 +79,8 @@ fn assert_derivative(
     }
 }
 
-/// Checks the derivatives of `op` with respect to the operands `derived`, and that the others have none. Operands are noise of these shapes,
-/// except for those in `given`.
+/// Checks the derivatives of `op` with respect to the operands `derived`, and that the other operands have none. Operands have these
+/// shapes, and random values unless they are in `given`.
 fn check_given(op: impl Into<Op>, shapes: &[&[usize]], derived: &[usize], given: &[(usize, Array)]) {
     let op = op.into();
     let what = format!("{op} of {shapes:?}");
@@ -289,7 +289,7 @@ fn patches_and_pixels() {
         shift: [1.0, 2.0, 3.0],
     };
     check(normalize, &[&[2, 4, 6, 3]], &[0]);
-    // One patch, whole patches, and pixels beyond the last.
+    // One patch, whole patches, and pixels beyond the last patch.
     for image in [[2, 3], [4, 6], [5, 7]] {
         for normalize in [None, Some(normalize)] {
             for layout in [PixelLayout::Hwc, PixelLayout::Chw] {
@@ -325,7 +325,7 @@ fn attention_with_every_attribute() {
             (AttentionOperands::Separate, vec![&x, &x, &x], 5),
             (AttentionOperands::Separate, vec![&[2, 4, 0], &x, &x], 4),
             (AttentionOperands::PackedKv, vec![&x, &kv], 5),
-            // Queries that all images share, and one for each.
+            // Queries shared by all images, and queries per image.
             (AttentionOperands::PackedKv, vec![&[1, 4, 0], &kv], 4),
             (AttentionOperands::Separate, vec![&[2, 0], &x, &x], 1),
         ];
@@ -355,7 +355,7 @@ fn attention_with_every_attribute() {
                         causal,
                         statistics,
                     };
-                    // A 0 is the number of channels.
+                    // 0 in a shape is the number of channels.
                     let mut all: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
                     all.iter_mut().flatten().filter(|n| **n == 0).for_each(|n| *n = c);
                     all.extend(bias.then(|| vec![heads, queries, 5]));
@@ -410,7 +410,7 @@ fn a_fused_op_without_a_derivative_is_named() {
     );
 }
 
-/// A block of a Vision Transformer on four patches and a class token. Returns the logits and the weights.
+/// Returns a Vision Transformer block on four patches and a class token, with its logits and its weights.
 fn vit() -> (Graph, ValueId, Vec<ValueId>) {
     let mut graph = Graph::new("vit", [1, 3, 4, 6], DType::F32);
     let mut weights = Vec::new();
@@ -472,7 +472,7 @@ fn a_model_is_differentiated_at_any_batch_size() {
     let wrt: Vec<ValueId> = weights.iter().copied().chain([graph.input()]).collect();
     let backward = grad(&graph, logits, &wrt).unwrap();
     backward.verify().unwrap();
-    // Values that no gradient needs are not among the nodes.
+    // The nodes only compute values that a gradient needs.
     assert_eq!(backward.outputs().len(), 1 + wrt.len());
     let id = |name: &str| {
         backward

@@ -1,4 +1,4 @@
-//! The interpreter of whole graphs in double precision.
+//! The interpreter on whole graphs in double precision.
 
 use crate::error::Error;
 use crate::op::{Add, Normalize, Op, PatchConv, Pool};
@@ -41,7 +41,7 @@ fn a_graph_runs_and_a_wrong_input_is_refused() {
     let [(OutputKind::Embedding, embedding)] = outputs.as_slice() else {
         panic!("{outputs:?}");
     };
-    // Pixels (3i, 3i+1, 3i+2): sums 9i+3 with i in 0..4 and 4..8, last channels 3i+2; means, doubled.
+    // Pixel i has channels 3i, 3i+1, 3i+2, with sum 9i+3, for i in 0..4 and 4..8. Means of sums and last channels, doubled.
     assert_eq!(embedding, &ndarray::arr2(&[[33.0, 13.0], [105.0, 37.0]]));
 
     for (batch, input) in [

@@ -1,5 +1,4 @@
-//! Every pass, checked by the reference implementation: before and after give the same outputs, and the nodes are those
-//! expected.
+//! Every pass, checked by the reference implementation: the outputs before and after are the same, and the nodes are as expected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use crate::rewrite::Rewritten;
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Optimizations, OutputKind, Passes, Role, optimize};
 
-/// Passes that round scaled weights once to f32: every weight errs by at most half an ε, with random sign, and
-/// LayerNorm keeps errors from growing with depth. The tolerance of a single GEMM covers them amply.
+/// Tolerance of passes that round scaled weights once to f32. Every weight has an error of at most ε/2 with random sign, and LayerNorm
+/// limits the growth of errors with depth. The tolerance of a single GEMM is ample.
 fn rounded() -> f64 {
     reference::tolerance(DType::F32, 1)
 }
 
-/// How often each op occurs, as it is displayed.
+/// Counts the nodes by displayed op.
 fn ops(graph: &Graph) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for node in graph.nodes() {
@@ -40,7 +39,7 @@ fn assert_ops(graph: &Graph, expected: &[(&str, usize)]) {
     assert_eq!(ops(graph), expected);
 }
 
-/// After the passes that always come first.
+/// Returns the graph after the passes that always come first.
 fn folded(vit: Vit) -> Graph {
     let graph = vit.random(1);
     let graph = fold_constants::run(&graph).unwrap().graph;
@@ -111,7 +110,7 @@ fn optimising_changes_no_output() {
             };
             let (optimized, _) = optimize(graph.clone(), &passes).unwrap();
             assert_same(&graph, &optimized, rounded());
-            // What is done is done.
+            // A second run changes nothing.
             let (again, reports) = optimize(optimized.clone(), &passes).unwrap();
             assert_eq!(ops(&again), ops(&optimized), "{vit:?}");
             assert!(
@@ -238,7 +237,7 @@ fn the_mean_of_two_heads_is_one_chain() {
     .random(1);
     let after = fold_scales::run(&graph).unwrap();
     assert_eq!(after.changes, 1);
-    // A factor of one half rounds nothing.
+    // A factor of one half causes no rounding.
     assert_same(&graph, &after.graph, EXACT);
     let after = fuse_residuals::run(&after.graph).unwrap();
     assert_eq!(after.changes, 5);
@@ -285,7 +284,7 @@ fn tokens_are_put_together_once() {
         assert_eq!(ops(&after.graph)["tokens+prefix+position"], 1);
         assert_same(&graph, &after.graph, rounded());
     }
-    // Without a prefix there is nothing to put together, and adding happens in place.
+    // Without a prefix there are no tokens to assemble, and the addition is in place.
     let graph = folded(Vit {
         head: Head::AttentionPool,
         ..Vit::default()
@@ -302,7 +301,7 @@ fn projections_are_packed() {
             ..Vit::default()
         });
         let after = pack_qkv::run(&graph).unwrap();
-        // Two blocks, and the pool, whose query is a constant.
+        // Two blocks, and the pool with its constant query.
         assert_eq!(after.changes, 3);
         assert_eq!(graph.nodes().len() - after.graph.nodes().len(), 2 * 2 + 1);
         assert_eq!(ops(&after.graph)["attention 3×4 packed-qkv"], 2);
@@ -311,7 +310,7 @@ fn projections_are_packed() {
     }
 }
 
-/// The same graph with its constants stored as f16.
+/// Returns the graph with its constants stored as f16.
 fn halved(mut graph: Graph) -> Graph {
     for value in &mut graph.values {
         if let Some(tensor) = &mut value.constant {
@@ -345,7 +344,7 @@ fn half_precision_weights_stay_so_where_nothing_is_computed() {
     assert_eq!(dtype(&format!("{q} + {k} + {v}")), DType::F16);
     assert_eq!(dtype("blocks.0.fc1.weight"), DType::F16);
     assert_eq!(dtype("blocks.0.fc2.weight · blocks.0.ls2.gamma"), DType::F32);
-    // The key's bias is made of zeros in f32, which the others are converted to.
+    // The key's bias is zeros in f32, to which the others are converted.
     assert_eq!(dtype("blocks.0.attn.qkv.bias"), DType::F32);
 }
 
@@ -393,8 +392,8 @@ fn only_the_token_that_is_read_is_computed() {
             ..Vit::default()
         });
         let after = prune_tokens::run(&graph).unwrap();
-        // Attention, its projection, the residual; norm, two products, GELU, residual; the last norm. Where queries
-        // are projected apart, that too; it counts with the attention that it was split from otherwise.
+        // Attention, its projection, the residual; norm, two products, GELU, residual; the last norm. A separate projection of queries
+        // counts too; otherwise it counts with the attention that it was split from.
         let separate = usize::from(projection != Projection::Packed);
         assert_eq!(after.changes, 9 + separate);
         assert_same(&graph, &after.graph, EXACT);
@@ -416,7 +415,7 @@ fn causal_attention_keeps_its_queries() {
         }
     }
     let after = prune_tokens::run(&graph).unwrap();
-    // What comes after attention is still computed for the one token.
+    // The ops after attention still run for the one token.
     assert_eq!(after.changes, 8);
     assert_same(&graph, &after.graph, EXACT);
 }
@@ -445,6 +444,6 @@ fn pruning_saves_a_fifteenth_of_vit_base() {
         Plan::new(Arc::new(graph), 1, DType::F32).unwrap().flops()
     };
     let saved = 1.0 - flops(true) as f64 / flops(false) as f64;
-    // Of a block's 24·N·D² + 4·N²·D operations only those for keys and values, 4·N·D², are left, in one block of 12.
+    // A block has 24·N·D² + 4·N²·D operations. In one block of 12 only the 4·N·D² for keys and values are left.
     assert!((0.06..0.09).contains(&saved), "{saved}");
 }

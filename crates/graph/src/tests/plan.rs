@@ -1,4 +1,4 @@
-//! The plan of random graphs, and of ViT-B/16.
+//! Plans of random graphs and of ViT-B/16.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::plan::{ALIGNMENT, Operand, Plan};
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, optimize};
 
-/// What is applied next, to which of the earlier values.
+/// The next op, and the earlier values that it reads.
 #[derive(Clone, Debug)]
 enum Choice {
     Activation(usize),
@@ -21,7 +21,7 @@ enum Choice {
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
-    // Small numbers reach back a little, as in chains; larger ones make long-lived values.
+    // Small numbers refer to recent values, as in chains. Larger ones make long-lived values.
     let back = || prop_oneof![3 => 0usize..2, 1 => 0usize..12];
     prop_oneof![
         back().prop_map(Choice::Activation),
@@ -32,7 +32,7 @@ fn choice() -> impl Strategy<Value = Choice> {
     ]
 }
 
-/// A graph over values of 8 channels, some through 32; the last one, and an earlier one, are outputs.
+/// Returns a graph over values of 8 or 32 channels. Its outputs are the last value and an earlier one.
 fn graph(choices: &[Choice], early: usize) -> Graph {
     let mut g = Graph::new("random", [1, 3, 4, 4], DType::F32);
     let zeros = |g: &mut Graph, name: &str, shape: &[usize]| {
@@ -85,7 +85,7 @@ fn graph(choices: &[Choice], early: usize) -> Graph {
         let pooled = g.push(Role::Other, format!("pool{i}"), op, [value]).unwrap();
         g.set_output(OutputKind::Embedding, pooled);
     }
-    // An output that is read on the way, and must outlive that.
+    // An output that nodes read too, and that must outlive them.
     let activation = Op::Activation(Activation::Tanh);
     let early = g.outputs()[1].1;
     let late = g.push(Role::Other, "tanh", activation, [early]).unwrap();
@@ -102,7 +102,7 @@ fn check(plan: &Plan) -> Result<(), TestCaseError> {
     prop_assert!(plan.lower_bound_bytes() <= plan.arena_bytes());
     prop_assert!(plan.arena_bytes() <= plan.naive_bytes());
 
-    // Every operand is still there when it is read: what was written to its bytes last is it.
+    // Each operand's bytes must still hold it when it is read.
     let mut owner: Vec<Option<usize>> = vec![None; plan.arena_bytes()];
     let owns = |owner: &[Option<usize>], id: usize| {
         let buffer = &buffers[id];
@@ -158,8 +158,8 @@ fn vit_base_fits_in_its_largest_layer() {
     for batch in [1, 8] {
         let plan = Plan::new(graph.clone(), batch, DType::F32).unwrap();
         assert_eq!(plan.arena_bytes(), plan.lower_bound_bytes());
-        // In the feed-forward network: tokens and their norm (D channels), and the hidden layer (4·D). The embedding and
-        // the logits share nothing.
+        // Peak in the feed-forward network: tokens and their norm (D channels), and the hidden layer (4·D). Embedding and logits share no
+        // memory.
         let own = [768, 1000].map(|channels: usize| (batch * channels * 4).next_multiple_of(ALIGNMENT));
         let results: usize = own.iter().sum();
         assert_eq!(plan.arena_bytes(), batch * 197 * 6 * 768 * 4 + results);
@@ -191,7 +191,7 @@ fn vit_base_costs_what_its_formula_says() {
     };
     let (graph, _) = optimize(Vit::BASE.zeros(), &passes).unwrap();
     let flops = Plan::new(Arc::new(graph), 1, DType::F32).unwrap().flops() as f64;
-    // Products alone: 12 blocks of 24·N·D² + 4·N²·D, and the patches; all else is below a percent.
+    // Matrix products only: 12 blocks of 24·N·D² + 4·N²·D, and the patches. All other ops are below one percent.
     let (n, d) = (197.0, 768.0);
     let products = 12.0 * (24.0 * n * d * d + 4.0 * n * n * d) + 2.0 * 196.0 * d * d;
     assert!((1.0..1.01).contains(&(flops / products)), "{flops} of {products}");

@@ -1,4 +1,4 @@
-//! Which norms the pass `round_rows` has write 8 bits, and where their rows' scales lie.
+//! Norms that the pass `round_rows` makes write 8 bits, and the locations of their row scales.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const CHANNELS: usize = 48;
 const INT8: Rounding = Rounding::Int8(Levels::Range);
 const FLOAT8: Rounding = Rounding::Float8(Float8Scale::Row);
 
-/// A norm of `normed` channels at once, and a linear layer with each of these roundings.
+/// Returns a graph of a norm over groups of `normed` channels, and a linear layer with each of these roundings.
 fn graph(normed: usize, roundings: &[Option<Rounding>]) -> (Graph, ValueId) {
     let mut graph = Graph::new("rows", [1, 1, 1, 3], DType::U8);
     let constant = |graph: &mut Graph, name: &str, shape: &[usize]| {
@@ -52,12 +52,12 @@ fn norms_write_what_all_their_readers_round_to() {
         assert_eq!(stored(&one, norm), Some(rounding));
         let (two, norm) = graph(CHANNELS, &[Some(rounding), Some(rounding)]);
         assert_eq!(stored(&two, norm), Some(rounding));
-        // One reads it in the dtype, or rounds it in another way.
+        // One layer reads it in the dtype, or with another rounding.
         for other in [None, Some(Rounding::Int8(Levels::Fixed { scale: 1.0, zero: 3 }))] {
             let (two, norm) = graph(CHANNELS, &[Some(rounding), other]);
             assert_eq!(stored(&two, norm), None);
         }
-        // It is a result itself, or a residual.
+        // The norm's result is also an output, or a residual.
         let (mut output, norm) = graph(CHANNELS, &[Some(rounding)]);
         output.set_output(OutputKind::Tokens, norm);
         assert_eq!(stored(&output, norm), None);
@@ -67,11 +67,11 @@ fn norms_write_what_all_their_readers_round_to() {
             .unwrap();
         added.set_output(OutputKind::Tokens, sum);
         assert_eq!(stored(&added, norm), None);
-        // The layer rounds whole rows, and the norm is of heads.
+        // The layer rounds whole rows, but the norm is per head.
         let (heads, norm) = graph(CHANNELS / 3, &[Some(rounding)]);
         assert_eq!(stored(&heads, norm), None);
     }
-    // One scale for all is not of rows.
+    // One fixed scale is not a rounding by rows.
     let (fixed, norm) = graph(CHANNELS, &[Some(Rounding::Float8(Float8Scale::Fixed(0.5)))]);
     assert_eq!(stored(&fixed, norm), None);
 }

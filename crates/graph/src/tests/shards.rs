@@ -1,4 +1,4 @@
-//! Shards and stages compute what the whole graph does.
+//! Shards and stages compute the same as the whole graph.
 
 use super::vit::{Head, Projection, Vit, assert_same_outputs as assert_same, pixels};
 use crate::op::{Add, Op};
@@ -8,7 +8,7 @@ use crate::{
     interpret_stages, optimize, shard, shard_stages, stages,
 };
 
-/// The model kinds whose blocks or heads are built differently, with `heads` heads.
+/// Returns the model kinds that differ in their blocks or heads, with `heads` heads.
 fn models(heads: usize) -> Vec<(&'static str, Vit)> {
     let base = Vit {
         dim: 8 * heads,
@@ -83,7 +83,7 @@ fn shards_compute_what_the_whole_graph_does() {
                     for result in &results {
                         assert_same(&format!("{name} on {ranks}"), result, &expected);
                     }
-                    // Two per block, and two in a head that attends.
+                    // Two per block, and two in an attention-pooling head.
                     let pooled = 2 * usize::from(vit.head == Head::AttentionPool);
                     let wanted = if ranks == 1 { 0 } else { 2 * vit.depth + pooled };
                     for shard in &shards {
@@ -121,7 +121,7 @@ fn the_residual_stays_part_of_the_sum() {
 
 #[test]
 fn channels_that_do_not_divide_are_shared_out_unevenly() {
-    // The hidden layer has 4 · 24 = 96 channels or 12 units of 8; five ranks get 2, 2, 3, 2, 3 of them.
+    // The hidden layer has 4 · 24 = 96 channels, 12 units of 8. Five ranks get 2, 2, 3, 2, 3 units.
     let vit = Vit {
         dim: 40,
         heads: 5,
@@ -206,7 +206,7 @@ fn stages_compute_what_the_whole_graph_does() {
                 assert_eq!(stages.len(), count);
                 let result = interpret_stages(&stages, 2, Input::Pixels(&pixels)).unwrap();
                 assert_eq!(result, expected, "{name} in {count}");
-                // Each stage but the first begins with a copy.
+                // Each stage but the first starts with a copy.
                 let nodes: usize = stages.iter().map(|stage| stage.graph.nodes().len()).sum();
                 assert_eq!(nodes, graph.nodes().len() + count - 1);
             }
@@ -214,7 +214,7 @@ fn stages_compute_what_the_whole_graph_does() {
     }
 }
 
-/// Every rank runs a share of each stage: what a stage passes on, each of its ranks has.
+/// Every rank runs a share of each stage, and each rank of a stage has the whole boundary.
 #[test]
 fn shards_of_stages_compute_what_the_whole_graph_does() {
     for (name, vit) in models(4) {
@@ -279,7 +279,7 @@ fn stages_cost_about_the_same() {
         let stages = stages(&graph, count).unwrap();
         let most = stages.iter().map(|stage| stage.flops).max().unwrap();
         let all: u64 = stages.iter().map(|stage| stage.flops).sum();
-        // A block of twelve can be cut in two, of which one has two thirds.
+        // Each of the twelve blocks can be cut once; the larger part has two thirds.
         assert!(
             (most as f64) < all as f64 / count as f64 * 1.0 + all as f64 / 12.0 * 0.67,
             "{count}: {most} of {all}"

@@ -1,5 +1,5 @@
-//! A Vision Transformer written as model builders write it, in all the variants that the passes tell apart, and how graphs are compared. The
-//! engine's tests include this file, too.
+//! A Vision Transformer as model builders write it, in all variants that the passes distinguish, and comparisons of graphs. The engine's
+//! tests include this file too.
 
 #![allow(dead_code, reason = "each of the crates uses a part")]
 
@@ -12,24 +12,24 @@ use hipvit_graph::op::{
 use hipvit_graph::tensor::{DType, Input, Tensor};
 use hipvit_graph::{Graph, OutputKind, Result, Role, ValueId, interpret, reference};
 
-/// Passes that move values without computing: only the order of the reference's own f64 sums may change.
+/// Tolerance of passes that move values without computing: only the order of the reference's f64 sums may change.
 pub(crate) const EXACT: f64 = 1e-13;
 
-/// How queries, keys and values are projected.
+/// Projection of queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Projection {
     /// timm: one Linear.
     Packed,
-    /// Hugging Face: three, of which only queries and values have a bias if `key_bias` is not set.
+    /// Hugging Face: three Linears. Without `key_bias`, only queries and values have a bias.
     Separate { key_bias: bool },
 }
 
-/// What stands for the image.
+/// Representation of the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Head {
     /// The class token, through a LayerNorm and a Linear.
     ClassToken,
-    /// Class and distillation token, each with its head, and their mean.
+    /// Class and distillation token, each with a head, averaged.
     Distilled,
     /// The mean of the patches.
     Mean,
@@ -50,7 +50,7 @@ pub(crate) struct Vit {
     pub(crate) registers: usize,
     pub(crate) layer_scale: bool,
     pub(crate) swiglu: bool,
-    /// Whether positions are added to patches alone, before the prefix goes in front.
+    /// True if positions are added to patches only, before the prefix is prepended.
     pub(crate) patch_positions: bool,
     pub(crate) pixels: bool,
 }
@@ -92,13 +92,13 @@ impl Vit {
         pixels: true,
     };
 
-    /// With weights of the size that training gives.
+    /// Returns the graph with weights of the size of trained ones.
     pub(crate) fn random(self, seed: u64) -> Graph {
         let mut random = Random(seed);
         self.build(move |shape| random.tensor(shape))
     }
 
-    /// With weights that take no memory, for tests that look at shapes alone.
+    /// Returns the graph with weights that take no memory, for tests of shapes.
     pub(crate) fn zeros(self) -> Graph {
         let zeros = Arc::new(vec![0u8; 4 * self.dim * self.dim * 4]);
         self.build(move |shape| {
@@ -125,11 +125,11 @@ impl Vit {
     }
 }
 
-/// A generator of reproducible numbers (xorshift64*), <https://doi.org/10.18637/jss.v008.i14>.
+/// Generator of reproducible random numbers (xorshift64*), <https://doi.org/10.18637/jss.v008.i14>.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// In (−1, 1).
+    /// Returns a number in (−1, 1).
     pub(crate) fn next(&mut self) -> f32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -138,7 +138,7 @@ impl Random {
         (bits as f32 + 0.5) / (1u64 << 23) as f32 - 1.0
     }
 
-    /// Scaled so that a product with it keeps the size of what it multiplies.
+    /// Returns a weight scaled so that a product with it keeps the magnitude.
     fn tensor(&mut self, shape: &[usize]) -> Tensor {
         let terms: usize = shape.iter().skip(1).product();
         let scale = (3.0 / terms.max(1) as f32).sqrt();
@@ -352,7 +352,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
     }
 }
 
-/// Both graphs on the same two random images.
+/// Compares both graphs on two random images.
 #[track_caller]
 pub(crate) fn assert_same(before: &Graph, after: &Graph, tolerance: f64) {
     after.verify().unwrap();
@@ -376,17 +376,17 @@ pub(crate) fn assert_same(before: &Graph, after: &Graph, tolerance: f64) {
     }
 }
 
-/// Random pixels for `batch` images.
+/// Returns random pixels for `batch` images.
 pub(crate) fn pixels(graph: &Graph, batch: usize) -> Vec<u8> {
     let mut random = Random(7);
     let len = batch * graph.value(graph.input()).shape.iter().product::<usize>();
     (0..len).map(|_| (127.5 + 127.5 * random.next()) as u8).collect()
 }
 
-/// The outputs of a graph that the interpreter ran.
+/// Outputs of an interpreted graph.
 pub(crate) type Results = Vec<(OutputKind, ndarray::Array2<f64>)>;
 
-/// Both up to the order of the reference's own f64 sums.
+/// Compares outputs up to the order of the reference's f64 sums.
 #[track_caller]
 pub(crate) fn assert_same_outputs(name: &str, actual: &Results, expected: &Results) {
     assert_eq!(actual.len(), expected.len(), "{name}");

@@ -17,8 +17,8 @@ const GRAPHIC_CONTROL: u8 = 0xF9;
 
 /// Parts of a file that the decoder needs. As in Pillow, bytes between blocks are skipped unless they begin a block.
 struct Parts<'a> {
-    /// Header with the global palette. If neither the header nor the first frame has a palette, one of greys is added,
-    /// as an index is then a grey.
+    /// Header with the global palette. If neither the header nor the first frame has a palette, indices are greys, so a
+    /// palette of greys is added.
     header: Cow<'a, [u8]>,
     /// Rest of the file, from the first frame on.
     frame: &'a [u8],

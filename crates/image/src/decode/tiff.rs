@@ -413,7 +413,7 @@ fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<V
         (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
         _ => {
             return Err(Failure::unsupported(format!(
-                "a TIFF with samples of another kind than Pillow reads ({})",
+                "a TIFF with samples that Pillow does not support ({})",
                 name(color)
             )));
         }

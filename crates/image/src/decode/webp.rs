@@ -39,7 +39,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         top + picture.frame.size.1 as usize,
     );
     if frame_end.0 > width || frame_end.1 > height {
-        return Err(format!("{INVALID}: the first frame leaves the canvas").into());
+        return Err(format!("{INVALID}: the first frame extends beyond the canvas").into());
     }
     if picture.frame.lossy && !partitions::are_complete(picture.frame.content) {
         return Err(CUT);
@@ -161,7 +161,7 @@ impl<'a> Picture<'a> {
             }
             if let Some(frame) = Frame::parse((kind, content))? {
                 if !animated && frame.size != canvas {
-                    return Err(format!("{INVALID}: the frame has another size than the canvas").into());
+                    return Err(format!("{INVALID}: the sizes of the frame and the canvas differ").into());
                 }
                 return Ok(Self {
                     canvas,
@@ -184,7 +184,7 @@ impl<'a> Picture<'a> {
         for chunk in Chunks(content.get(16..).ok_or(CUT)?) {
             if let Some(frame) = Frame::parse(chunk)? {
                 if frame.size != size {
-                    return Err(format!("{INVALID}: the first frame has two sizes").into());
+                    return Err(format!("{INVALID}: the first frame states two different sizes").into());
                 }
                 return Ok(Self {
                     canvas,

@@ -1,5 +1,5 @@
-//! The options of the search: all layers in each precision, and the time of each unit in it on the target
-//! device.
+//! Options of the search: all layers in each precision, and the time of each unit in that precision on the
+//! target device.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hipvit::exec::CpuExecutor;
 use hipvit::graph::{Passes, optimize};
 use hipvit::model::{Checkpoint, Format, Model, Replacement};
 
-/// Search for a precision for each layer of a model.
+/// Search for the precision of each layer of a model.
 pub(crate) struct Search<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) model: &'a Model,
@@ -86,8 +86,7 @@ impl Search<'_> {
         Ok((full, candidates, "the CPU, one image".to_owned()))
     }
 
-    /// Returns the time of each unit in full precision, int8, FP8, and FP8 with FP8 attention, and the device
-    /// of the measurement.
+    /// Returns the time of each unit in full precision, int8 and FP8, and the device of the measurement.
     fn on_gpu(
         &self,
         units: &[Unit],

@@ -15,8 +15,7 @@ fn decided(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replace
     decided_by(budget, times, 0..6, 6..8)
 }
 
-/// Runs the search with given times of attention in 16 bits and FP8, if that is an option, and given
-/// calibration and held-out images.
+/// Runs the search like [`decided`], with the given calibration and held-out images.
 fn decided_by(
     budget: f64,
     times: GemmTimes,

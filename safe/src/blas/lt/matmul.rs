@@ -1,4 +1,4 @@
-//! A GEMM as hipBLASLt has it described: its operation, its matrices, and the algorithms to select from.
+//! Description of a GEMM for hipBLASLt: operation, matrices, and algorithms to select from.
 
 use std::fmt;
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::call;
 
-/// Address that stands in for factors until the library runs. It has the alignment that cuBLASLt requires.
+/// Placeholder address for factors until the GEMM runs, with the alignment that cuBLASLt requires.
 const PLACEHOLDER_ADDRESS: u64 = 256;
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
@@ -35,11 +35,11 @@ pub struct Matmul {
     pub(super) selected: usize,
 }
 
-// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+// SAFETY: descriptions are host memory of the library, used by one thread at a time.
 unsafe impl Send for Matmul {}
 
 impl Matmul {
-    /// The description and the layouts, without an algorithm.
+    /// Creates the description and the layouts, without an algorithm.
     pub(super) fn new(device: &Device, table: &Hipblaslt, gemm: Gemm, epilogue: Epilogue) -> Result<Self> {
         let [stored_a, stored_b, stored_c] = gemm.stored();
         let mut matmul = Self {
@@ -59,7 +59,7 @@ impl Matmul {
                 table.hipblasLtMatmulDescCreate(&mut matmul.description, compute, hipDataType::HIP_R_32F)
             )
         }?;
-        // Column-major, the factors swap.
+        // The library is column-major, so the factors are exchanged.
         matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSA, &operation(&gemm.b))?;
         matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSB, &operation(&gemm.a))?;
         matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, &epilogue.raw())?;
@@ -75,7 +75,7 @@ impl Matmul {
             (&gemm.c, stored_c, gemm.added()),
             (&gemm.c, stored_c, gemm.output),
         ];
-        // The library has kernels with and without factors, and chooses by whether there are pointers.
+        // The library selects kernels with or without factors by whether the pointers are set.
         for (attribute, count) in matmul.scale_pointers() {
             if count > 0 {
                 matmul.set(attribute, &PLACEHOLDER_ADDRESS)?;
@@ -95,13 +95,13 @@ impl Matmul {
         Ok(matmul)
     }
 
-    /// Number of algorithms to [select](Matmul::select) from, at least one.
+    /// Returns the number of algorithms to [select](Matmul::select) from, at least one.
     #[must_use]
     pub fn algorithms(&self) -> usize {
         self.algorithms.len()
     }
 
-    /// Takes another algorithm than the first.
+    /// Selects an algorithm. The first one is the default.
     ///
     /// # Errors
     ///
@@ -117,20 +117,20 @@ impl Matmul {
         Ok(())
     }
 
-    /// Sets what C is multiplied by before A·B is added.
+    /// Sets the factor of C before A·B is added.
     pub fn set_beta(&mut self, beta: f32) {
         self.gemm.beta = beta;
     }
 
-    /// The workspace of the [selected](Matmul::select) algorithm, in bytes.
+    /// Returns the bytes of workspace of the [selected](Matmul::select) algorithm.
     #[must_use]
     pub fn workspace(&self) -> usize {
         self.algorithms[self.selected].workspaceSize
     }
 
-    /// Selects the algorithm of `other`, which was prepared for a different number of rows. A row's result then does not depend
-    /// on the number of rows, provided that the algorithm divides the sum over `k` alike. Stream-K algorithms do not, because
-    /// they distribute the work by the number of tiles.
+    /// Selects the algorithm of `other`, which was prepared for another number of rows. A row's result then does not depend on the number
+    /// of rows, unless the algorithm divides the sum over `k` differently. Stream-K algorithms do, because they distribute the work by the
+    /// number of tiles.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Matmul {
         Ok(())
     }
 
-    /// The attributes of the factors of B, A and the result, and how many factors each has.
+    /// Returns the attributes of the factors of B, A and the result, with the number of factors of each.
     pub(super) fn scale_pointers(&self) -> [(Attribute, usize); 3] {
         let Gemm { m, n, output, .. } = self.gemm;
         let [columns, rows, result] = match self.gemm.scaling {
@@ -168,7 +168,7 @@ impl Matmul {
 
     pub(super) fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {
         let table = libraries::hipblaslt(&self.device)?;
-        // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
+        // SAFETY: the description is alive. The call copies as many bytes as the value has, which is the attribute's type.
         unsafe {
             call!(
                 self.device,
@@ -201,7 +201,7 @@ impl Drop for Matmul {
     }
 }
 
-/// A row-major matrix as the library sees it: column-major, so rows and columns swap.
+/// Describes a row-major matrix for the column-major library: rows and columns are exchanged.
 fn layout(
     device: &Device,
     table: &Hipblaslt,
@@ -221,7 +221,7 @@ fn layout(
     }?;
     if batch > 1 {
         let (count, offset) = (int(batch)?, matrix.batch_stride as i64);
-        // SAFETY: the layout lives; the calls copy an int and a 64-bit integer.
+        // SAFETY: the layout is alive; the calls copy an int and a 64-bit integer.
         let set = unsafe {
             call!(
                 device,
@@ -243,7 +243,7 @@ fn layout(
             ))
         };
         if let Err(error) = set {
-            // SAFETY: destroyed once, by its maker.
+            // SAFETY: destroyed once, by its creator.
             device.park(unsafe { call!(device, table.hipblasLtMatrixLayoutDestroy(raw)) });
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! hipSPARSELt's handle, and the GEMMs that the library computes.
+//! hipSPARSELt's handle, and the GEMMs that the library supports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::status::call;
 use crate::stream::{Handle, Stream};
 
-/// The extents of 16-bit matrices must be multiples of this.
+/// Extents of 16-bit matrices must be multiples of this.
 pub(super) const MULTIPLE: usize = 8;
 
-/// hipSPARSELt on one stream.
+/// A hipSPARSELt handle on a stream.
 pub struct SparseLt {
     pub(super) stream: Stream,
     pub(super) raw: *mut hipsparseLtHandle_t,
@@ -25,11 +25,11 @@ pub struct SparseLt {
     pub(super) workspace: DeviceBuffer<u8>,
 }
 
-// SAFETY: the handle may be used from any thread, by one at a time.
+// SAFETY: the handle may be used from any thread, one at a time.
 unsafe impl Send for SparseLt {}
 
-/// `C = activation(A·Bᵀ + beta · C + bias)`, accumulated in f32. A is `m`×`k`, and B is a 2:4 sparse weight `n`×`k`: along `k`
-/// two of each four elements are 0. All are f16 or bf16, row-major and unpadded.
+/// `C = activation(A·Bᵀ + beta · C + bias)`, accumulated in f32. A is `m`×`k`. B is a 2:4 sparse weight `n`×`k`: along `k`, two of each
+/// four elements are 0. All are f16 or bf16, row-major and unpadded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SparseGemm {
     /// Rows of A and C.
@@ -38,16 +38,18 @@ pub struct SparseGemm {
     pub n: usize,
     /// Columns of A and B. A multiple of 8.
     pub k: usize,
-    /// The element type of all matrices and of the bias.
+    /// Dtype of all matrices and of the bias.
     pub dtype: DType,
-    /// Factor of C before A·Bᵀ is added; 0 ignores the contents of C.
+    /// Factor of C before A·Bᵀ is added. With 0 the contents of C are ignored.
     pub beta: f32,
 }
 
 impl SparseGemm {
+    /// Checks the shape and dtype of the weight.
+    ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the library has no such weight.
+    /// [`Error::Argument`] if the library does not support the weight.
     pub(super) fn check(&self) -> Result<()> {
         let Self { m, n, k, dtype, .. } = *self;
         let multiples = n.is_multiple_of(MULTIPLE) && k.is_multiple_of(MULTIPLE);
@@ -70,16 +72,16 @@ impl SparseGemm {
 }
 
 impl SparseLt {
-    /// hipSPARSELt on `stream`, with a workspace of 32 MiB there.
+    /// Creates a handle on `stream`, with a workspace of 32 MiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if hipSPARSELt cannot be opened; [`Error::Device`] if it does not know the GPU.
+    /// [`Error::Provider`] if hipSPARSELt cannot be opened; [`Error::Device`] if it does not support the GPU.
     pub fn new(stream: &Stream) -> Result<Self> {
         Self::with_workspace(stream, WORKSPACE)
     }
 
-    /// Creates a handle with a workspace of `bytes`. Algorithms that need more cannot be selected.
+    /// Creates a handle with a workspace of `bytes` bytes. Algorithms that need more cannot be selected.
     ///
     /// # Errors
     ///
@@ -90,13 +92,13 @@ impl SparseLt {
         let workspace = stream.allocate(bytes)?;
         let create = |device: &Device| {
             let mut handle = Box::new(Object::<hipsparseLtHandle_t>::new());
-            // SAFETY: the call writes the handle, which stays where it is from then on.
+            // SAFETY: the call writes the handle, which does not move afterwards.
             unsafe { call!(device, table.hipsparseLtInit(handle.get())) }?;
             Ok(Box::into_raw(handle))
         };
         let (raw, handle) = Handle::new(stream, create, |device, raw| {
             let table = libraries::hipsparselt(device)?;
-            // SAFETY: the box of `create`, which is given back once, when nothing uses it any more.
+            // SAFETY: the box of `create`, reclaimed once, when it is no longer used.
             let mut handle = unsafe { Box::from_raw(raw) };
             // SAFETY: destroyed once.
             unsafe { call!(device, table.hipsparseLtDestroy(handle.get())) }
@@ -109,14 +111,14 @@ impl SparseLt {
         })
     }
 
-    /// The stream that it submits to.
+    /// Returns the stream that work is submitted to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 }
 
-/// Memory for one of the library's objects, aligned as cuSPARSELt's are.
+/// Memory for one of the library's objects, with the alignment that cuSPARSELt requires.
 #[repr(align(16))]
 pub(super) struct Object<T>(T);
 

@@ -1,4 +1,4 @@
-//! A GEMM that is ready for the library to run, and the objects that it is described by.
+//! A GEMM that the library can run, and the objects that describe it.
 
 use std::ptr;
 
@@ -18,31 +18,31 @@ use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::call;
 
-/// The alignment of what the library reads and writes, in bytes.
+/// Alignment in bytes of the library's operands.
 const ALIGNMENT: u32 = 16;
 
-/// One call of the library, for rows that are a multiple of 8.
+/// A call of the library, for a multiple of 8 rows.
 pub(super) struct Plan {
     pub(super) device: Device,
     pub(super) gemm: SparseGemm,
     epilogue: Epilogue,
     pub(super) algorithms: usize,
-    /// `None` is the library's default.
+    /// `None` for the library's default.
     algorithm: Option<usize>,
-    /// The bytes of the compressed weight.
+    /// Bytes of the compressed weight.
     pub(super) compressed: usize,
-    /// The bias's address.
+    /// Address of the bias.
     bias: u64,
     objects: Box<Objects>,
     is_made: bool,
 }
 
-// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+// SAFETY: descriptions are host memory of the library, used by one thread at a time.
 unsafe impl Send for Plan {}
 
-/// They point to each other, so that they stay where they are.
+/// Objects that point to each other, so they must not move.
 struct Objects {
-    /// Descriptors of the weight, of A, and of C and D, as the library sees them.
+    /// Descriptors of the weight, of A, and of C and D, from the view of the library.
     matrices: [Described; 3],
     description: Object<hipsparseLtMatmulDescriptor_t>,
     selection: Object<hipsparseLtMatmulAlgSelection_t>,
@@ -50,9 +50,9 @@ struct Objects {
 }
 
 impl Plan {
-    /// Makes a plan with the default algorithm.
+    /// Creates a plan with the default algorithm.
     pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<Self> {
-        // Some address shows whether the library computes it.
+        // Any address shows whether the library supports the GEMM.
         let bias = if bias == 0 { lt.workspace.address() } else { bias };
         Self::with(lt, gemm, epilogue, bias, None)
     }
@@ -67,7 +67,7 @@ impl Plan {
         let device = lt.stream.device();
         let table = libraries::hipsparselt(device)?;
         let SparseGemm { m, n, k, dtype, .. } = gemm;
-        // Column-major, the factors swap, and each is what the transpose of its rows is.
+        // The library is column-major: the factors are exchanged, and each matrix is the transpose of its rows.
         let mut objects = Box::new(Objects {
             matrices: [
                 Described::new(lt, [k, n], dtype, true)?,
@@ -85,7 +85,7 @@ impl Plan {
             selection,
             ..
         } = &mut *objects;
-        // SAFETY: the handle and the descriptors live; the call writes the description.
+        // SAFETY: the handle and the descriptors are alive; the call writes the description.
         unsafe {
             call!(
                 device,
@@ -115,7 +115,7 @@ impl Plan {
         }
         let mut count = 0i32;
         let number = algorithm.unwrap_or(0) as i32;
-        // SAFETY: handle and description live; the calls write the selection, and then its int; they read an int into it.
+        // SAFETY: handle and description are alive. The calls write the selection and its int, and read an int into it.
         unsafe {
             call!(
                 device,
@@ -172,7 +172,7 @@ impl Plan {
             plan,
             ..
         } = &mut *self.objects;
-        // SAFETY: handle, description and selection live; the call writes the plan.
+        // SAFETY: handle, description and selection are alive; the call writes the plan.
         unsafe {
             call!(
                 self.device,
@@ -181,7 +181,7 @@ impl Plan {
         }?;
         self.is_made = true;
         let mut bytes = 0;
-        // SAFETY: the plan lives; the call writes one size.
+        // SAFETY: the plan is alive; the call writes one size.
         unsafe {
             call!(
                 self.device,
@@ -198,8 +198,7 @@ impl Plan {
         }
     }
 
-    /// Made anew with this bias, if there is one. All of it: once its plan is destroyed, cuSPARSELt 0.8 crashes where a selection is
-    /// used again.
+    /// Recreates all objects with this bias, if there is one. cuSPARSELt 0.8 crashes if a selection is reused after its plan was destroyed.
     pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: u64) -> Result<()> {
         if self.epilogue.has_bias() && bias != self.bias {
             *self = Self::with(lt, self.gemm, self.epilogue, bias, self.algorithm)?;
@@ -216,7 +215,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The library's object.
+    /// Returns the library's object.
     pub(super) fn raw(&mut self) -> *const hipsparseLtMatmulPlan_t {
         self.objects.plan.get()
     }
@@ -240,14 +239,14 @@ impl Drop for Plan {
     }
 }
 
-/// A matrix's descriptor.
+/// Descriptor of a matrix.
 pub(super) struct Described {
     device: Device,
     object: Box<Object<hipsparseLtMatDescriptor_t>>,
 }
 
 impl Described {
-    /// A matrix of unpadded columns.
+    /// Creates a descriptor of a matrix with unpadded columns.
     pub(super) fn new(
         lt: &SparseLt,
         [rows, columns]: [usize; 2],
@@ -263,7 +262,7 @@ impl Described {
         };
         let order = hipsparseOrder_t::HIPSPARSE_ORDER_COL;
         let (rows, columns) = (int(rows)?.into(), int(columns)?.into());
-        // SAFETY: the handle lives; the calls write the descriptor.
+        // SAFETY: the handle is alive; the calls write the descriptor.
         unsafe {
             if sparse {
                 call!(
@@ -302,12 +301,12 @@ impl Described {
         })
     }
 
-    /// Returns the bytes of the compressed weight, and the bytes of memory that compressing takes.
+    /// Returns the bytes of the compressed weight, and the bytes of memory for compressing it.
     pub(super) fn sizes(&self, lt: &SparseLt) -> Result<[usize; 2]> {
         let device = lt.stream.device();
         let table = libraries::hipsparselt(device)?;
         let [mut bytes, mut buffer] = [0; 2];
-        // SAFETY: handle and descriptor live; the call writes two sizes.
+        // SAFETY: handle and descriptor are alive; the call writes two sizes.
         unsafe {
             call!(
                 device,
@@ -350,7 +349,7 @@ fn set<T: Copy>(
 ) -> Result<()> {
     let device = lt.stream.device();
     let table = libraries::hipsparselt(device)?;
-    // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
+    // SAFETY: the description is alive. The call copies as many bytes as the value has, which is the attribute's type.
     unsafe {
         call!(
             device,

@@ -5,14 +5,14 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// Rank `rank` of `size` at a port that is free now.
+/// Returns rank `rank` of `size` at a free port.
 fn world(rank: usize, size: usize, port: u16, run: &str) -> World {
     let find = |name: &str| match name {
         "RANK" => Some(rank.to_string()),
         "WORLD_SIZE" => Some(size.to_string()),
         "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
         "MASTER_PORT" => Some(port.to_string()),
-        // No test meets another one at a neighbouring port.
+        // Keeps tests at neighbouring ports apart.
         "TORCHELASTIC_RUN_ID" => Some(format!("{run}{port}")),
         _ => None,
     };
@@ -24,7 +24,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Runs these ranks, each on a thread; what each gathered, or its error.
+/// Runs these ranks, each on a thread. Returns what each gathered, or its error.
 fn run(worlds: Vec<World>, timeout: Duration) -> Vec<Result<Vec<Vec<u8>>, String>> {
     let threads: Vec<_> = worlds
         .into_iter()
@@ -47,7 +47,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[test]
 fn all_ranks_get_what_each_gave() {
     let port = free_port();
-    // Rank 0 comes last: the others try again.
+    // Rank 0 starts last, so that the others retry.
     let worlds = [3, 2, 1, 0].map(|rank| world(rank, 4, port, "a")).into();
     let expected: Vec<Vec<u8>> = (0..4).map(|rank| vec![rank; 3]).collect();
     for gathered in run(worlds, LONG) {
@@ -163,7 +163,7 @@ fn a_rank_that_leaves_before_all_have_come_leaves_its_place_open() {
     let port = free_port();
     let root = thread::spawn(move || run(vec![world(0, 3, port, "a")], LONG).remove(0));
     let leaf = || world(1, 3, port, "a");
-    // One rank that did not receive the welcome, and one that has come.
+    // One rank did not receive the welcome, and one has arrived.
     let deadline = Instant::now() + LONG;
     handshake::greet(&connected(port), &leaf(), deadline).unwrap();
     handshake::introduce(&connected(port), &leaf(), deadline).unwrap();
@@ -204,7 +204,7 @@ fn a_rank_that_loses_its_connection_before_all_have_come_comes_again() {
     assert_eq!(leaf.join().unwrap(), gathered);
 }
 
-/// Accepts connections at `listener`, and hands what comes on them to `target` and back. Returns all that has gone through.
+/// Accepts connections at `listener`, and relays them to `target` and back. Returns all relayed bytes.
 fn relay(listener: TcpListener, target: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let pump = |mut from: TcpStream, mut to: TcpStream, seen: Arc<Mutex<Vec<u8>>>| {
@@ -234,7 +234,7 @@ fn relay(listener: TcpListener, target: SocketAddr) -> Arc<Mutex<Vec<u8>>> {
 
 #[test]
 fn a_relay_at_the_first_port_gets_no_message_of_the_ranks() {
-    // Two ports that are free, one after the other.
+    // Two consecutive free ports.
     let (stranger, port) = loop {
         let stranger = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = stranger.local_addr().unwrap().port();
@@ -255,7 +255,7 @@ fn a_relay_at_the_first_port_gets_no_message_of_the_ranks() {
     assert!(!has(b"Welcome") && !has(b"Parts"));
 }
 
-/// Returns what rank 0 answers a rank that comes by a relay at another address, with the same port.
+/// Returns rank 0's answer to a rank that connects through a relay at another address, with the same port.
 #[cfg(target_os = "linux")]
 fn relayed(listens_at: &str) -> io::Result<usize> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -299,7 +299,7 @@ fn different_numbers_of_ranks_are_an_error_of_all_ranks() {
     }
 }
 
-/// Rank 0 of two ranks, with what strangers at its port get before rank 1 comes; returns what rank 0 says.
+/// Runs rank 0 of two ranks. `act` plays a stranger at its port before rank 1 connects. Returns rank 0's result.
 fn among_strangers(act: impl FnOnce(u16)) -> Result<Vec<Vec<u8>>, String> {
     let port = free_port();
     let root = thread::spawn(move || run(vec![world(0, 2, port, "a")], LONG).remove(0));
@@ -330,7 +330,7 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
 #[test]
 fn a_stranger_neither_ends_the_run_nor_takes_a_rank_nor_learns_of_it() {
     let gathered = among_strangers(|port| {
-        // The hello of a rank, of another protocol's version, and with another number of ranks.
+        // Hellos of another protocol version and with another number of ranks.
         for hello in [
             ("", 1, 2),
             ("a", 1, 2),
@@ -344,7 +344,7 @@ fn a_stranger_neither_ends_the_run_nor_takes_a_rank_nor_learns_of_it() {
             assert!(answer.len() < 200, "{answer:?}");
             assert!(!answer.windows(5).any(|part| part == b"Parts"));
         }
-        // The right form with a false code.
+        // Correct format with a wrong code.
         for (rank, size) in [(1, 2), (1, 3), (0, 2), (7, 2)] {
             let stream = connected(port);
             let place = ([0_u8; 16], 0_u16);
@@ -416,7 +416,7 @@ fn a_false_rank_0_learns_no_more_than_a_hello() {
         handshake::introduce(&stream, &world(1, 2, port, "a"), Instant::now() + LONG)
     });
     let (stream, _) = listener.accept().unwrap();
-    // Another run's, which takes any code.
+    // Rank 0 of another run, which accepts any code.
     let other = world(0, 2, port, "b");
     let local = listener.local_addr().unwrap();
     let error = handshake::identify(&stream, &other, local, Instant::now() + LONG).unwrap_err();
@@ -459,7 +459,7 @@ fn a_long_message_to_rank_0_is_refused() {
     let ranks = [0, 1].map(|rank| {
         thread::spawn(move || {
             let mut rendezvous = Rendezvous::new(world(rank, 2, port, "a"), LONG).unwrap();
-            // Rank 0's own message may be long: the others trust it.
+            // Rank 0's own message may be long, because the others trust it.
             let own = vec![200; if rank == 0 { 3 << 20 } else { MAX_PART }];
             let gathered = rendezvous.gather(&own).unwrap();
             assert_eq!(
@@ -488,7 +488,7 @@ fn rank_0_listens_where_the_others_look_for_it() {
     assert_eq!(bound("127.0.0.1"), [std::net::Ipv4Addr::LOCALHOST]);
     assert_eq!(bound("127.0.0.2"), [std::net::Ipv4Addr::new(127, 0, 0, 2)]);
     assert!(bound("localhost").iter().all(std::net::IpAddr::is_loopback));
-    // Not an address of this host (TEST-NET-1), and a name that is not known here.
+    // An address that this host does not have (TEST-NET-1), and an unknown name.
     for host in ["192.0.2.1", "name.invalid"] {
         let addresses = bound(host);
         assert!(

@@ -37,7 +37,7 @@ impl Builder {
     }
 }
 
-/// One of each op whose derivative is an op of its own.
+/// Returns a model with one op of each kind whose derivative is a separate op.
 fn model() -> (Graph, ValueId, Vec<ValueId>) {
     let mut b = Builder {
         graph: Graph::new("model", [1, 3, 4, 6], DType::F32),
@@ -103,7 +103,7 @@ fn gradients_equal_the_references() {
             for ((_, result), (_, expected)) in results.iter().zip(&expected) {
                 let result: Vec<f32> = result.iter().copied().collect();
                 let expected: Vec<f64> = expected.iter().copied().collect();
-                // Some ten sums of at most 36 products after one another.
+                // The longest chain has about ten sums of at most 36 products.
                 assert_close(&result, &expected, 40.0 * tolerance(DType::F32, 36));
                 values.push(result);
             }

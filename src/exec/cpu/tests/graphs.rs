@@ -1,4 +1,4 @@
-//! Whole Vision Transformers, and the executor's guarantees for every run.
+//! Whole Vision Transformers, and the guarantees of the executor for every run.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input};
 
-/// A model with more tokens and channels than a tile, and neither a multiple of one.
+/// A model whose tokens and channels exceed a tile and are not multiples of one.
 const VIT: Vit = Vit {
     image: 37,
     patch: 4,
@@ -53,7 +53,7 @@ fn variants() -> [Vit; 4] {
     ]
 }
 
-/// Pixels, and normalised values for the graphs that want those.
+/// Pixels, and normalised values for graphs that take those.
 struct Images {
     pixels: Vec<u8>,
     values: Vec<f32>,
@@ -84,7 +84,7 @@ fn plan(graph: &Arc<Graph>, batch: usize) -> Plan {
     Plan::new(graph.clone(), batch, DType::F32).unwrap()
 }
 
-/// The bits of all outputs, one after the other.
+/// Returns the bits of all outputs, concatenated.
 fn bits(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena) -> Vec<u32> {
     let outputs = executor.run(plan, input, arena, None).unwrap();
     outputs
@@ -95,7 +95,7 @@ fn bits(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena
 
 #[test]
 fn graphs_equal_the_reference_before_and_after_the_passes() {
-    // LayerNorm keeps the errors of a layer from growing, and sums have at most 4·dim terms.
+    // LayerNorm limits the growth of errors over layers, and sums have at most 4·dim terms.
     let tolerance = tolerance(DType::F32, 4 * VIT.dim);
     for vit in variants() {
         for graph in [Arc::new(vit.random(1)), optimized(vit)] {
@@ -214,7 +214,7 @@ fn what_does_not_fit_is_refused() {
         run(&half, Input::Pixels(&images.pixels)),
         Error::Argument { what: "dtype", .. }
     ));
-    // Its constants have other numbers.
+    // Another random seed: the constants differ.
     let other = Arc::new(VIT.random(1));
     let error = run(&plan(&other, 1), Input::Pixels(&images.pixels));
     assert!(error.to_string().contains("another graph"), "{error}");

@@ -1,4 +1,4 @@
-//! Every kernel against the reference implementation, each as a graph of its own.
+//! Each kernel against the reference implementation, as a graph of a single op.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const ACTIVATIONS: [Activation; 6] = [
     Activation::Tanh,
 ];
 
-/// Uniform in −1 … 1, from a linear congruential generator.
+/// Returns uniform values in [−1, 1) from a linear congruential generator.
 fn random(shape: &[usize], seed: u32) -> Tensor {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values: Vec<f32> = (0..shape.iter().product())
@@ -40,8 +40,8 @@ fn scaled(tensor: &Tensor, factor: f32) -> Tensor {
     Tensor::from_f32(tensor.shape(), values).unwrap()
 }
 
-/// The last result of `op` on constants, then on buffers that it may overwrite, on 1 and on 3 threads, against the reference. The operands
-/// `parameters` stay constants.
+/// Compares the last result of `op` with the reference: on constants, then on buffers that the op may overwrite, with 1 and 3 threads. The
+/// operands `parameters` stay constants.
 fn check_op(op: &Op, operands: &[Tensor], parameters: std::ops::Range<usize>) {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
     let arrays: Vec<&Array> = arrays.iter().collect();
@@ -50,7 +50,7 @@ fn check_op(op: &Op, operands: &[Tensor], parameters: std::ops::Range<usize>) {
     check_op_within(tolerance, op, operands, parameters);
 }
 
-/// Attention of which the statistics, the last result, are checked.
+/// Returns an attention op with statistics as the last result, which the tests check.
 fn with_statistics(spec: Attention) -> Op {
     Op::Attention(Attention {
         statistics: true,
@@ -120,7 +120,7 @@ fn check_op_within(tolerance: f64, op: &Op, operands: &[Tensor], parameters: std
 
 #[test]
 fn linear_with_every_tail() {
-    // Around the kernels' tiles of 6 and 32, the depth block of 256 and the blocks of rows.
+    // Sizes around the kernels' tiles of 6 and 32, the depth block of 256 and the row blocks.
     for (m, k, n) in [
         (1, 1, 1),
         (1, 300, 33),
@@ -154,7 +154,7 @@ fn linear_with_every_tail() {
     }
 }
 
-/// Two bytes per element with each dtype.
+/// A weight takes two bytes per element with each 16-bit dtype.
 #[test]
 fn a_weight_in_bf16_takes_its_bytes() {
     let bytes = |rounding, dtype| {
@@ -271,8 +271,8 @@ fn attention_survives_large_scores() {
         operands: AttentionOperands::PackedQkv,
         ..Attention::default()
     };
-    // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
-    // ε/2 of thousands, pass through the exponential to the result.
+    // Scores are in the thousands: without subtracting the maximum, the exponential would overflow. The scores' rounding errors, ε/2 of
+    // thousands, pass through the exponential to the result.
     let qkv = scaled(&random(&[2, 65, 96], 1), 30.0);
     check_op_within(1e-3, &Op::Attention(spec), &[qkv], 0..0);
 }
@@ -280,7 +280,7 @@ fn attention_survives_large_scores() {
 #[test]
 fn layer_norm_of_every_width() {
     for (n, d) in [(1, 1), (65, 3), (197, 48), (63, 65), (257, 768), (2, 4100)] {
-        // A mean far from zero, as residual streams have.
+        // The mean is far from zero, as in residual streams.
         let x: Vec<f32> = random(&[1, n, d], 1).to_f32().iter().map(|v| v + 3.0).collect();
         let x = Tensor::from_f32([1, n, d], x).unwrap();
         let operands = [x, random(&[d], 2), random(&[d], 3)];
@@ -399,7 +399,7 @@ fn tokens_and_pooling() {
     }
 }
 
-/// `op` on the graph's input, u8 if `pixels` are given, against the reference.
+/// Compares `op` on the graph's input with the reference. The input is u8 if `pixels` is true.
 fn check_on_image(op: &Op, [batch, h, w]: [usize; 3], pixels: bool, parameters: &[Tensor]) {
     let (shape, dtype) = if pixels {
         ([1, h, w, 3], DType::U8)
@@ -442,7 +442,7 @@ fn patches_of_every_layout() {
         scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
         shift: [-2.1, -2.0, -1.8],
     };
-    // An image with a rest at both edges, one of a single patch, and one with more patches than a block has.
+    // An image with a remainder at both edges, an image of a single patch, and one with more patches than a block has.
     for (image, patch) in [([2, 37, 29], [16, 4]), ([1, 8, 8], [8, 8]), ([3, 40, 56], [4, 8])] {
         check_on_image(&Op::Normalize(normalize), image, true, &[]);
         for normalize in [None, Some(normalize)] {

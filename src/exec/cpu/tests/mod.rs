@@ -11,8 +11,8 @@ use crate::cpu::range;
 use crate::graph::plan::Plan;
 use crate::tensor::Input;
 
-/// Runs `plan` in memory full of NaN, a good part of which is not the plan's, and checks that nothing was written
-/// outside of the plan's buffers. Returns what the last step computed.
+/// Runs `plan` in memory filled with NaN, with large margins around the plan's buffers. Checks that nothing was written to the margins.
+/// Returns the result of the last step.
 fn run_guarded(executor: &CpuExecutor, plan: &Plan, input: Input<'_>) -> Vec<f32> {
     const SENTINEL: u32 = 0x7fc0_beef;
     const MARGIN: usize = 500;

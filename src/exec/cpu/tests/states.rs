@@ -1,4 +1,4 @@
-//! Parameters and states survive runs, and runs write them.
+//! Parameters and states keep their values across runs, and runs can write them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn a_state_sums_over_runs_and_a_parameter_decays() {
     let factor = graph.parameter("factor", tensor(&[2], &[1.0, 2.0]));
     let weight = graph.parameter("weight", tensor(&[2, 2], &[0.0, 1.0, 1.0, 0.0]));
     let input = graph.input();
-    // A weight that is no constant is packed in each run.
+    // A weight that is not a constant is packed in each run.
     let x = graph
         .push(Role::Other, "swapped", Linear::default(), [input, weight])
         .unwrap();

@@ -1,4 +1,4 @@
-//! The builtin kernels: fused attention, the patch matrix, GEMMs with 2:4 sparse weights and with int8.
+//! The builtin kernels: fused attention, the patch matrix, GEMMs with 2:4 sparse or int8 weights.
 
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::kernels::{KernelCall, KernelError, Kernels, has_int8_gemm};
 
 /// The builtin kernels.
 pub(in crate::exec::hip) struct Builtin {
-    /// The GPU has matrix instructions for int8.
+    /// True if the GPU has matrix instructions for int8.
     int8: bool,
 }
 

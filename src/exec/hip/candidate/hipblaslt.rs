@@ -1,4 +1,4 @@
-//! hipBLASLt, by a numbered algorithm, with an epilogue or a builtin kernel after it.
+//! hipBLASLt: a numbered algorithm, with an epilogue or a builtin kernel after it.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use crate::hip::{BlasLt, DType, Epilogue, Gemm, Matmul, MatmulOperands, Scales, 
 use crate::kernels::{KernelError, Kernels};
 use crate::timeline::{self, Activity};
 
-/// Maximum number of algorithms without an epilogue that are measured, if there are some with it.
+/// Maximum number of algorithms without an epilogue that are measured beside those with one.
 const MAX_WITHOUT_EPILOGUE: usize = 4;
 
-/// hipBLASLt on one stream. The handle, which has a workspace, is made when it is first needed.
+/// hipBLASLt on a stream. The handle, which has a workspace, is created on first use.
 pub(in crate::exec::hip) struct Hipblaslt {
     stream: Stream,
     lt: Option<BlasLt>,
     prepared: HashMap<Prepared, Result<Matmul, KernelError>>,
 }
 
-/// What a prepared GEMM depends on.
+/// Key of a prepared GEMM.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Prepared {
     shape: LinearShape,
@@ -50,7 +50,7 @@ impl Hipblaslt {
         }
     }
 
-    /// Makes the handle.
+    /// Creates the handle on first use.
     pub(in crate::exec::hip) fn open(&mut self) -> Result<&mut BlasLt> {
         Ok(match &mut self.lt {
             Some(lt) => lt,
@@ -58,10 +58,10 @@ impl Hipblaslt {
         })
     }
 
-    /// Returns the library's version. `Err` says why it cannot be used on this stream's device.
+    /// Returns the library's version. `Err` has the reason why it cannot be used on this stream's device.
     pub(in crate::exec::hip) fn version(stream: &Stream) -> Result<String> {
         let lt = BlasLt::with_workspace(stream, 0)?;
-        // The library may be there without kernels for the GPU.
+        // The library may be installed without kernels for the GPU.
         lt.matmul(Gemm::linear(64, 64, 64, DType::F32), Epilogue::Bias)?;
         Ok(lt.version()?.to_string())
     }
@@ -74,7 +74,7 @@ impl Hipblaslt {
             epilogue,
         } = wanted;
         let gemm = |m| Gemm {
-            // Without the epilogue the call tells whether the residual is in place.
+            // Without the epilogue, the call says whether the residual is in place.
             beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
             wide: shape.activations(),
             output: if epilogue && shape.has_float8_result() {
@@ -95,7 +95,7 @@ impl Hipblaslt {
         let mut matmul = lt.matmul(gemm(shape.m), operation)?;
         if reproducible {
             let mut reference = lt.matmul(gemm(REFERENCE_ROWS), operation)?;
-            // A workspace grows with the number of rows, and for the most rows it may not suffice.
+            // Larger numbers of rows need larger workspaces, and the largest may exceed the limit.
             let mut algorithm = 0;
             while reference.workspace() > 0 {
                 algorithm += 1;
@@ -209,7 +209,7 @@ impl Candidate for Hipblaslt {
     }
 }
 
-/// Returns the factors by which hipBLASLt multiplies. Without the epilogue, factors of rows are left to the kernel after it.
+/// Returns the scales that hipBLASLt applies. Without the epilogue, the kernel after it applies the scales of rows.
 fn scaling(shape: &LinearShape, epilogue: bool) -> Scaling {
     match shape.float8 {
         None => Scaling::None,

@@ -13,7 +13,7 @@ use crate::timeline::{self, Activity};
 /// Maximum number of algorithms without an epilogue that are measured.
 const MAX_WITHOUT_EPILOGUE: usize = 4;
 
-/// What a prepared GEMM depends on. The library plans for the address of the bias, which differs between layers.
+/// Key of a prepared GEMM. The library's plan includes the address of the bias, which differs between layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Prepared {
     shape: LinearShape,
@@ -37,7 +37,7 @@ impl Prepared {
     }
 }
 
-/// hipSPARSELt on one stream. The handle is made when it is first needed.
+/// hipSPARSELt on a stream. The handle is created on first use.
 #[derive(Debug)]
 pub(in crate::exec::hip) struct Hipsparselt {
     stream: Stream,
@@ -71,7 +71,7 @@ impl Hipsparselt {
             n: shape.n,
             k: shape.k,
             dtype: shape.dtype,
-            // Without the epilogue the call tells whether the residual is in place.
+            // Without the epilogue, the call says whether the residual is in place.
             beta: if shape.residual && wanted.epilogue {
                 1.0
             } else {
@@ -133,7 +133,7 @@ impl Candidate for Hipsparselt {
             .into_iter()
             .filter(|&epilogue| shape.has_form(epilogue, options))
         {
-            // The library's own choice is one of the algorithms.
+            // The library's default is one of the algorithms.
             let choice = |algorithm| Choice::Hipsparselt { algorithm, epilogue };
             let first = Prepared::new(choice(None), call);
             let matmul = first.ok().and_then(|first| self.matmul(first).ok());

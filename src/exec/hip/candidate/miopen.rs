@@ -1,4 +1,4 @@
-//! MIOpen on one stream: the patch embedding as a convolution, and attention.
+//! MIOpen on a stream: the patch embedding as a convolution, and attention.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,8 +10,8 @@ use crate::exec::select::Problem;
 use crate::hip::{Attention, Convolution, DeviceBuffer, Dnn, Relayout, Stream};
 use crate::kernels::{KernelCall, KernelError, Kernels, Strided};
 
-/// MIOpen on one stream. The library is opened, and a solution is searched, when it is first needed. That is never while a graph
-/// is captured, as a plan is captured on its second run.
+/// MIOpen on a stream. The library is opened, and a solution is searched for, on first use. This never happens during graph capture, since
+/// only the second run of a plan is captured.
 pub(in crate::exec::hip) struct Miopen {
     stream: Stream,
     dnn: Option<Dnn>,
@@ -25,12 +25,12 @@ struct Wanted {
     scale: u32,
 }
 
-/// A solution, with its memory.
+/// A solution and its memory.
 enum Solution {
     Convolution(Convolution),
     Attention {
         attention: Attention,
-        /// Queries, keys, values and the result, each `[images, heads, tokens, head_dim]`: MIOpen takes no other layout.
+        /// Queries, keys, values and the result, each `[images, heads, tokens, head_dim]`, the only layout that MIOpen supports.
         packed: [DeviceBuffer<u8>; 4],
     },
 }
@@ -44,7 +44,7 @@ impl Miopen {
         }
     }
 
-    /// Submits a call whose solution was found.
+    /// Submits a call that has a solution.
     fn run(&mut self, call: &Call, to: &Submitter<'_>) -> Result<()> {
         let regions = to.regions;
         let launch = |kernel: KernelCall| kernel.launch(to.kernels, &self.stream, &regions.0);
@@ -160,7 +160,7 @@ fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution>
         Call::Attention(call) => {
             let shape = call.shape();
             let bytes = shape.images * shape.heads * shape.tokens * shape.head_dim * shape.dtype.size();
-            // Without a solution no memory is asked for.
+            // Allocate memory only once a solution is found.
             let attention = dnn.find_attention(shape.scaled(call.spec.scale))?;
             let buffer = || stream.allocate::<u8>(bytes);
             let packed = [buffer()?, buffer()?, buffer()?, buffer()?];
@@ -170,7 +170,7 @@ fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution>
             let shape = call.shape().convolution();
             let linear = call.shape().linear();
             let elements = [linear.m * linear.k, linear.n * linear.k, linear.m * linear.n];
-            // MIOpen measures its algorithms, on memory of their own: what a run computes is not overwritten.
+            // MIOpen measures its algorithms on separate memory, so that the results of a run are not overwritten.
             let zeroed = |elements: usize| stream.zeroed::<u8>(elements * linear.dtype.size());
             let (x, filter, mut y) = (zeroed(elements[0])?, zeroed(elements[1])?, zeroed(elements[2])?);
             let operands = [x.reading(), filter.reading(), y.writing()];
@@ -190,14 +190,14 @@ fn relayout(call: &AttentionCall, from: [usize; 4], to: [usize; 4]) -> Relayout 
     }
 }
 
-/// Elements from one image, head, token and channel to the next where the heads of a token are contiguous.
+/// Strides in elements of image, head, token and channel, if the heads of a token are contiguous.
 fn strided(call: &AttentionCall, of: Strided) -> [usize; 4] {
-    // There is none from a single image, and MIOpen takes no 0.
+    // A single image has no stride, but MIOpen rejects 0.
     let image = of.image.max(of.tokens * of.token);
     [image, call.spec.head_dim, of.token, 1]
 }
 
-/// Elements from one image, head, token and channel to the next where the tokens of a head are contiguous.
+/// Strides in elements of image, head, token and channel, if the tokens of a head are contiguous.
 fn dense(call: &AttentionCall) -> [usize; 4] {
     let shape = call.shape();
     let head = shape.tokens * shape.head_dim;

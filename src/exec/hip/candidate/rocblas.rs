@@ -1,4 +1,4 @@
-//! rocBLAS, by its own selection of an algorithm, and a builtin kernel for bias, activation and residual.
+//! rocBLAS with its default algorithm, and a builtin kernel for bias, activation and residual.
 
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::exec::hip::regions::Regions;
 use crate::hip::{Blas, Gemm, Stream};
 use crate::kernels::{KernelError, Kernels};
 
-/// rocBLAS on one stream. The handle, which has a workspace, is made when it is first needed.
+/// rocBLAS on a stream. The handle, which has a workspace, is created on first use.
 pub(in crate::exec::hip) struct Rocblas {
     stream: Stream,
     blas: Option<Blas>,
@@ -21,7 +21,7 @@ impl Rocblas {
         }
     }
 
-    /// Makes the handle.
+    /// Creates the handle on first use.
     pub(in crate::exec::hip) fn open(&mut self) -> Result<&mut Blas> {
         Ok(match &mut self.blas {
             Some(blas) => blas,
@@ -29,7 +29,8 @@ impl Rocblas {
         })
     }
 
-    /// Submits the GEMMs of a batch. For reproducible results they are submitted one by one, as rocBLAS selects by their number.
+    /// Submits the GEMMs of a batch. For reproducible results they are submitted one by one, since rocBLAS's choice depends on their
+    /// number.
     pub(in crate::exec::hip) fn gemms(
         &mut self,
         gemm: &Gemm,
@@ -60,7 +61,7 @@ impl Rocblas {
         to.record_call("rocBLAS GEMM", || gemm_shape(gemm))
     }
 
-    /// Submits a linear layer in `parts` GEMMs of equally many rows.
+    /// Submits a linear layer as `parts` GEMMs with the same number of rows.
     fn linear(&mut self, call: &LinearCall, parts: usize, to: &mut Submitter<'_>) -> Result<()> {
         let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
         if !gemm.m.is_multiple_of(parts) {
@@ -94,7 +95,7 @@ impl Candidate for Rocblas {
 
     fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
         let linear = linear(call).map_err(unusable)?;
-        // rocBLAS selects by the number of rows: one GEMM per image is the same whatever the batch. Sums of bytes are exact.
+        // rocBLAS's choice depends on the number of rows. One GEMM per image makes it independent of the batch. Integer sums are exact.
         let parts = if to.reproducible && linear.int8.is_none() {
             to.images
         } else {

@@ -1,4 +1,4 @@
-//! Votes of the ranks on actions that all take, or none.
+//! Votes of the ranks on actions that either all take or none.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -10,7 +10,7 @@ use crate::exec::hip::rank::Agree;
 #[derive(Debug)]
 pub(super) struct Agreement {
     ranks: usize,
-    /// Rank 0's process counts for all.
+    /// Connections. Rank 0's process counts the votes of all processes.
     links: Links,
     votes: Mutex<Votes>,
     changed: Condvar,
@@ -62,7 +62,7 @@ impl Agreement {
         }
     }
 
-    /// Takes the result that rank 0's process has counted.
+    /// Takes the result counted by rank 0's process.
     pub(super) fn decide(&self, all: bool) {
         self.conclude(&mut self.votes.lock(), all);
     }
@@ -91,7 +91,7 @@ impl Agree for Agreement {
             _ => self.count(&mut votes, mine),
         }
         if votes.round == round {
-            // The others are about as far.
+            // Spin first, since the other ranks vote at about the same time.
             let look = || {
                 let votes = self.votes.lock();
                 (votes.round != round || votes.ended).then_some(())
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Rank 0's process counts what the others send.
+    /// Rank 0's process counts the votes that the other processes send.
     #[test]
     fn processes_agree_only_if_all_do() {
         let votes = [

@@ -1,4 +1,4 @@
-//! The failure of a rank, as all processes are told of it.
+//! The failure of a rank, as it is sent to all processes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,6 @@ pub(super) struct Failure {
     pub(super) ranks: usize,
     pub(super) device: String,
     pub(super) reason: String,
-    /// True if RCCL reports the failure, which may be the consequence of another rank's.
+    /// True if RCCL reported the failure, so that another rank's failure may have caused it.
     pub(super) follows: bool,
 }

@@ -1,4 +1,4 @@
-//! What the ranks of a model share: their streams and communicators, and the first failure.
+//! State that a model's ranks share: streams, communicators, and the first failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::hip::{self, Comm, CommOptions, Device, UniqueId};
 use crate::tensor::DType;
 
-/// Streams of this process's ranks of a stage.
+/// Streams of a stage's ranks in this process.
 pub(super) struct Streams {
     ranks: Vec<RankStream>,
     /// Number of the first rank.
@@ -29,13 +29,13 @@ pub(super) struct Group {
     /// The streams of this process's ranks, by stage.
     pub(super) stages: Vec<Streams>,
     pub(super) agreement: Arc<Agreement>,
-    /// The names of all GPUs, by stage and then by rank.
+    /// Names of all GPUs, by stage and then by rank.
     gpus: Vec<String>,
     links: Links,
-    /// Set at the end of the work, when a connection that ends is no failure.
+    /// Set at the end of the work. A connection that closes afterwards is not a failure.
     over: AtomicBool,
     failure: Mutex<Option<Failure>>,
-    /// Set once a caller was told the failure. It is not replaced by its cause any more.
+    /// Set once the failure was returned to a caller. The cause no longer replaces it then.
     told: AtomicBool,
 }
 
@@ -76,7 +76,8 @@ impl Streams {
         &self.ranks[rank - self.first_rank]
     }
 
-    /// The rank of this process, of several: `rank` is its number, and how many there are. Waits for the others.
+    /// Creates the group of a process with one rank of several. `rank` is its number and the number of ranks. Waits for the other
+    /// processes.
     pub(super) fn of_process(
         device: &Device,
         id: UniqueId,
@@ -110,7 +111,7 @@ impl Streams {
     }
 }
 
-/// What sums over the ranks of a stage, and why.
+/// Names the implementation of a stage's all-reduce, and the reason for it.
 impl std::fmt::Display for Streams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.direct(), &self.no_direct) {
@@ -121,7 +122,7 @@ impl std::fmt::Display for Streams {
     }
 }
 
-/// What sums over the ranks, and why: once if it is the same in all stages.
+/// Names the implementation of the all-reduce, and the reason for it. Once if it is the same in all stages.
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stages: Vec<String> = self.stages.iter().map(Streams::to_string).collect();
@@ -139,7 +140,7 @@ impl std::fmt::Display for Group {
 }
 
 impl Group {
-    /// With these streams for each stage, of which each takes as many of the `gpus`.
+    /// Creates a group from the streams of each stage. `gpus` are divided evenly among the stages.
     pub(super) fn new(stages: Vec<Streams>, gpus: Vec<String>, links: Links) -> Self {
         let ranks = gpus.len() / stages.len().max(1);
         Self {
@@ -153,7 +154,7 @@ impl Group {
         }
     }
 
-    /// Returns why GPUs that can access each other's memory sum by RCCL.
+    /// Returns the reason why RCCL sums although the GPUs can access each other's memory.
     pub(super) fn no_direct(&self) -> Option<String> {
         let reasons = self
             .stages
@@ -168,12 +169,12 @@ impl Group {
         &self.links
     }
 
-    /// Notes the end of the work.
+    /// Records the end of the work.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// Ends this process's part, which is a failure of its rank before the end of the work.
+    /// Ends this process's part. Before the end of the work, this is a failure of its rank.
     pub(super) fn leave(&self, reason: &str) {
         if !self.over.load(Ordering::Acquire) {
             self.fail(self.failure(0, self.stages[0].first_rank, reason));
@@ -181,14 +182,14 @@ impl Group {
         self.end();
     }
 
-    /// Notes that a rank's process is lost, which is a failure before the end of the work.
+    /// Records that a rank's process is lost. Before the end of the work, this is a failure.
     pub(super) fn lost(&self, rank: usize, reason: String) {
         if !self.over.load(Ordering::Acquire) {
             self.fail(self.failure(0, rank, reason));
         }
     }
 
-    /// Returns a rank of a stage, for its executor.
+    /// Returns a rank of a stage for its executor.
     pub(super) fn rank(&self, stage: usize, rank: usize) -> Rank {
         let number = stage * self.ranks() + rank;
         Rank {
@@ -205,7 +206,7 @@ impl Group {
         self.gpus.len() / self.stages.len().max(1)
     }
 
-    /// Returns true if a caller was told that a rank has failed.
+    /// Returns true if a failure was returned to a caller.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
@@ -229,7 +230,7 @@ impl Group {
         }
     }
 
-    /// As [`working`](Self::working), for a caller. From then on the failure is not replaced by its cause any more.
+    /// Returns [`working`](Self::working) to a caller. From then on the cause no longer replaces the failure.
     pub(super) fn tell(&self) -> Result<()> {
         {
             let failure = self.failure.lock();
@@ -240,7 +241,7 @@ impl Group {
         self.working()
     }
 
-    /// The failure of a rank on its GPU of a stage.
+    /// Creates the failure of a rank on its GPU of a stage.
     pub(super) fn failure(&self, stage: usize, rank: usize, reason: impl ToString) -> Failure {
         let number = stage * self.ranks() + rank;
         Failure {
@@ -252,7 +253,7 @@ impl Group {
         }
     }
 
-    /// Returns the failure for an error of HIP or RCCL on a rank's GPU of a stage.
+    /// Creates the failure for a HIP or RCCL error on a rank's GPU of a stage.
     pub(super) fn failure_on(&self, stage: usize, rank: usize, error: &hip::Error) -> Failure {
         Failure {
             follows: matches!(error, hip::Error::Communicator { .. }),
@@ -260,7 +261,7 @@ impl Group {
         }
     }
 
-    /// The failure of a rank's thread, of which `error` may name the GPU.
+    /// Creates the failure of a rank's thread. `error` may name the GPU.
     pub(super) fn failure_of(&self, rank: usize, error: Error) -> Failure {
         match error {
             Error::Rank {
@@ -276,7 +277,7 @@ impl Group {
                 follows: false,
             },
             Error::Hip(error @ hip::Error::Communicator { .. }) => {
-                // The GPU's name tells the stage.
+                // The GPU's name identifies the stage.
                 let of = |streams: &Streams| {
                     let name = streams.of(rank).comm.stream().device().name();
                     matches!(&error, hip::Error::Communicator { device, .. } if device == name)
@@ -293,14 +294,14 @@ impl Group {
         self.failure(0, rank, "its thread has ended")
     }
 
-    /// Notes the first failure, and ends what the other ranks wait for.
+    /// Records the first failure, and aborts what the other ranks wait for.
     pub(super) fn fail(&self, failure: Failure) {
         let is_first = {
             let mut noted = self.failure.lock();
             if let Some(first) = &*noted {
-                // A rank that finds the group failed repeats it.
+                // A rank that finds the group failed reports the same failure again.
                 let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
-                // The cause of what was seen first.
+                // The cause of the first reported failure.
                 let is_cause = first.follows && !failure.follows && !repeated && !self.is_told();
                 if !is_cause {
                     return;
@@ -311,7 +312,7 @@ impl Group {
         if is_first {
             self.agreement.end();
         }
-        // Before this process's ranks are aborted, whose kernels may wait for the others'.
+        // Send it before aborting this process's ranks, whose kernels may wait for those of the others.
         self.links.tell(&Message::Failed(failure));
         if !is_first {
             return;
@@ -321,13 +322,13 @@ impl Group {
                 direct.abort();
             }
             for (_, on) in streams.iter() {
-                // What matters is that the others stop waiting; what a lost GPU says of that does not.
+                // Only the end of the waits matters. The error of a lost GPU does not.
                 let _ = on.comm.abort();
             }
         }
     }
 
-    /// Asks the communicators of this process's ranks for errors.
+    /// Polls the communicators of this process's ranks for errors.
     pub(super) fn check(&self) {
         for (stage, streams) in self.stages.iter().enumerate() {
             for (rank, on) in streams.iter() {

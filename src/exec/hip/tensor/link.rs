@@ -31,19 +31,19 @@ pub(super) enum Message {
     },
     /// From rank 0: wait for the oldest run.
     Finish,
-    /// From rank 0: what a vote came to.
+    /// From rank 0: the result of a vote.
     Decided(bool),
-    /// From rank 0: no more will come.
+    /// From rank 0: no more messages follow.
     End,
-    /// To rank 0: whether a rank can do what all are to do.
+    /// To rank 0: the vote of a rank.
     Vote(bool),
-    /// To rank 0: the oldest run is done.
+    /// To rank 0: the oldest run has finished.
     Done,
-    /// To rank 0: the oldest run was not begun, as a GPU has no memory for it.
+    /// To rank 0: the oldest run was not started, since a GPU has no memory for it.
     Refused(NoMemory),
     /// A rank has failed.
     Failed(Failure),
-    /// The process is there.
+    /// Heartbeat of a process.
     Alive,
 }
 
@@ -75,12 +75,12 @@ impl<'de> Deserialize<'de> for Input {
     }
 }
 
-/// Why a run is refused.
+/// Reason why a run is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum NoMemory {
-    /// This rank's GPU has none: [`hip::Error::OutOfMemory`].
+    /// This rank's GPU has no memory: [`hip::Error::OutOfMemory`].
     Own { bytes: usize, held: usize, live: usize },
-    /// Another rank's has none.
+    /// Another rank's GPU has no memory.
     Other(String),
 }
 
@@ -94,7 +94,7 @@ impl NoMemory {
         }
     }
 
-    /// The error of a rank on this GPU.
+    /// Returns the error of the rank on this GPU.
     pub(super) fn on(self, gpu: &str) -> Error {
         match self {
             Self::Own { bytes, held, live } => Error::Hip(hip::Error::OutOfMemory {
@@ -108,15 +108,15 @@ impl NoMemory {
     }
 }
 
-/// Sends to another process.
+/// Sending end of a connection to another process.
 #[derive(Debug)]
 pub(super) struct Link {
     sender: Mutex<Connection>,
-    /// Ends both directions, whoever sends.
+    /// Closes both directions, without the sender's lock.
     closer: Connection,
 }
 
-/// Receives from it.
+/// Receiving end of a connection to another process.
 #[derive(Debug)]
 pub(super) struct Incoming(Connection);
 
@@ -130,14 +130,14 @@ impl Link {
         Ok((Arc::new(link), incoming))
     }
 
-    /// Sends a message. A connection that does not take it is closed, and who receives from it finds the other process lost.
+    /// Sends a message. Closes the connection if this fails, so that the receiving thread reports the process as lost.
     pub(super) fn send(&self, message: &Message) {
         if self.sender.lock().send(message).is_err() {
             self.close();
         }
     }
 
-    /// Ends both directions.
+    /// Closes both directions.
     pub(super) fn close(&self) {
         self.closer.close();
     }
@@ -148,7 +148,7 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// What has become of the other process.
+    /// The reason why the other process is lost.
     pub(super) fn next(&mut self) -> Result<Message, String> {
         self.0.receive(SILENCE).map_err(|error| match error {
             hip::Error::Rendezvous { reason, .. } => {
@@ -158,25 +158,25 @@ impl Incoming {
         })
     }
 
-    /// Ends both directions.
+    /// Closes both directions.
     pub(super) fn close(&self) {
         self.0.close();
     }
 }
 
-/// The processes that have the model's other ranks.
+/// Connections to the processes of the model's other ranks.
 #[derive(Clone, Debug)]
 pub(super) enum Links {
-    /// None: all ranks are here.
+    /// No connection: all ranks are in this process.
     Here,
-    /// Rank 0's, to the others from rank 1 on.
+    /// Rank 0's connections to ranks 1 and up.
     Followers(Vec<Arc<Link>>),
-    /// Another rank's, to rank 0.
+    /// Another rank's connection to rank 0.
     Leader(Arc<Link>),
 }
 
 impl Links {
-    /// Returns the links of a rank, and the connections that it receives from.
+    /// Returns the links of a rank, and its receiving ends.
     pub(super) fn new(connections: Connections) -> Result<(Self, Vec<Incoming>)> {
         Ok(match connections {
             Connections::Root(others) => {
@@ -201,7 +201,7 @@ impl Links {
     }
 }
 
-/// Tells the other processes, until it is dropped, that this one is there.
+/// Sends heartbeats to the other processes until dropped.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     _until_dropped: Sender<()>,
@@ -232,7 +232,7 @@ pub(super) mod tests {
     use super::*;
     use crate::hip::{Rendezvous, World};
 
-    /// Returns the links of all ranks, and the connections that each receives from.
+    /// Returns the links of all ranks, and their receiving ends.
     pub(in crate::exec::hip::tensor) fn links(ranks: usize) -> Vec<(Links, Vec<Incoming>)> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
@@ -293,7 +293,7 @@ pub(super) mod tests {
             for (_, incoming) in &mut ranks {
                 scope.spawn(|| {
                     for message in &messages {
-                        // Not `assert_eq`, which would print all pixels.
+                        // Not `assert_eq`, which would print all pixels on failure.
                         assert!(incoming[0].next().as_ref() == Ok(message));
                     }
                 });
@@ -316,7 +316,7 @@ pub(super) mod tests {
         let Links::Leader(link) = &follower else {
             panic!("{follower:?}")
         };
-        // What was sent before arrives.
+        // Messages sent before the end arrive.
         follower.tell(&Message::Done);
         link.close();
         assert_eq!(from_follower[0].next(), Ok(Message::Done));

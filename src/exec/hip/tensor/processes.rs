@@ -1,8 +1,8 @@
-//! Ranks of several processes, each with one GPU: rank 0's process tells the others what to do, and these follow it.
+//! Ranks in several processes with one GPU each. Rank 0's process controls the others, which follow it.
 //!
-//! Each process makes its own rank of the communicators, from ids that rank 0 gives. From then on rank 0 sends every run with its input,
-//! and when to wait for it; counts votes; and passes on which rank has failed. A connection that is lost is a failure of the process at its
-//! other end.
+//! Each process creates its own rank of the communicators, from ids that rank 0 provides. Then rank 0 sends every run with its input, and
+//! when to wait for it. It also counts votes and forwards failures of ranks. A lost connection is a failure of the process at its other
+//! end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::hip::{Device, Rendezvous, UniqueId};
 #[derive(Debug)]
 pub struct Processes {
     rendezvous: Rendezvous,
-    /// The name of each rank's GPU, with that of its host.
+    /// Name of each rank's GPU and host.
     gpus: Vec<String>,
 }
 
-/// What a rank gives to the others, under its name: bytes, or why it has none.
+/// Message of a rank to the others: bytes, or the reason why it has none. Includes the rank's name.
 #[derive(Serialize, Deserialize)]
 struct Given {
     name: String,
@@ -45,11 +45,11 @@ struct Given {
 impl Processes {
     /// Exchanges a message between the processes that have met. Returns the messages by rank.
     ///
-    /// `gpu` is the name of this process's GPU. `own` is its message, or the reason why it cannot go on.
+    /// `gpu` is the name of this process's GPU. `own` is its message, or the reason why it cannot continue.
     ///
     /// # Errors
     ///
-    /// [`Error::Rank`] for the first that cannot go on; [`Error::Hip`] if one has ended.
+    /// [`Error::Rank`] for the first rank that cannot continue. [`Error::Hip`] if a process has ended.
     pub(crate) fn meet(
         mut rendezvous: Rendezvous,
         gpu: String,
@@ -60,19 +60,19 @@ impl Processes {
         Ok((Self { rendezvous, gpus }, told))
     }
 
-    /// This process's number.
+    /// Returns the rank of this process.
     pub(crate) fn rank(&self) -> usize {
         self.rendezvous.world().rank()
     }
 
-    /// What each rank gives; waits for all of them, which have to call it as often.
+    /// Returns the messages of all ranks. Waits for all of them, which must call it equally often.
     fn exchange(&mut self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let gpu = self.gpus[self.rank()].clone();
         let given = exchange(&mut self.rendezvous, gpu, own)?;
         Ok(given.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
-    /// Rank 0's id for a communicator, at all ranks.
+    /// Distributes rank 0's id for a communicator to all ranks.
     fn unique_id(&mut self, device: &Device) -> Result<UniqueId> {
         let own = match self.rank() {
             0 => UniqueId::new(device).map(|id| id.to_bytes().to_vec()),
@@ -85,7 +85,7 @@ impl Processes {
     }
 }
 
-/// What each rank gives, with its name.
+/// Exchanges messages, each with the name of its rank.
 fn exchange(
     rendezvous: &mut Rendezvous,
     name: String,
@@ -113,32 +113,32 @@ fn exchange(
     gathered.into_iter().enumerate().map(given).collect()
 }
 
-/// What an executor has of the other processes.
+/// State that an executor has of the other processes.
 #[derive(Debug)]
 pub(super) struct Connected {
     readers: Vec<JoinHandle<()>>,
     _heartbeat: Heartbeat,
-    /// Ends when there is nothing more to follow.
+    /// Signals that there is nothing more to follow.
     over: Option<Mutex<Receiver<()>>>,
 }
 
-/// A rank of another process, as rank 0 knows it.
+/// Rank 0's view of a rank in another process.
 pub(super) struct Follower {
     rank: usize,
     gpu: String,
     link: Arc<Link>,
-    /// The runs that it was told to wait for, and has not told of.
+    /// Runs that the rank was told to wait for and has not reported yet.
     awaited: Mutex<VecDeque<Arc<Run>>>,
 }
 
 impl Follower {
-    /// Tells it what to do; a [`Action::Finish`] is for `oldest`.
+    /// Sends an action to the rank. [`Action::Finish`] refers to `oldest`.
     pub(super) fn tell(&self, action: &Action, oldest: Option<&Arc<Run>>) {
         let message = match action {
             Action::Submit(run) => Message::Submit {
                 batch: run.batch,
                 how: run.how,
-                // Without an input the run fails here, and is not begun there.
+                // Without an input the run fails here and is not started there.
                 input: Input(run.input.lock().clone().unwrap_or_default()),
             },
             Action::Finish => {
@@ -149,14 +149,14 @@ impl Follower {
         self.link.send(&message);
     }
 
-    /// It is done with the oldest run, or refused it.
+    /// Handles the report that the oldest run finished or was refused.
     fn done(&self, refused: Option<Error>) {
         if let Some(run) = self.awaited.lock().pop_front() {
             run.done(refused);
         }
     }
 
-    /// Takes what it says, until its connection ends.
+    /// Handles the rank's messages until its connection ends.
     fn listen(&self, group: &Group, mut incoming: Incoming) {
         let lost = loop {
             match incoming.next() {
@@ -169,13 +169,13 @@ impl Follower {
                 Err(reason) => break reason,
             }
         };
-        // Whoever still sends to it stops.
+        // Stops the threads that still send to the rank.
         self.link.close();
         group.lost(self.rank, lost);
     }
 }
 
-/// Takes what rank 0 says, until there is nothing more to follow.
+/// Handles rank 0's messages until there is nothing more to follow.
 fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut incoming: Incoming) {
     let lost = loop {
         let action = match incoming.next() {
@@ -194,13 +194,13 @@ fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut incoming: Incom
             Ok(Message::Alive) => continue,
             Ok(Message::End) => {
                 group.end();
-                // Rank 0 waits for that.
+                // Rank 0 waits for the connection to close.
                 return incoming.close();
             }
             Ok(message) => break format!("its process has sent {message:?}"),
             Err(reason) => break reason,
         };
-        // The thread ends after this one, unless it has panicked, which is a failure.
+        // The thread ends after this action. If it has panicked, that is a failure.
         let _ = actions.send(action);
     };
     incoming.close();
@@ -208,11 +208,12 @@ fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut incoming: Incom
 }
 
 impl TensorExecutor {
-    /// The rank of this process among several, on `device`: all of them call it at once. The others [follow](Executor::follow) rank 0.
+    /// Creates the executor of this process's rank on `device`. All processes call it at the same time. Ranks other than 0
+    /// [follow](Executor::follow) rank 0.
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
+    /// The errors of [`new`](Self::new), at all ranks, and [`Error::Rank`] if another process has failed.
     pub(in crate::exec) fn across(
         graph: &Graph,
         device: &Device,
@@ -236,7 +237,7 @@ impl TensorExecutor {
             shares.map(executor).collect()
         };
         let shares = shares();
-        // Report out-of-memory before the first collective, so that no rank hangs.
+        // Report missing memory before the first collective, so that no rank hangs.
         let own = shares.as_ref().map(|_| Vec::new()).map_err(ToString::to_string);
         let others = processes.exchange(own);
         let shares = shares?;
@@ -297,11 +298,11 @@ impl TensorExecutor {
         Ok(this)
     }
 
-    /// Does what rank 0 decides, until that has ended. For all other ranks.
+    /// Follows rank 0 until it has ended. For all other ranks.
     ///
     /// # Errors
     ///
-    /// [`Error::Rank`] if a rank has failed; [`Error::Argument`] if there is no rank 0 in another process.
+    /// [`Error::Rank`] if a rank has failed. [`Error::Argument`] if rank 0 is not in another process.
     pub(super) fn follow_leader(&self) -> Result<()> {
         let over = self
             .connected
@@ -313,7 +314,7 @@ impl TensorExecutor {
             return Err(Error::argument("session", reason));
         };
         let over = over.lock();
-        // Once a rank has failed, rank 0 may still tell why.
+        // Once a rank has failed, rank 0 may still report the cause.
         let mut failed: Option<Instant> = None;
         let wait = |failed: Option<Instant>| {
             over.recv_timeout(failed.map_or(ERROR_POLL_INTERVAL, |_| RANK_POLL_INTERVAL))
@@ -329,7 +330,7 @@ impl TensorExecutor {
         self.group.tell()
     }
 
-    /// Follows rank 0 no longer, which takes that for a failure unless it has ended.
+    /// Stops following rank 0. Unless rank 0 has ended, it treats this as a failure.
     pub(super) fn stop_following(&self) {
         if let Links::Leader(leader) = self.group.links() {
             self.group.leave("its session was dropped before rank 0's");
@@ -337,7 +338,7 @@ impl TensorExecutor {
         }
     }
 
-    /// Lets the other processes end.
+    /// Tells the other processes to end.
     pub(super) fn stop_followers(&mut self) {
         if let Links::Followers(_) = self.group.links() {
             self.group.end();
@@ -345,13 +346,13 @@ impl TensorExecutor {
         }
         let readers = self.connected.take().map(|connected| connected.readers);
         for reader in readers.into_iter().flatten() {
-            // Which has not panicked: it only notes what comes.
+            // The thread cannot have panicked: it only records messages.
             let _ = reader.join();
         }
     }
 }
 
-/// A thread that takes what comes from another process.
+/// Starts a thread that handles messages from another process.
 fn reader(read: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = thread::Builder::new().name("hipvit-link".into());
     thread

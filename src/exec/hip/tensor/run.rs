@@ -9,7 +9,7 @@ use crate::exec::executor::Submission;
 use crate::exec::output::RunOutputs;
 use crate::timing::Timing;
 
-/// A run that all ranks take part in.
+/// A run of all ranks.
 pub(super) struct Run {
     pub(super) batch: usize,
     pub(super) input: Mutex<Option<Arc<Vec<u8>>>>,
@@ -20,9 +20,9 @@ pub(super) struct Run {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Number of ranks that are done.
+    /// Number of ranks that have finished.
     pub(super) done: usize,
-    /// Reason why the run was not begun.
+    /// Reason why the run was not started.
     pub(super) refused: Option<Error>,
     pub(super) results: Results,
 }
@@ -50,10 +50,10 @@ impl Run {
         self.state.lock().results = results;
     }
 
-    /// Notes that a rank is done with the run, or refused it for lack of memory.
+    /// Records that a rank has finished the run, or refused it for lack of memory.
     pub(super) fn done(&self, refused: Option<Error>) {
         let mut state = self.state.lock();
-        // The error of the GPU without memory says more than those of the other ranks.
+        // The error of the GPU without memory is more informative than those of the other ranks.
         if let Some(error) = refused
             && (state.refused.is_none() || matches!(error, Error::Hip(_)))
         {

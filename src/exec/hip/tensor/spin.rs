@@ -1,14 +1,14 @@
-//! Spinning for events that come within microseconds. A run is handed from thread to thread several times, and waking a thread takes
-//! tens of microseconds each time.
+//! Spinning for events that take microseconds. A run passes from thread to thread several times, and waking a thread takes tens of
+//! microseconds each time.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for which a thread spins on what another thread does at the same time, before it sleeps.
+/// Maximum time that a thread spins for another thread's concurrent action before it blocks.
 pub(super) const SPIN_BUDGET: Duration = Duration::from_micros(200);
 
-/// Calls `look` until it finds something, for `limit` at most. Yields the core to other threads between the calls.
+/// Calls `look` until it returns a value, for at most `limit`. Yields the core to other threads between the calls.
 pub(super) fn spin<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
@@ -20,7 +20,7 @@ pub(super) fn spin<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> O
     }
 }
 
-/// Receives a message that often comes within [`SPIN_BUDGET`]. `None` once all senders are dropped.
+/// Receives a message that usually arrives within [`SPIN_BUDGET`]. `None` once all senders are dropped.
 pub(super) fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
     let look = || match receiver.try_recv() {
         Ok(received) => Some(Some(received)),
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_does_not_come_is_given_up() {
         assert_eq!(spin(SPIN_BUDGET, || None::<()>), None);
-        // It looks once at least.
+        // Calls `look` at least once.
         assert_eq!(spin(Duration::ZERO, || Some(3)), Some(3));
     }
 }

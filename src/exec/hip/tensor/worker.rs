@@ -1,4 +1,4 @@
-//! A rank's thread.
+//! The thread of a rank.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ enum Part {
     Refused(Error),
 }
 
-/// A rank's thread.
+/// The thread of a rank.
 pub(super) struct Worker {
     pub(super) rank: usize,
     pub(super) executor: Arc<dyn Executor>,
@@ -51,20 +51,20 @@ pub(super) struct Worker {
     in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
     /// Maximum number of runs in flight.
     most: usize,
-    /// A run for which there was no memory while others were in flight.
+    /// A run that had no memory while other runs were in flight.
     postponed: Option<Arc<Run>>,
 }
 
-/// How the first rank tells another what to do.
+/// The first rank's channel to another rank.
 pub(super) enum Other {
-    /// The thread of the rank.
+    /// Channel to the rank's thread.
     Thread(usize, Sender<Action>),
-    /// Its process.
+    /// Connection to the rank's process.
     Process(Arc<Follower>),
 }
 
 impl Worker {
-    /// Makes the worker of a rank from its shares of all stages. `plans` are those of the whole model.
+    /// Creates the worker of a rank from its shards of all stages. `plans` are those of the whole model.
     pub(super) fn new(
         rank: usize,
         mut shares: Vec<(graph::Stage, HipExecutor)>,
@@ -74,7 +74,7 @@ impl Worker {
         for (stage, (_, executor)) in shares.iter_mut().enumerate() {
             executor.set_rank(group.rank(stage, rank));
         }
-        // In a pipeline, each rank hands its activations on to the same rank of the next stage.
+        // In a pipeline, each rank passes its activations to the same rank of the next stage.
         let executor: Arc<dyn Executor> = match (shares.len(), shares.pop()) {
             (1, Some((_, only))) => Arc::new(only),
             (_, last) => {
@@ -95,7 +95,7 @@ impl Worker {
         })
     }
 
-    /// Decides what all ranks do.
+    /// Decides the actions of all ranks.
     pub(super) fn lead(&mut self, runs: &Receiver<Arc<Run>>, others: &[Other]) {
         self.bind();
         while let Some(action) = self.next(runs) {
@@ -115,17 +115,17 @@ impl Worker {
         }
     }
 
-    /// Does what the first rank decides.
+    /// Takes the actions that the first rank decides.
     pub(super) fn follow(&mut self, actions: &Receiver<Action>) {
         self.bind();
         while let Some(action) = receive(actions) {
             self.act(action);
-            // The first rank gives it again.
+            // The first rank sends it again.
             self.postponed = None;
         }
     }
 
-    /// Binds the thread near its first GPU. A failure to bind costs speed at most.
+    /// Binds the thread near its first GPU. A failed binding only costs speed.
     fn bind(&self) {
         if let Some(first) = self.executor.info().devices.first() {
             let _ = first.bind_thread();
@@ -158,7 +158,7 @@ impl Worker {
                 let part = self.guarded(|this| this.submit(&run));
                 match part {
                     Some(Part::Refused(_)) if !self.in_flight.is_empty() => {
-                        // There may be memory for it when another is done, and no more than for these.
+                        // Another run may fit once one in flight has finished. Never have more in flight than now.
                         self.most = self.in_flight.len();
                         self.postponed = Some(run);
                     }
@@ -198,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// After a failure that may be another rank's, looks for the cause on the rank's own GPUs.
+    /// After a failure that another rank may have caused, looks for the cause on this rank's GPUs.
     fn look_for_cause(&self) {
         for (stage, streams) in self.group.stages.iter().enumerate() {
             if let Err(error) = streams.of(self.rank).comm.stream().synchronize() {
@@ -207,7 +207,7 @@ impl Worker {
         }
     }
 
-    /// Does `work`, unless a rank has failed. A failure or a panic is the rank's failure.
+    /// Runs `work`, unless a rank has failed. An error or a panic is a failure of this rank.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
         self.group.working().ok()?;
         let failure = match catch_unwind(AssertUnwindSafe(|| work(self))) {
@@ -236,7 +236,7 @@ impl Worker {
         Ok(Part::Submitted(reservation.submit(inputs, run.how)?))
     }
 
-    /// Waits for a run. The inner error is the run's, the outer one the rank's.
+    /// Waits for a run. The inner error belongs to the run, the outer one to the rank.
     fn finish(&mut self, run: &Run, part: Part) -> Result<Result<Results>> {
         let submitted = match part {
             Part::Submitted(submitted) => submitted,
@@ -252,7 +252,7 @@ impl Worker {
         Ok(Ok(Results { outputs, timing }))
     }
 
-    /// Fails if a sum of a run was wrong on one of the rank's GPUs, or if another rank has failed.
+    /// Fails if an all-reduce went wrong on one of the rank's GPUs, or if another rank has failed.
     fn check(&self) -> Result<()> {
         for (stage, streams) in self.group.stages.iter().enumerate() {
             let direct = streams.of(self.rank).direct.as_ref();
@@ -260,7 +260,7 @@ impl Worker {
                 self.group.fail(self.group.failure(stage, self.rank, error));
             }
         }
-        // Another rank may have failed meanwhile, and left undefined sums.
+        // Another rank may have failed in the meantime and left undefined sums.
         self.group.working()
     }
 }
@@ -270,7 +270,7 @@ fn has_ended(part: Option<&Part>) -> bool {
     let Some(Part::Submitted(running)) = part else {
         return true;
     };
-    // `finish` reports what has failed.
+    // `finish` reports the failure.
     running.is_done().unwrap_or(true)
 }
 

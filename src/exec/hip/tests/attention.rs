@@ -1,4 +1,4 @@
-//! Attention, fused or not, with what is computed along with it: statistics and rotations.
+//! Attention, fused or not, with statistics and rotations.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ops::{Attention, AttentionOperands, Linear, Op, Pool};
 use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input};
 
-/// In one launch with attention where that is fused, and in f32 whatever the dtype.
+/// Statistics come in the launch of fused attention, and in f32 for any dtype.
 #[test]
 fn statistics_of_attention_come_with_its_result() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -46,7 +46,7 @@ fn statistics_of_attention_come_with_its_result() {
     }
 }
 
-/// Heads that no fused kernel takes: from one operand, from two, and of one query that all images share.
+/// Heads without a fused kernel: from one operand, from two, and from one query that all images share.
 #[test]
 fn wide_heads_are_gemms_and_a_softmax() {
     const HEADS: usize = 2;
@@ -107,7 +107,7 @@ fn wide_heads_are_gemms_and_a_softmax() {
     }
 }
 
-/// Rotary models call one kernel for rotation and attention where the result is the attention's alone.
+/// Rotary models call one kernel for rotation and attention if only attention reads the rotated values.
 #[test]
 fn rotations_are_part_of_attention() {
     for (name, fused, apart) in [
@@ -115,12 +115,12 @@ fn rotations_are_part_of_attention() {
         ("timm_vit_rope_mixed_ape", 2, 0),
         ("timm_dinov3", 2, 0),
         ("timm_eva02", 2, 0),
-        // Queries and keys are rotated by steps of their own.
+        // Queries and keys are rotated by separate steps.
         ("timm_sapiens2", 0, 3),
     ] {
         let model = rotary::golden(name);
         let pixels = rotary::pixels(&model);
-        // Where nothing is fused, or the result does not overwrite its operand, they are kernels of their own.
+        // Without fusion, or if the result does not overwrite its operand, rotations are separate kernels.
         for (fusion, memory_reuse) in [(true, true), (true, false), (false, true)] {
             let passes = Passes {
                 optimizations: Optimizations {

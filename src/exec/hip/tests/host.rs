@@ -1,4 +1,4 @@
-//! A plan in memory of the host, and its calls as plain loops.
+//! A plan in host memory, with its calls as plain loops.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ impl OnHost for PatchExtractChwArgs {
     }
 }
 
-/// Runs a kernel on the host: one of those that models call.
+/// Runs a kernel on the host. Supports the kernels that models call.
 fn run(kernel: &KernelCall, memory: &mut Memory) {
     match kernel {
         KernelCall::Add(arguments) => arguments.run(memory),
@@ -49,7 +49,7 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
     }
 }
 
-/// A GPU's memory: address `a` is byte `a`.
+/// Memory of the GPU: address `a` is byte `a`.
 pub(super) struct Memory {
     bytes: Vec<u8>,
     dtype: DType,
@@ -137,7 +137,7 @@ impl Memory {
     }
 }
 
-/// Without any library but for GEMMs: a linear layer is one, and a kernel.
+/// Replaces library calls other than GEMMs: a linear layer becomes a GEMM and a kernel.
 fn unfused(call: Call) -> Vec<Call> {
     call.own().unwrap().into_iter().flat_map(unfused_linear).collect()
 }
@@ -152,7 +152,7 @@ fn unfused_linear(call: Call) -> Vec<Call> {
     [gemm].into_iter().chain(kernel.map(Call::from)).collect()
 }
 
-/// Every range of memory that a kernel's call may access.
+/// Returns all ranges of memory that a call's kernel may access.
 fn accesses(call: &Call, element: usize) -> Vec<Access> {
     let mut all = Vec::new();
     if let Call::Kernel(kernel) = call {
@@ -161,7 +161,7 @@ fn accesses(call: &Call, element: usize) -> Vec<Access> {
     all
 }
 
-/// A model's graph in memory.
+/// A model's graph in host memory.
 pub(super) struct Host {
     pub(super) memory: Memory,
     constants: HashMap<ValueId, u64>,
@@ -188,7 +188,7 @@ impl Host {
             Input::Pixels(pixels) => region(pixels),
             Input::Values(values) => region(bytemuck::cast_slice(values)),
         };
-        // All ones are not a number in any of the dtypes.
+        // A pattern of all ones is a NaN in each of the dtypes.
         let arena = region(&vec![0xff; plan.arena_bytes()]);
         let scratch = region(&vec![0xff; scratch_bytes(plan)]);
         Self {
@@ -206,7 +206,7 @@ impl Host {
         }
     }
 
-    /// Whether the range is within the step's operands, or within its result if it is written.
+    /// Returns true if the range is within the step's operands, or within its result if it is written.
     fn belongs(&self, plan: &Plan, step: &Step, access: &Access) -> bool {
         let within = |start: u64, bytes: usize| {
             access.address >= start && access.address + access.bytes as u64 <= start + bytes as u64
@@ -224,7 +224,7 @@ impl Host {
             Operand::State(_) => panic!("GPUs have no states"),
             Operand::Buffer(id) => buffer(id),
         };
-        // Attention that rotates reads the table of the step before.
+        // Attention with rotation reads the table of the previous step.
         let rope = rotation(plan, step).map_or(&[][..], |(step, _)| &step.inputs[..]);
         access.bytes == 0
             || step.outputs.iter().any(|&id| buffer(id))
@@ -241,7 +241,7 @@ impl Host {
         self.outputs(plan)
     }
 
-    /// The calls of a step, which are checked to access nothing else than its operands and result.
+    /// Returns the calls of a step. Checks that they only access the step's operands and result.
     pub(super) fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
         let addresses = Addresses {
             input: self.input,

@@ -12,7 +12,7 @@ use crate::graph_tests::vit::Vit;
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input};
 
-/// Two ranks in lock step, each in memory of its own; the host sums their parts.
+/// Two ranks run in lock step, each in its own memory. The host sums their parts.
 #[test]
 fn shards_compute_what_the_whole_model_does() {
     let vit = Vit {
@@ -22,7 +22,7 @@ fn shards_compute_what_the_whole_model_does() {
         ..VIT
     };
     for dtype in [DType::F32, DType::F16, DType::BF16] {
-        // As for a whole model, with the roundings of each sum and its parts.
+        // As for a whole model, plus the roundings of each sum and its parts.
         let roundings = if dtype == DType::F32 {
             1.0
         } else {

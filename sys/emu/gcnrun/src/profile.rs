@@ -29,7 +29,7 @@ pub struct Profile {
     /// Active lanes of the vector instructions, summed, by the unit that executes them. Divided by `classes` and the lanes of a
     /// wave: how little the waves diverge. Matrix instructions are left out: they work on all lanes.
     pub active_lanes: BTreeMap<Class, u64>,
-    /// Wave instructions by mnemonic, without the suffix of the encoding. Of a dual instruction: the two halves, joined by `::`.
+    /// Wave instructions by mnemonic, without the suffix of the encoding. A dual instruction counts as its two halves, joined by `::`.
     pub opcodes: BTreeMap<String, u64>,
     /// Accesses to LDS.
     pub lds: LdsTraffic,

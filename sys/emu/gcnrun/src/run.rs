@@ -61,8 +61,8 @@ impl Program {
         self.code().is_ok_and(Code::sleeps)
     }
 
-    /// Launches a kernel and counts what it executes. Of a grid of more than `sample` blocks at most that many run: neighbours
-    /// from the middle, in whole rows unless one row has more blocks. The others' results are then missing. See
+    /// Launches a kernel and counts what it executes. If the grid has more than `sample` blocks, at most `sample` blocks run. They are
+    /// neighbours from the middle, in whole rows unless one row has more blocks. The results of all other blocks are missing. See
     /// [`Program::launch`].
     ///
     /// # Errors

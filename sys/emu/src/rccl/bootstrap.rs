@@ -4,8 +4,8 @@
 //! root. When all have come, the root sends each the addresses of the others, and ranks of different processes connect to each
 //! other. Ranks of one process use each other's mailboxes. A connection that does not know the identifier's secret is dropped.
 //!
-//! Processes of one machine are connected by TCP too, and not by shared memory. The same code then serves hosts, containers and
-//! network namespaces. Compared with the emulation of kernels, the copies through the loopback interface cost nothing.
+//! TCP also connects processes of one machine, instead of shared memory. One implementation then serves hosts, containers and network
+//! namespaces. Compared with the emulation of kernels, the copies through the loopback interface cost nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;

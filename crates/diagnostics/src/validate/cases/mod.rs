@@ -31,7 +31,7 @@ pub(super) use attention::attention_parts;
 pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
-/// What adds an op's cases to a list.
+/// Functions that add the cases of an op to a list.
 const CASES: [fn(&mut List); 9] = [
     add::cases,
     activation::cases,

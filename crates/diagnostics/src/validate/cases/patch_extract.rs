@@ -5,7 +5,7 @@ use hipvit::ops::{Op, PixelLayout};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
-/// The patches of these rows, one below the other in an image of their own.
+/// Returns the patches of these rows, stacked in an image.
 pub(in crate::validate) fn patch_part(
     op: &Op,
     [h, w]: [usize; 2],

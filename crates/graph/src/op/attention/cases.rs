@@ -1,9 +1,9 @@
-//! The cases of attention: operands packed in each way, biases, key masks, shared queries, and statistics.
+//! Cases of attention: all layouts of operands, biases, key masks, shared queries, and statistics.
 
 use super::{Attention, AttentionOperands};
 use crate::cases::{AWKWARD, Cases, Operand, Role, Scale, activation, parameter};
 
-/// Channels of a head: one of each size that GPUs have a fused kernel for, and one that they have none for.
+/// Channels per head: one of each size with a fused GPU kernel, and one without.
 const HEAD_DIMS: [usize; 5] = [64, 80, 96, 128, 132];
 
 pub(super) fn add(cases: &mut Cases) {
@@ -36,7 +36,7 @@ pub(super) fn add(cases: &mut Cases) {
         Scale::Heads => {
             for head_dim in HEAD_DIMS {
                 let heads = (2, head_dim);
-                // More than one tile of keys, and a partly filled one of queries.
+                // More than one tile of keys, and a partial tile of queries.
                 let op = spec(heads, AttentionOperands::PackedQkv);
                 cases.push(op, vec![activation(&[1, 67, 6 * head_dim])]);
                 let operands = vec![
@@ -53,7 +53,7 @@ pub(super) fn add(cases: &mut Cases) {
     }
 }
 
-/// Attention of which scores differ, so that weights do.
+/// Returns an attention op whose scores differ, so that the weights do.
 pub fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Attention {
     Attention {
         heads,
@@ -64,7 +64,7 @@ pub fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> A
     }
 }
 
-/// Operands packed in each way, causal, and with one query for all images.
+/// Adds each layout of operands, causal attention, and one query for all images.
 fn packed(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| spec(heads, operands);
@@ -77,10 +77,10 @@ fn packed(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
         ..spec(heads, AttentionOperands::PackedQkv)
     };
     cases.push(causal, vec![packed(3)]);
-    // One query for all images, as where attention pools.
+    // One query for all images, as in attention pooling.
     let shared = activation(&[1, 1, c]);
     cases.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
-    // The same of the patch tokens alone.
+    // One query for all images, with patch tokens only as keys.
     if tokens > 1 {
         let of_patches = Attention {
             first_key: tokens.div_ceil(9),
@@ -90,7 +90,7 @@ fn packed(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
     }
 }
 
-/// With keys that are padding: of all queries, with a bias and without, and of one for all images.
+/// Adds padded keys: for all queries, with and without a bias, and for one query of all images.
 fn padded(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands, bias| Attention {
@@ -110,7 +110,7 @@ fn padded(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
     cases.push(op(AttentionOperands::PackedKv, false), kv);
 }
 
-/// Scores with a bias: of all queries, and of one for all images.
+/// Adds a bias: for all queries, and for one query of all images.
 fn biased(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| Attention {
@@ -124,7 +124,7 @@ fn biased(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
     cases.push(op(AttentionOperands::PackedKv), kv);
 }
 
-/// A bias that is as large as scores are.
+/// Returns a bias of the size of the scores.
 pub fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
     Operand {
         mean: 0.0,
@@ -133,7 +133,7 @@ pub fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
     }
 }
 
-/// Queries of another number than the keys, shared by all images or not.
+/// Adds different numbers of queries and keys, with and without shared queries.
 fn shared(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| spec(heads, operands);
@@ -147,7 +147,7 @@ fn shared(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
     cases.push(op(AttentionOperands::Separate), operands);
 }
 
-/// Statistics: packed, causal, with one query for all images, and of one image with a bias.
+/// Adds statistics: packed, causal, with one query for all images, and for one image with a bias.
 fn statistics(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let packed = |batch: usize, parts: usize| activation(&[batch, tokens, parts * c]);
@@ -162,7 +162,7 @@ fn statistics(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usi
     push(cases, biased, operands);
 }
 
-/// Attention of which the statistics are checked.
+/// Adds a case that checks the statistics.
 fn push(cases: &mut Cases, spec: Attention, operands: Vec<Operand>) {
     let op = Attention {
         statistics: true,

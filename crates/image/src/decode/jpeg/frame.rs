@@ -121,7 +121,7 @@ impl Frame {
         for id in ids {
             let free = |&index: &usize| self.components[index].id == id && !scanned.contains(&index);
             let index = (0..self.components.len()).find(free);
-            scanned.push(index.ok_or("damaged JPEG: a scan is of a component that the frame lacks")?);
+            scanned.push(index.ok_or("damaged JPEG: a scan names a component that is not in the frame")?);
         }
         let blocks = scanned
             .iter()

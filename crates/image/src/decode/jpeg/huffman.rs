@@ -76,7 +76,7 @@ impl Huffman {
             huffman.offsets[length as usize] = index as i32 - code as i32;
             for &symbol in symbols
                 .get(index..index + usize::from(count))
-                .ok_or("damaged JPEG: a Huffman table is short of symbols")?
+                .ok_or("damaged JPEG: symbols of a Huffman table are missing")?
             {
                 if code >> length != 0 {
                     return Err("damaged JPEG: a Huffman table has too many codes".into());

@@ -214,11 +214,11 @@ impl<'a> Markers<'a> {
             let tables = match which >> 4 {
                 0 => &mut self.dc,
                 1 => &mut self.ac,
-                _ => return Err("damaged JPEG: a Huffman table of no class".into()),
+                _ => return Err("damaged JPEG: the class of a Huffman table is not 0 or 1".into()),
             };
             let table = tables
                 .get_mut(usize::from(which & 15))
-                .ok_or("damaged JPEG: a Huffman table's number is not below 4")?;
+                .ok_or("damaged JPEG: the number of a Huffman table is above 3")?;
             *table = Some(Huffman::new(counts, symbols)?);
             segment = rest;
         }
@@ -235,7 +235,7 @@ impl<'a> Markers<'a> {
             let table = self
                 .quantisation
                 .get_mut(usize::from(which & 15))
-                .ok_or("damaged JPEG: a quantisation table's number is not below 4")?;
+                .ok_or("damaged JPEG: the number of a quantisation table is above 3")?;
             let mut steps = [0; 64];
             for (at, step) in ZIGZAG.iter().zip(0..64) {
                 let value = if wide {

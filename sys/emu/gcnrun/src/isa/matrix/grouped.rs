@@ -7,9 +7,9 @@ use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::Wave;
 
-/// The indices in `detail`: the shape, the elements of both inputs, and the number of elements of B that a lane holds. `src`
-/// holds A, B and C, and for SMFMAC the indices. `offset` holds the number of blocks, and for SMFMAC the first bit of the
-/// indices.
+/// Indices of `detail`: the shape, the elements of both inputs, and the number of elements of B that a lane holds.
+///
+/// `src` holds A, B and C, and for SMFMAC the indices. `offset` holds the number of blocks, and for SMFMAC the first bit of the indices.
 const SIDE: usize = 0;
 const DEPTH: usize = 1;
 const INPUT: usize = 2;
