@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 
 use hipvit_image::ImageErrorKind;
 
+use crate::graph::Node;
+use crate::hip;
+use crate::kernels::KernelError;
+
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -72,13 +76,45 @@ pub enum Error {
         /// Cause.
         reason: String,
     },
-    /// A graph node has operands that its op rejects, or it cannot run.
+    /// A graph is not sound at a node or value.
     #[error("node `{node}`: {reason}")]
     Graph {
         /// Name of the node.
         node: String,
         /// Cause.
         reason: String,
+    },
+    /// A node's op does not accept its operands, or the device has no kernel for it.
+    #[error("node `{node}`: {}{source}", On(device))]
+    Op {
+        /// The node's name.
+        node: String,
+        /// The op with its attributes.
+        op: String,
+        /// The GPU, unless the op fails everywhere.
+        device: Option<String>,
+        /// The cause.
+        source: Box<KernelError>,
+    },
+    /// A GPU failed at a node.
+    #[error("node `{node}`: {}{source}", On(device))]
+    Step {
+        /// The node's name.
+        node: String,
+        /// The op with its attributes.
+        op: String,
+        /// The GPU, unless the cause names it.
+        device: Option<String>,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A kernel or a library refuses a call.
+    #[error("{call}: {source}")]
+    Kernel {
+        /// The kernel, or what was to be computed.
+        call: &'static str,
+        /// The cause.
+        source: KernelError,
     },
     /// Results are NaN or infinite. Only for a [strict](crate::SessionBuilder::strict) session.
     #[error("{image}: {results}")]
@@ -113,14 +149,72 @@ pub enum Error {
     },
     /// The GPU's libraries, memory or code: see [`crate::hip::Error`].
     #[error(transparent)]
-    Hip(#[from] crate::hip::Error),
+    Hip(#[from] hip::Error),
+    /// A GPU cannot do what the model or an option requires.
+    #[error("{device}: {reason}")]
+    Device {
+        /// The GPU.
+        device: String,
+        /// The cause.
+        reason: String,
+    },
+    /// Threads, or memory of the host or of another GPU of the model, are not available.
+    #[error("{what}: {reason}")]
+    Resource {
+        /// What is not available.
+        what: &'static str,
+        /// The cause.
+        reason: String,
+    },
+    /// The library contradicts itself. No input and no argument causes this.
+    #[error("{what}: {reason}. {report}", report = REPORT)]
+    Internal {
+        /// The part of the library.
+        what: &'static str,
+        /// The contradiction.
+        reason: String,
+    },
+}
+
+/// What to do about an internal error.
+pub(crate) const REPORT: &str =
+    "This is a bug in hipvit: report it with this message, the model and the options";
+
+/// The device before a cause.
+struct On<'a>(&'a Option<String>);
+
+impl fmt::Display for On<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |device| write!(f, "{device}: "))
+    }
+}
+
+/// The layer that an [`Error`] belongs to, which says who can correct it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The caller's argument, option or order of calls is wrong.
+    Usage,
+    /// An image, a labelled set or a file cannot be read or used.
+    Input,
+    /// The model's files or its graph are incomplete, damaged or not supported.
+    Model,
+    /// A GPU, its libraries, or the threads and memory of the host failed or do not suffice.
+    Device,
+    /// The library has a bug. The caller cannot correct it.
+    Internal,
 }
 
 impl From<hipvit_graph::Error> for Error {
     fn from(error: hipvit_graph::Error) -> Self {
         match error {
             hipvit_graph::Error::Graph { node, reason } => Self::Graph { node, reason },
-            hipvit_graph::Error::Op { node, source, .. } => Self::graph(node, source),
+            hipvit_graph::Error::Op { node, op, source } => Self::Op {
+                node,
+                op,
+                device: None,
+                source: Box::new(source.into()),
+            },
             hipvit_graph::Error::Argument { what, reason } => Self::Argument { what, reason },
             other => Self::graph("graph", other),
         }
@@ -141,6 +235,7 @@ impl From<hipvit_image::Error> for Error {
             hipvit_image::Error::Image { name, kind, reason } => Self::Image { name, kind, reason },
             hipvit_image::Error::Config { file, reason } => Self::Config { file, reason },
             hipvit_image::Error::Argument { what, reason } => Self::Argument { what, reason },
+            hipvit_image::Error::Resource { what, reason } => Self::Resource { what, reason },
             // Future variants, which carry their own message.
             error => Self::Argument {
                 what: "image",
@@ -151,6 +246,36 @@ impl From<hipvit_image::Error> for Error {
 }
 
 impl Error {
+    /// Returns the layer that the error belongs to.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Argument { .. } => ErrorKind::Usage,
+            Self::Io { .. } | Self::Image { .. } | Self::LabelledSet { .. } => ErrorKind::Input,
+            Self::Config { .. }
+            | Self::Hub { .. }
+            | Self::Weights { .. }
+            | Self::Tensor { .. }
+            | Self::Graph { .. }
+            | Self::NonFinite { .. } => ErrorKind::Model,
+            Self::Rank { .. } | Self::Device { .. } | Self::Resource { .. } => ErrorKind::Device,
+            Self::Hip(error) => match error {
+                hip::Error::Argument { .. } => ErrorKind::Usage,
+                hip::Error::Io { .. } => ErrorKind::Input,
+                hip::Error::Parameter { .. } => ErrorKind::Internal,
+                _ => ErrorKind::Device,
+            },
+            Self::Op { source, .. } => source.kind(),
+            Self::Kernel { source, .. } => source.kind(),
+            Self::Step { source, .. } => match source.kind() {
+                // The library makes the calls of a step, not the caller.
+                ErrorKind::Usage => ErrorKind::Internal,
+                kind => kind,
+            },
+            Self::Internal { .. } => ErrorKind::Internal,
+        }
+    }
+
     /// Returns the message without the list of library files that were tried, for a line of a log.
     #[must_use]
     pub fn brief(&self) -> String {
@@ -209,9 +334,48 @@ impl Error {
         }
     }
 
+    /// Returns an [`Error::Op`] for a node that the device does not compute.
+    pub(crate) fn op(node: &Node, device: Option<&str>, source: KernelError) -> Self {
+        Self::Op {
+            node: node.name.clone(),
+            op: node.op.to_string(),
+            device: device.map(str::to_owned),
+            source: Box::new(source),
+        }
+    }
+
+    /// Returns an [`Error::Kernel`] for a kernel, or for what was to be computed.
+    pub(crate) fn kernel(call: &'static str, source: KernelError) -> Self {
+        Self::Kernel { call, source }
+    }
+
     /// Returns an [`Error::Argument`] for the argument `what`.
     pub fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Argument {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Device`] for the GPU `device`.
+    pub fn device(device: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self::Device {
+            device: device.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Resource`] for `what`, such as threads or memory.
+    pub fn resource(what: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Resource {
+            what,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Returns an [`Error::Internal`] for the part `what` of the library.
+    pub fn internal(what: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Internal {
             what,
             reason: reason.to_string(),
         }
@@ -229,4 +393,34 @@ pub(crate) fn named<T: Copy>(what: &'static str, text: &str, values: &[(&str, T)
         let names: Vec<&str> = values.iter().map(|&(name, _)| name).collect();
         Error::argument(what, format_args!("`{text}` is not one of {}", names.join(", ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_not_the_callers_fault() {
+        let step = |source: Error| Error::Step {
+            node: "blocks.0".into(),
+            op: "linear".into(),
+            device: Some("GPU 0".into()),
+            source: Box::new(source),
+        };
+        let outside = step(hip::Error::argument("operand", "is too small").into());
+        assert_eq!(outside.kind(), ErrorKind::Internal);
+        assert_eq!(
+            outside.to_string(),
+            "node `blocks.0`: GPU 0: operand: is too small"
+        );
+        let many = step(Error::kernel("add", KernelError::Extent(1 << 32)));
+        assert_eq!(many.kind(), ErrorKind::Device);
+    }
+
+    #[test]
+    fn an_internal_error_says_what_to_do() {
+        let error = Error::internal("pipeline", "has no stage");
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert_eq!(error.to_string(), format!("pipeline: has no stage. {REPORT}"));
+    }
 }

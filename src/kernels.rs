@@ -18,6 +18,7 @@ mod concat_channels;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod error;
 mod float8;
 mod launch;
 mod library;
@@ -34,6 +35,7 @@ pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility
 pub use bindings::*;
 pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
+pub use error::KernelError;
 pub use int8_gemm::has_int8_gemm;
 use launch::Target;
 pub use library::{Kernels, Unit};
@@ -59,12 +61,12 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     const TILE: Option<&'static str> = None;
 
     /// Returns the unit to compile for these arguments.
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         Ok(Unit::of(Self::FILE))
     }
 
     /// Returns the name of the entry without its dtype.
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(Self::FILE.into())
     }
 
@@ -73,7 +75,7 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     /// # Errors
     ///
     /// The reason why the arguments are invalid or the device cannot launch the kernel.
-    fn plan(&mut self, target: &Target) -> Result<Launch, String>;
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError>;
 
     /// Calls `visit` with each range of device memory that the kernel may access, for elements of `element` bytes.
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access));
@@ -136,7 +138,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// The reason why no code supports the arguments.
-            pub fn unit(&self) -> Result<Unit, String> {
+            pub fn unit(&self) -> Result<Unit, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.unit(),)*)*
                     $(Self::$more(arguments) => arguments.unit(),)*
@@ -148,7 +150,7 @@ macro_rules! kernel_call {
             /// # Errors
             ///
             /// The reason why no entry supports the arguments.
-            pub(crate) fn entry(&self) -> Result<Cow<'static, str>, String> {
+            pub(crate) fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
                 match self {
                     $($(Self::$variant(arguments) => arguments.entry(),)*)*
                     $(Self::$more(arguments) => arguments.entry(),)*
@@ -208,7 +210,7 @@ fn optional(access: Access) -> Access {
 ///
 /// # Errors
 ///
-/// The extent exceeds 32 bits.
-pub(crate) fn extent(n: usize) -> Result<u32, String> {
-    u32::try_from(n).map_err(|_| format!("an extent of {n} exceeds the 32 bits of a kernel's argument"))
+/// [`KernelError::Extent`] if the extent exceeds 32 bits.
+pub(crate) fn extent(n: usize) -> Result<u32, KernelError> {
+    u32::try_from(n).map_err(|_| KernelError::Extent(n))
 }

@@ -190,7 +190,7 @@ pub mod timing;
 #[cfg(feature = "text")]
 pub mod zero_shot;
 
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;

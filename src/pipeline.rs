@@ -157,7 +157,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the maximum number of batches is 0, or if the threads cannot be started.
+    /// [`Error::Argument`] if the maximum number of batches is 0, [`Error::Resource`] if the threads cannot be started.
     pub fn run<S>(&self, sources: S) -> Result<Results>
     where
         S: IntoIterator<Item: Into<Source> + 'static, IntoIter: Send + 'static>,
@@ -175,7 +175,7 @@ impl Pipeline {
             .num_threads(self.session.decode_threads())
             .thread_name(|i| format!("hipvit-decode-{i}"))
             .build()
-            .map_err(|e| Error::argument("threads", e))?;
+            .map_err(|e| Error::resource("threads", e))?;
         let batches_in_flight = Arc::new(AtomicUsize::new(0));
         // One batch waits per device, so that no device is idle if several become free at once.
         let (decoded, decoded_batches) = mpsc::sync_channel(self.session.replicas());
@@ -195,7 +195,7 @@ impl Pipeline {
         };
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = thread::Builder::new().name(format!("hipvit-{name}"));
-            thread.spawn(work).map_err(|e| Error::argument("threads", e))
+            thread.spawn(work).map_err(|e| Error::resource("threads", e))
         };
         let stop = Arc::new(AtomicBool::new(false));
         let memory = Arc::new(DecodeMemory::new(&self.options.limits));

@@ -109,9 +109,9 @@ impl Session {
         let of_images = self.no_outputs()?.embeddings().ncols();
         if width != of_images {
             let reason = format!(
-                "have embeddings of {width} channels, but images of {of_images}. They cannot be compared"
+                "texts have embeddings of {width} channels, but images of {of_images}. They cannot be compared"
             );
-            return Err(Error::argument("texts", reason));
+            return Err(Error::config(self.name(), reason));
         }
         let truncated = embedded.truncated.iter();
         let truncated = truncated.map(|&index| prompts.texts()[index].clone()).collect();

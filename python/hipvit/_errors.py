@@ -15,6 +15,7 @@ __all__ = [
     "HubError",
     "ImageError",
     "InputOutputError",
+    "InternalError",
     "NonFiniteError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -78,11 +79,15 @@ class GraphError(Error, RuntimeError):
 
 
 class DeviceError(Error, RuntimeError):
-    """The GPU, its libraries or its code failed."""
+    """A GPU, its libraries or its code failed, or threads or memory of the host are not available."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
     """The GPU is out of memory."""
+
+
+class InternalError(Error, RuntimeError):
+    """hipvit has a bug. The message says what to report."""
 
 
 class ForkError(Error, RuntimeError):

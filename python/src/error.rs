@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hipvit::{Error, ImageErrorKind, hip};
+use hipvit::{Error, ErrorKind, ImageErrorKind, hip};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -18,6 +18,7 @@ pub enum Kind {
     Graph,
     Hub,
     Image,
+    Internal,
     Io,
     NonFinite,
     NotFound,
@@ -36,6 +37,7 @@ impl Kind {
             Self::Graph => "GraphError",
             Self::Hub => "HubError",
             Self::Image => "ImageError",
+            Self::Internal => "InternalError",
             Self::Io => "InputOutputError",
             Self::NonFinite => "NonFiniteError",
             Self::NotFound => "NotFoundError",
@@ -112,12 +114,17 @@ fn kind(error: &Error) -> Kind {
         Error::Hub { .. } => Kind::Hub,
         Error::Weights { .. } | Error::Tensor { .. } => Kind::Weights,
         Error::NonFinite { .. } => Kind::NonFinite,
-        Error::Argument { .. } => Kind::Argument,
         Error::Hip(hip::Error::Io { source, .. }) => io(source),
-        Error::Hip(hip::Error::Argument { .. }) => Kind::Argument,
         Error::Hip(hip::Error::OutOfMemory { .. }) => Kind::OutOfMemory,
-        Error::Hip(_) => Kind::Device,
-        _ => Kind::Graph,
+        Error::Step { source, .. } if matches!(**source, Error::Hip(hip::Error::OutOfMemory { .. })) => {
+            Kind::OutOfMemory
+        }
+        other => match other.kind() {
+            ErrorKind::Usage => Kind::Argument,
+            ErrorKind::Device => Kind::Device,
+            ErrorKind::Internal => Kind::Internal,
+            _ => Kind::Graph,
+        },
     }
 }
 

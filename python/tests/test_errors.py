@@ -19,6 +19,7 @@ def test_classes() -> None:
         hipvit.DeviceError: RuntimeError,
         hipvit.HubError: FileNotFoundError,
         hipvit.ImageError: ValueError,
+        hipvit.InternalError: RuntimeError,
         hipvit.NotFoundError: FileNotFoundError,
         hipvit.OutOfMemoryError: MemoryError,
         hipvit.WeightsError: ValueError,

@@ -60,7 +60,7 @@ impl<'a> Tokens<'a> {
         };
         let data = operands.values(index)?.get(offset..);
         Ok(Self {
-            data: data.ok_or("an operand is too short")?,
+            data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
             count,
             stride,
             shared: images == 1,
@@ -68,18 +68,21 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns the tokens of image `b`, from channel `channel` on.
-    fn of_image(self, b: usize, channel: usize) -> Result<Self, String> {
+    fn of_image(self, b: usize, channel: usize) -> Result<Self, OpError> {
         let image = if self.shared { 0 } else { b };
         let start = image * self.count * self.stride + channel;
-        let data = self.data.get(start..).ok_or("an operand is too short")?;
+        let data = self
+            .data
+            .get(start..)
+            .ok_or_else(|| OpError::memory("an operand is too short"))?;
         Ok(Self { data, ..self })
     }
 
     /// Returns the tokens of an image without the first `count`.
-    fn after(self, count: usize) -> Result<Self, String> {
+    fn after(self, count: usize) -> Result<Self, OpError> {
         let data = self.data.get(count * self.stride..);
         Ok(Self {
-            data: data.ok_or("an operand is too short")?,
+            data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
             count: self.count.saturating_sub(count),
             ..self
         })
@@ -87,20 +90,20 @@ impl<'a> Tokens<'a> {
 
     /// Returns the elements from token `first` to the last of `rows` tokens, of which only the first `columns` channels are included.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn rows(self, first: usize, rows: usize, columns: usize) -> Result<&'a [f32], String> {
+    pub(super) fn rows(self, first: usize, rows: usize, columns: usize) -> Result<&'a [f32], OpError> {
         let start = first * self.stride;
         let end = start + rows.saturating_sub(1) * self.stride + columns;
         self.data
             .get(start..end)
-            .ok_or_else(|| "an operand is too short".into())
+            .ok_or_else(|| OpError::memory("an operand is too short"))
     }
 
     /// Returns `columns` channels of `rows` tokens from token `first` on, as a matrix.
-    fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, String> {
+    fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, OpError> {
         let data = self
             .data
             .get(first * self.stride..)
-            .ok_or("an operand is too short")?;
+            .ok_or_else(|| OpError::memory("an operand is too short"))?;
         gemm::strided(data, rows, columns, self.stride)
     }
 }
@@ -122,14 +125,14 @@ pub(crate) fn run(
     (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     batch: usize,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let (heads, d) = (spec.heads, spec.head_dim);
     if batch * heads * d == 0 || k.count <= spec.first_key {
         return Err("has no key to attend to".into());
     }
     let (queries, _) = BLOCKS.divide(q.count, batch * heads, rayon::current_num_threads());
     let mut by_head = ArrayViewMut4::from_shape((batch, q.count, heads, d), out)
-        .map_err(|e| e.to_string())?
+        .map_err(OpError::memory)?
         .permuted_axes([0, 2, 1, 3]);
     let images = by_head.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
     images.try_for_each(|(b, mut image)| {
@@ -179,7 +182,7 @@ fn one_head(
     extras: Extras<'_>,
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let (d, keys) = (spec.head_dim, k.count);
     let prepacked_k = gemm::prepack(k.matrix(0, keys, d)?.transposed());
     let prepacked_v = gemm::prepack(v.matrix(0, keys, d)?);
@@ -195,7 +198,7 @@ fn one_head(
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
-            let result = ArrayView2::from_shape((rows, d), result).map_err(|e| e.to_string())?;
+            let result = ArrayView2::from_shape((rows, d), result).map_err(OpError::memory)?;
             out.assign(&result);
             Ok::<_, String>(())
         })?;
@@ -218,7 +221,7 @@ impl Extras<'_> {
         first: usize,
         keys: usize,
         scores: &mut [f32],
-    ) -> Result<(), String> {
+    ) -> Result<(), OpError> {
         if let Some(bias) = self.bias {
             bias.add(first, spec.first_key, keys, scores)?;
         }
@@ -244,12 +247,12 @@ fn mask_of_image(
     b: usize,
     count: usize,
     first_key: usize,
-) -> Result<Option<&[f32]>, String> {
+) -> Result<Option<&[f32]>, OpError> {
     match mask {
         Some(mask) => mask
             .get(b * count + first_key..(b + 1) * count)
             .map(Some)
-            .ok_or("its key mask is too short".into()),
+            .ok_or_else(|| OpError::memory("its key mask is too short")),
         None => Ok(None),
     }
 }
@@ -260,7 +263,7 @@ pub(crate) fn run_statistics(
     [q, k]: [Tokens<'_>; 2],
     (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let (heads, d) = (spec.heads, spec.head_dim);
     let keys = k.count.saturating_sub(spec.first_key);
     if heads * d * q.count * keys == 0 {
@@ -324,21 +327,21 @@ struct Bias<'a> {
 }
 
 impl<'a> Bias<'a> {
-    fn of_head(bias: &'a [f32], head: usize, [queries, keys]: [usize; 2]) -> Result<Self, String> {
+    fn of_head(bias: &'a [f32], head: usize, [queries, keys]: [usize; 2]) -> Result<Self, OpError> {
         let size = queries * keys;
         let values = bias.get(head * size..(head + 1) * size);
         Ok(Self {
-            values: values.ok_or("its bias is too short")?,
+            values: values.ok_or_else(|| OpError::memory("its bias is too short"))?,
             keys,
         })
     }
 
     /// Adds to rows of `keys` scores, of the queries from `query` on and the keys from `first_key` on.
-    fn add(self, query: usize, first_key: usize, keys: usize, scores: &mut [f32]) -> Result<(), String> {
+    fn add(self, query: usize, first_key: usize, keys: usize, scores: &mut [f32]) -> Result<(), OpError> {
         let rows = self
             .values
             .get(query * self.keys..)
-            .ok_or("its bias is too short")?;
+            .ok_or_else(|| OpError::memory("its bias is too short"))?;
         for (scores, bias) in scores.chunks_exact_mut(keys).zip(rows.chunks_exact(self.keys)) {
             let bias = &bias[first_key..];
             scores

@@ -13,7 +13,7 @@ mod x86;
 use ndarray::{ArrayViewMut2, Axis};
 use rayon::prelude::*;
 
-use hipvit_graph::op::Attention;
+use hipvit_graph::op::{Attention, OpError};
 
 use super::amx;
 use super::attention::{Extras, SCORES, Tokens};
@@ -85,7 +85,7 @@ impl Weight {
 }
 
 /// Computes [`Op::Linear`](crate::ops::Op::Linear) in bf16 on `x [M,K]`.
-pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     let Weight { n, k, isa, .. } = *weight;
     let (rows, strip_rows, padded) = (out.len() / n, isa.strip_rows(), k.next_multiple_of(CHANNELS));
     let (strip, panel) = (padded * strip_rows, padded * COLUMNS);
@@ -117,7 +117,7 @@ pub(super) fn attend(
     extras: Extras<'_>,
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let (d, keys, strip_rows) = (spec.head_dim, k.count, isa.strip_rows());
     let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));
     let block = (SCORES / padded / strip_rows).max(1) * strip_rows;
@@ -156,7 +156,7 @@ impl Head<'_> {
         extras: Extras<'_>,
         first: usize,
         mut out: ArrayViewMut2<'_, f32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), OpError> {
         let Self { spec, isa, keys, .. } = *self;
         let (rows, d) = out.dim();
         let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use hipvit_graph::op::OpError;
 use rayon::prelude::*;
 
 use super::CpuOp;
@@ -24,8 +25,8 @@ pub(crate) struct Constants {
 
 impl Constants {
     pub(crate) fn new(graph: &Graph, dtype: DType) -> Result<Self> {
-        let mut weights: HashMap<ValueId, (&str, DType)> = HashMap::new();
-        let mut int8: HashMap<ValueId, &str> = HashMap::new();
+        let mut weights: HashMap<ValueId, (&Node, DType)> = HashMap::new();
+        let mut int8: HashMap<ValueId, &Node> = HashMap::new();
         let mut values: HashSet<ValueId> = HashSet::new();
         for (id, node, form) in forms(graph, dtype) {
             let value = graph.value(id);
@@ -34,21 +35,24 @@ impl Constants {
                 return Err(Error::graph(&node.name, reason));
             }
             match form {
-                Form::Int8 => drop(int8.insert(id, &node.name)),
-                Form::Weight(dtype) => drop(weights.insert(id, (&node.name, dtype))),
+                Form::Int8 => drop(int8.insert(id, node)),
+                Form::Weight(dtype) => drop(weights.insert(id, (node, dtype))),
                 Form::Values => drop(values.insert(id)),
             }
         }
         let weights = weights
             .into_par_iter()
             .map(|(id, (node, dtype))| {
-                let packed = pack(graph, id, dtype).map_err(|e| Error::graph(node, e))?;
+                let packed = pack(graph, id, dtype).map_err(|e| Error::op(node, None, e.into()))?;
                 Ok((id, packed))
             })
             .collect::<Result<_>>()?;
         let int8 = int8
             .into_par_iter()
-            .map(|(id, node)| Ok((id, pack_int8(graph, id).map_err(|e| Error::graph(node, e))?)))
+            .map(|(id, node)| {
+                let packed = pack_int8(graph, id).map_err(|e| Error::op(node, None, e.into()))?;
+                Ok((id, packed))
+            })
             .collect::<Result<_>>()?;
         let values = values
             .into_iter()
@@ -114,7 +118,7 @@ pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
     bytes.sum()
 }
 
-fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, String> {
+fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, OpError> {
     let tensor = graph
         .value(id)
         .constant
@@ -125,7 +129,7 @@ fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, Str
     PrepackedWeight::new(&values, n, inner.iter().product(), dtype)
 }
 
-fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, String> {
+fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, OpError> {
     let tensor = graph
         .value(id)
         .constant

@@ -4,6 +4,7 @@
 //! Every element is summed over k in one fixed order, independent of other rows and columns and of the thread. The executor's bitwise
 //! reproducibility relies on this.
 
+use hipvit_graph::op::OpError;
 pub(crate) use rten_gemm::PackedBMatrix;
 use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::{Matrix, NdTensorView};
@@ -60,8 +61,8 @@ impl Blocks {
 }
 
 /// Views `x [.., K]` as a matrix with rows `stride` elements apart.
-pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> Result<Matrix<'_>, String> {
-    NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(|e| e.to_string())
+pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> Result<Matrix<'_>, OpError> {
+    NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(OpError::memory)
 }
 
 /// Prepacks the right-hand side `b` for many GEMMs.
@@ -85,7 +86,7 @@ pub(crate) fn multiply(
     b: &PackedBMatrix<f32>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let options = GemmOptions {
         alpha: epilogue.scale,
         bias: epilogue.bias.map(BiasVector::Row),
@@ -93,5 +94,5 @@ pub(crate) fn multiply(
     };
     GemmExecutor::new()
         .gemm(out, GemmInputA::Unpacked(a), GemmInputB::Packed(b), options)
-        .map_err(|e| e.to_string())
+        .map_err(OpError::memory)
 }

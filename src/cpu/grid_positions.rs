@@ -24,14 +24,15 @@ fn add_positions(
     side: usize,
     (pixels, size): (&[u8], [usize; 2]),
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let patches = patch_grid::most_patches(size).max(1);
     let channels = table.len() / (side * side).max(1);
     let each = (patches * channels).max(1);
     let images = pixels.par_chunks_exact((size[0] * size[1] * 3).max(1));
     let rows = out.par_chunks_exact_mut(each).zip(x.par_chunks_exact(each));
     rows.zip(images).try_for_each(|((out, x), image)| {
-        let grid = PatchGrid::read(image, size, patches).ok_or("the image is too short")?;
+        let grid =
+            PatchGrid::read(image, size, patches).ok_or_else(|| OpError::memory("the image is too short"))?;
         let [rows, columns] =
             [grid.rows, grid.columns].map(|to| (0..to).map(|i| taps(side, to, i)).collect());
         let [rows, columns]: [Vec<Vec<(usize, f64)>>; 2] = [rows, columns];

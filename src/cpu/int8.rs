@@ -17,7 +17,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use hipvit_graph::op::Levels;
+use hipvit_graph::op::{Levels, OpError};
 use rayon::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
@@ -118,22 +118,21 @@ pub struct Int8Weight {
 
 impl Int8Weight {
     /// Packs `weight [N,K]` in parallel. Its rows have the scales `scales`.
-    pub fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, String> {
+    pub fn new(weight: &[i8], scales: &[f32], n: usize, k: usize) -> Result<Self, OpError> {
         Self::with_isa(weight, scales, n, k, Isa::best())
     }
 
-    fn with_isa(weight: &[i8], scales: &[f32], n: usize, k: usize, isa: Isa) -> Result<Self, String> {
+    fn with_isa(weight: &[i8], scales: &[f32], n: usize, k: usize, isa: Isa) -> Result<Self, OpError> {
         if n == 0 || k == 0 || weight.len() != n * k || scales.len() != n {
             return Err(format!(
                 "the weight has {} elements and {} scales, expected {n} × {k} and {n}",
                 weight.len(),
                 scales.len()
-            ));
+            )
+            .into());
         }
         if k > MOST_CHANNELS {
-            return Err(format!(
-                "has {k} input channels, more than {MOST_CHANNELS} in int8"
-            ));
+            return Err(format!("has {k} input channels, more than {MOST_CHANNELS} in int8").into());
         }
         let padded = n.next_multiple_of(COLUMNS);
         let panel = k.next_multiple_of(isa.strip().1) * COLUMNS;
@@ -175,7 +174,7 @@ pub fn run(
     levels: Levels,
     tail: Tail<'_>,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let Int8Weight { n, k, isa, .. } = *weight;
     let rows = out.len() / n;
     let (strip_rows, channels) = isa.strip();
@@ -217,7 +216,7 @@ struct Quantized<'a> {
     zeros: &'a [i32],
 }
 
-fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     let Int8Weight { n, isa, .. } = *weight;
     let strip_rows = isa.strip().0;
     in_tasks(n, strip_rows, tail, out, |rows, columns, result| {

@@ -85,12 +85,9 @@ enum Panels {
 
 impl PrepackedWeight {
     /// Prepacks `weight` in parallel, into panels that the threads of the pool can share evenly. f16 and bf16 weights stay in 16 bits.
-    pub fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, String> {
+    pub fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, OpError> {
         if n == 0 || k == 0 || weight.len() != n * k {
-            return Err(format!(
-                "the weight has {} elements, expected {n} × {k}",
-                weight.len()
-            ));
+            return Err(format!("the weight has {} elements, expected {n} × {k}", weight.len()).into());
         }
         let (panels, finite) = match (dtype, Products::new(dtype)) {
             #[cfg(target_arch = "x86_64")]
@@ -106,7 +103,7 @@ impl PrepackedWeight {
                     .par_chunks(width * k)
                     // Check while the rows are in the cache.
                     .map(|rows| Ok((prepack(rows, k)?, is_finite(rows))))
-                    .collect::<Result<Vec<_>, String>>()?;
+                    .collect::<Result<Vec<_>, OpError>>()?;
                 let finite = panels.iter().all(|(_, finite)| *finite);
                 let panels = panels.into_iter().map(|(panel, _)| panel).collect();
                 (Panels::F32 { width, panels }, finite)
@@ -143,7 +140,7 @@ pub struct Tail<'a> {
 }
 
 /// Prepacks rows of `k` input channels as a panel of the f32 GEMM.
-fn prepack(rows: &[f32], k: usize) -> Result<PackedBMatrix<f32>, String> {
+fn prepack(rows: &[f32], k: usize) -> Result<PackedBMatrix<f32>, OpError> {
     Ok(gemm::prepack(
         gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
     ))
@@ -169,7 +166,7 @@ where
 /// Multiplies `x [M,K]` by the weight.
 ///
 /// A task is a block of rows times a panel of the weight. Bias, activation and residual are applied while the result is in the L2 cache.
-pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     let PrepackedWeight { n, k, .. } = *weight;
     match &weight.panels {
         Panels::F32 { width, panels } => run_f32(x, (*width, panels), [n, k], tail, out),
@@ -182,7 +179,7 @@ pub fn run(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32])
 
 /// Multiplies `x [M,K]`, rounded to bf16 ([`Rounding::Bf16`]), by a weight in bf16. Processors without bf16 dot products sum the same
 /// products in another order.
-pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
+pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), OpError> {
     match &weight.panels {
         // The GEMM rounds x itself.
         #[cfg(target_arch = "x86_64")]
@@ -205,11 +202,11 @@ fn run_f32(
     [n, k]: [usize; 2],
     tail: Tail<'_>,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let rows = out.len() / n;
     let (block, _) = BLOCKS.divide(rows, panels.len(), rayon::current_num_threads());
     let residual = residual_of(tail, [rows, n])?;
-    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(OpError::memory)?;
     let blocks = out.axis_chunks_iter_mut(Axis(0), block).into_par_iter();
     let blocks = blocks.zip(x.par_chunks(block * k)).enumerate();
     blocks.try_for_each(|(i, (mut out, x))| {
@@ -233,7 +230,7 @@ fn run_widened<T: Sync>(
     [n, k]: [usize; 2],
     tail: Tail<'_>,
     out: &mut [f32],
-) -> Result<(), String>
+) -> Result<(), OpError>
 where
     [T]: HalfFloatSliceExt,
 {
@@ -244,7 +241,7 @@ where
         .next_multiple_of(32)
         .min(PANEL_WIDTH);
     let residual = residual_of(tail, [rows, n])?;
-    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(OpError::memory)?;
     let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
     let columns = columns.zip(weight.par_chunks(width * k)).enumerate();
     columns.try_for_each(|(j, (mut out, panel))| {
@@ -267,7 +264,7 @@ where
 pub(super) fn residual_of(
     tail: Tail<'_>,
     [rows, n]: [usize; 2],
-) -> Result<Option<ArrayView2<'_, f32>>, String> {
+) -> Result<Option<ArrayView2<'_, f32>>, OpError> {
     match tail.residual {
         Some(Source::At(residual)) => view(residual, rows, n).map(Some),
         _ => Ok(None),
@@ -281,7 +278,7 @@ fn task(
     (tail, residual): (Tail<'_>, Option<ArrayView2<'_, f32>>),
     [rows, columns]: [Range<usize>; 2],
     out: ArrayViewMut2<'_, f32>,
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let epilogue = Epilogue {
         scale: 1.0,
         bias: tail.bias.map(|bias| &bias[columns.clone()]),
@@ -301,7 +298,7 @@ pub(super) fn finish(
     result: &mut [f32],
     stride: usize,
     mut out: ArrayViewMut2<'_, f32>,
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     if let Some(activation) = tail.activation {
         activation::apply(activation, result);
     }
@@ -318,8 +315,8 @@ pub(super) fn finish(
     Ok(())
 }
 
-fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f32>, String> {
-    ArrayView2::from_shape((rows, columns), values).map_err(|e| e.to_string())
+fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f32>, OpError> {
+    ArrayView2::from_shape((rows, columns), values).map_err(OpError::memory)
 }
 
 /// Returns the output channels of a panel: 256, or down to half of it if threads then share an image's work more evenly.

@@ -41,7 +41,7 @@ impl<'a> Memory<'a> {
         states: &'a States,
         arena: &'a mut [f32],
     ) -> Result<Self, OpError> {
-        let outside = || OpError::from("its result is outside the arena");
+        let outside = || OpError::memory("its result is outside the arena");
         let mut ranges = Vec::with_capacity(step.outputs.len());
         for (index, &id) in step.outputs.iter().enumerate() {
             ranges.push((index, range(plan.buffer(id)).ok_or_else(outside)?));
@@ -137,10 +137,11 @@ impl<'a> Operands<'a> {
                 .map(Vec::as_slice)
                 .ok_or_else(|| "the plan is of another graph than the executor".into()),
             Some(&Operand::Buffer(id)) => {
-                let range = range(self.plan.buffer(id)).ok_or("an operand is outside the arena")?;
+                let range = range(self.plan.buffer(id))
+                    .ok_or_else(|| OpError::memory("an operand is outside the arena"))?;
                 let piece = self.between.iter().rfind(|(start, _)| *start <= range.start);
                 let part = piece.and_then(|(start, piece)| piece.get(range.start - start..range.end - start));
-                part.ok_or_else(|| "an operand overlaps a result".into())
+                part.ok_or_else(|| OpError::memory("an operand overlaps a result"))
             }
             None => Err(missing(index)),
         }

@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, NoUninit};
+use hipvit_graph::op::OpError;
 use ndarray::{ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
@@ -83,13 +84,13 @@ pub(super) fn in_tasks(
     tail: Tail<'_>,
     out: &mut [f32],
     gemm: impl Fn(Range<usize>, Range<usize>, &mut [f32]) + Sync,
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let rows = out.len() / n;
     let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
     let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
     let (block, width) = (strips * strip_rows, panels * COLUMNS);
     let residual = residual_of(tail, [rows, n])?;
-    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(OpError::memory)?;
     let blocks = out
         .axis_chunks_iter_mut(Axis(0), block)
         .into_par_iter()

@@ -47,7 +47,7 @@ fn convolve(
     weight: &PrepackedWeight,
     bias: Option<&[f32]>,
     out: &mut [f32],
-) -> Result<(), String> {
+) -> Result<(), OpError> {
     let (k, d) = (weight.k(), weight.n());
     let extraction = PatchExtract {
         patch: spec.patch,

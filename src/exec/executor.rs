@@ -113,8 +113,8 @@ pub trait Reservation: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if an input is missing, unknown, or does not fit the plan. [`Error::Graph`], naming the node, if a step cannot
-    /// be submitted.
+    /// [`Error::Argument`] if an input is missing, unknown, or does not fit the plan. [`Error::Op`] or [`Error::Step`], naming the node,
+    /// if a step cannot be submitted.
     fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>>;
 }
 

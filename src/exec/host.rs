@@ -37,8 +37,8 @@ impl HostExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the CPU does not compute in the dtype, or if the threads cannot be started. [`Error::Graph`], naming the
-    /// node, if a weight is a scalar or was released.
+    /// [`Error::Argument`] if the CPU does not compute in the dtype. [`Error::Resource`] if the threads cannot be started.
+    /// [`Error::Graph`] or [`Error::Op`], naming the node, if a weight was released or is a scalar.
     pub fn new(graph: &Graph, options: &ExecutorOptions) -> Result<Self> {
         let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
         let executor = CpuExecutor::with_dtype(graph, options.dtype, options.threads)?;

@@ -304,7 +304,7 @@ pub(super) fn on_each(
             let start = |index: usize| -> Result<_> {
                 let make = &make;
                 let thread = thread::Builder::new().spawn_scoped(scope, move || make(&devices[index]));
-                Ok((index, thread.map_err(|error| Error::argument("threads", error))?))
+                Ok((index, thread.map_err(|error| Error::resource("threads", error))?))
             };
             let started: Vec<_> = indices.map(start).collect::<Result<_>>()?;
             for (index, thread) in started {

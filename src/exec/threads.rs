@@ -31,7 +31,7 @@ impl HostThreads {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the threads cannot be started.
+    /// [`Error::Resource`] if the threads cannot be started.
     pub(super) fn near(device: &Device, threads: Option<usize>) -> Result<Self> {
         Self::on_node(device, threads, threads)
     }
@@ -57,7 +57,7 @@ impl HostThreads {
                     let thread = thread::Builder::new().spawn_scoped(scope, count)?;
                     Ok(thread.join().ok())
                 });
-                counted.map_err(|error: io::Error| Error::argument("threads", error))?
+                counted.map_err(|error: io::Error| Error::resource("threads", error))?
             }
         };
         Ok(Self {

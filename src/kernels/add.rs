@@ -1,11 +1,11 @@
 //! `add`: `factor · gamma · x + y`, with optional `gamma` and `y`.
 
-use hipvit_graph::op::{Add, Affine, MulScalar, OpError, Scale};
+use hipvit_graph::op::{Add, Affine, MulScalar, Scale};
 
 use super::Unit;
 use super::bindings::AddArgs;
 use super::lower::{Call, Lower, Lowering, one, rows};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl AddArgs {
     /// Creates the arguments for `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0. `y` is an address and its number of rows,
@@ -20,7 +20,7 @@ impl AddArgs {
         factor: f32,
         gamma: u64,
         y: Option<(u64, usize)>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let (y, y_rows) = y.unwrap_or_default();
         Ok(Self {
             x,
@@ -39,7 +39,7 @@ impl AddArgs {
 unsafe impl KernelArguments for AddArgs {
     const FILE: &'static str = "add";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.y != 0 && self.y_rows == 0 {
             return Err("the second operand has no rows".into());
         }
@@ -62,7 +62,7 @@ impl Lower for Add {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let y = (step.address(1)?, rows(step.shape_of(1)?)?);
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -79,7 +79,7 @@ impl Lower for Scale {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let gamma = step.address(1)?;
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -96,7 +96,7 @@ impl Lower for Affine {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let (gamma, y) = (step.address(1)?, (step.address(2)?, 1));
         one(AddArgs::new(
             [step.address(0)?, step.out],
@@ -113,7 +113,7 @@ impl Lower for MulScalar {
         Some(Unit::of("add"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(AddArgs::new(
             [step.address(0)?, step.out],
             step.matrix()?,

@@ -1,7 +1,7 @@
 //! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual. `all_reduce_norm` also normalises
 //! the rows.
 
-use hipvit_graph::op::{AllReduce, OpError};
+use hipvit_graph::op::AllReduce;
 
 use super::Unit;
 use super::lower::{AllReduceCall, Call, Lower, Lowering};
@@ -12,7 +12,7 @@ use super::bindings::{
     AllReduceArgs, AllReduceControl, LayerNormArgs, VEC128_BYTES,
 };
 use super::launch::check_channels;
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional, visit_biased};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional, visit_biased};
 
 /// Maximum lanes of a wave.
 const LARGEST_WAVE: u32 = 64;
@@ -41,7 +41,7 @@ impl AllReduceGroup {
         compute_units: u32,
         capacity: usize,
         timeout: std::time::Duration,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let blocks = compute_units.clamp(1, ALL_REDUCE_BLOCKS);
         match extent(ranks)? {
             ranks @ 2..=ALL_REDUCE_RANKS => Ok(Self {
@@ -50,7 +50,9 @@ impl AllReduceGroup {
                 rounds: extent(capacity.div_ceil(blocks as usize * ROUND).max(1))?,
                 timeout: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
             }),
-            _ => Err(format!("sums over 2 to {ALL_REDUCE_RANKS} GPUs, not {ranks}")),
+            _ => Err(KernelError::Unsupported(format!(
+                "sums over 2 to {ALL_REDUCE_RANKS} GPUs, not {ranks}"
+            ))),
         }
     }
 
@@ -95,9 +97,11 @@ impl AllReduceGroup {
         [rows, channels]: [usize; 2],
         shared: &[u64],
         control: u64,
-    ) -> Result<AllReduceArgs, String> {
+    ) -> Result<AllReduceArgs, KernelError> {
         let own = shared.get(rank).filter(|_| shared.len() == self.ranks as usize);
-        let own = *own.ok_or_else(|| format!("rank {rank} of {} is not in the group", shared.len()))?;
+        let outside =
+            || KernelError::Internal(format!("rank {rank} of {} is not in the group", shared.len()));
+        let own = *own.ok_or_else(outside)?;
         let mut peers = [0; ALL_REDUCE_RANKS as usize];
         peers[..shared.len()].copy_from_slice(shared);
         let Self {
@@ -157,7 +161,7 @@ fn rows_of_block(vecs: u32, wave_size: u32) -> u32 {
 unsafe impl KernelArguments for AllReduceArgs {
     const FILE: &'static str = "all_reduce";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(if self.normalizes() {
             "all_reduce_norm"
         } else {
@@ -166,7 +170,7 @@ unsafe impl KernelArguments for AllReduceArgs {
         .into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         check_channels(self.channels)?;
         let vecs = u64::from(self.channels).div_ceil(target.vec128());
         let (items, of_block, threads) = if self.normalizes() {
@@ -181,10 +185,10 @@ unsafe impl KernelArguments for AllReduceArgs {
         };
         let rounds = u64::from(self.rounds * ALL_REDUCE_THREADS / threads);
         if items > of_block * u64::from(self.blocks) * rounds {
-            return Err(format!(
+            return Err(KernelError::Unsupported(format!(
                 "a message of {} x {} elements exceeds what one launch sums",
                 self.rows, self.channels
-            ));
+            )));
         }
         let blocks = items
             .checked_div(of_block)
@@ -227,7 +231,7 @@ impl Lower for AllReduce {
     }
 
     /// Sums with bias and residual, in place if the plan says so.
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let [rows, channels] = step.matrix()?;
         let residual = if self.residual {
             step.address(1 + usize::from(self.bias))?

@@ -13,7 +13,7 @@ use super::bindings::{
     ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs,
     AttentionStatisticsArgs, HEAD_DIMS, RopeArgs, UNBOUNDED, VEC128_BYTES, Visibility,
 };
-use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, float8, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, float8, optional};
 use crate::ops::Attention;
 
 /// Queries, keys, values or the result. Each token has its heads side by side.
@@ -51,7 +51,7 @@ impl AttentionArgs {
         images: usize,
         [q, k, v, out]: [Strided; 4],
         visible: Visibility,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             q: q.address,
             k: k.address,
@@ -91,7 +91,7 @@ impl AttentionArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn with_bias(self, bias: ScoreBias) -> Result<AttentionBiasArgs, String> {
+    pub fn with_bias(self, bias: ScoreBias) -> Result<AttentionBiasArgs, KernelError> {
         Ok(AttentionBiasArgs {
             attention: self,
             bias: bias.address,
@@ -111,7 +111,7 @@ impl AttentionArgs {
         self,
         bias: Option<ScoreBias>,
         statistics: u64,
-    ) -> Result<AttentionStatisticsArgs, String> {
+    ) -> Result<AttentionStatisticsArgs, KernelError> {
         let none = ScoreBias {
             address: 0,
             head: 0,
@@ -169,21 +169,15 @@ impl AttentionArgs {
         &self,
         target: &Target,
         accepts: fn(queries: u32, waves: u32) -> bool,
-    ) -> Result<Launch, String> {
+    ) -> Result<Launch, KernelError> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
         float8::check(self.float8_factor)?;
         plan_blocks(target, [self.images, self.heads, self.queries], accepts)
     }
 
     /// Returns the head size of the entry for these heads.
-    fn padded(&self) -> Result<u32, String> {
-        padded(self.head_dim as usize).ok_or_else(|| {
-            format!(
-                "has heads of {} channels; the fused kernel takes 1 to {}",
-                self.head_dim,
-                HEAD_DIMS[HEAD_DIMS.len() - 1]
-            )
-        })
+    fn padded(&self) -> Result<u32, KernelError> {
+        padded(self.head_dim as usize).ok_or_else(|| no_fused_kernel(self.head_dim))
     }
 }
 
@@ -191,6 +185,14 @@ impl AttentionArgs {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(transparent)]
 pub struct AttentionSplitArgs(AttentionArgs);
+
+/// Returns the error for heads of a size that no fused kernel takes.
+fn no_fused_kernel(head_dim: u32) -> KernelError {
+    KernelError::HeadSize {
+        head_dim: head_dim as usize,
+        most: HEAD_DIMS[HEAD_DIMS.len() - 1] as usize,
+    }
+}
 
 /// Returns the smallest head size with an entry for heads of `head_dim` channels.
 fn padded(head_dim: usize) -> Option<u32> {
@@ -241,14 +243,14 @@ fn plan_blocks(
     target: &Target,
     [images, heads, queries]: [u32; 3],
     accepts: fn(queries: u32, waves: u32) -> bool,
-) -> Result<Launch, String> {
+) -> Result<Launch, KernelError> {
     let waves = target.tile >> ATTENTION_WAVES_SHIFT;
     let of_block = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
     // Other values are not from this kernel's code.
     if of_block == 0 || !(1..=16).contains(&waves) || !accepts(of_block, waves) {
-        return Err(format!(
+        return Err(KernelError::Internal(format!(
             "its code states blocks of {of_block} queries and {waves} waves"
-        ));
+        )));
     }
     let per_head = queries.div_ceil(of_block);
     let blocks = (u64::from(images) * u64::from(heads)).saturating_mul(per_head.into());
@@ -282,7 +284,7 @@ fn visit_operands(
     }
 }
 
-pub(super) fn check_not_empty(extents: [u32; 4]) -> Result<(), String> {
+pub(super) fn check_not_empty(extents: [u32; 4]) -> Result<(), KernelError> {
     if extents.contains(&0) {
         Err("has no image, head, query or key".into())
     } else {
@@ -304,16 +306,16 @@ unsafe impl KernelArguments for AttentionArgs {
 
     const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         self.padded()?;
-        unit(self.head_dim as usize, Variant::Plain).ok_or_else(|| "has no fused kernel".into())
+        unit(self.head_dim as usize, Variant::Plain).ok_or_else(|| no_fused_kernel(self.head_dim))
     }
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(format!("attention_{}", self.padded()?).into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         // 16 queries per wave, or a multiple of 16.
         self.plan_blocks(target, |queries, waves| queries.is_multiple_of(16 * waves))
     }
@@ -338,16 +340,17 @@ unsafe impl KernelArguments for AttentionBiasArgs {
 
     const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         self.attention.padded()?;
-        unit(self.attention.head_dim as usize, Variant::Bias).ok_or_else(|| "has no fused kernel".into())
+        unit(self.attention.head_dim as usize, Variant::Bias)
+            .ok_or_else(|| no_fused_kernel(self.attention.head_dim))
     }
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(format!("attention_{}_bias", self.attention.padded()?).into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         self.attention.plan(target)
     }
 
@@ -373,17 +376,17 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
 
     const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         self.scores.attention.padded()?;
         unit(self.scores.attention.head_dim as usize, Variant::Statistics)
-            .ok_or_else(|| "has no fused kernel".into())
+            .ok_or_else(|| no_fused_kernel(self.scores.attention.head_dim))
     }
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(format!("attention_{}_stats", self.scores.attention.padded()?).into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         self.scores.plan(target)
     }
 
@@ -425,16 +428,17 @@ unsafe impl KernelArguments for AttentionRopeArgs {
 
     const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         self.attention.padded()?;
-        unit(self.attention.head_dim as usize, Variant::Rope).ok_or_else(|| "has no fused kernel".into())
+        unit(self.attention.head_dim as usize, Variant::Rope)
+            .ok_or_else(|| no_fused_kernel(self.attention.head_dim))
     }
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(format!("attention_{}_rope", self.attention.padded()?).into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.is_consistent() {
             self.attention.plan(target)
         } else {
@@ -456,15 +460,15 @@ unsafe impl KernelArguments for AttentionSplitArgs {
 
     const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, String> {
+    fn unit(&self) -> Result<Unit, KernelError> {
         self.0.unit()
     }
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(format!("attention_{}_split", self.0.padded()?).into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         self.0
             .plan_blocks(target, |queries, _| queries.is_multiple_of(16))
     }

@@ -1,11 +1,9 @@
 //! `bias_activation`: `activation(x + bias) + residual`, the operations after the GEMM of a linear layer.
 
-use hipvit_graph::op::OpError;
-
 use super::Unit;
 use super::bindings::{ActivationCode, BiasActivationArgs};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, Launch, Target, extent, float8, visit_biased};
+use super::{Access, KernelArguments, KernelError, Launch, Target, extent, float8, visit_biased};
 use crate::ops::Activation;
 
 impl BiasActivationArgs {
@@ -18,7 +16,7 @@ impl BiasActivationArgs {
         [x, bias, residual, out]: [u64; 4],
         [rows, channels]: [usize; 2],
         activation: Option<Activation>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             bias,
@@ -57,7 +55,7 @@ pub(super) fn activation_code(activation: Option<Activation>) -> ActivationCode 
 unsafe impl KernelArguments for BiasActivationArgs {
     const FILE: &'static str = "bias_activation";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         float8::check(self.float8_factor)?;
         target.elementwise(self.rows.into(), self.channels)
     }
@@ -74,7 +72,7 @@ impl Lower for Activation {
         Some(Unit::of("bias_activation"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let addresses = [step.address(0)?, 0, 0, step.out];
         one(BiasActivationArgs::new(addresses, step.matrix()?, Some(*self))?)
     }

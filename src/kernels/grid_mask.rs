@@ -1,11 +1,11 @@
 //! `grid_mask`: mask of the tokens that are patches of an image, not padding.
 
-use hipvit_graph::op::{GridMask, OpError};
+use hipvit_graph::op::GridMask;
 
 use super::Unit;
 use super::bindings::{ELEMENTWISE_THREADS, GridMaskArgs, PATCH_GRID_BYTES, PatchGrids};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::graph::plan::Operand;
 use crate::patch_grid;
 
@@ -39,7 +39,11 @@ impl GridMaskArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub(crate) fn new(grids: PatchGrids, out: u64, [images, tokens]: [usize; 2]) -> Result<Self, String> {
+    pub(crate) fn new(
+        grids: PatchGrids,
+        out: u64,
+        [images, tokens]: [usize; 2],
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             out,
             grids,
@@ -53,7 +57,7 @@ impl GridMaskArgs {
 unsafe impl KernelArguments for GridMaskArgs {
     const FILE: &'static str = "grid_mask";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.tokens == 0 {
             return Err("has images without tokens".into());
         }
@@ -76,7 +80,7 @@ impl Lower for GridMask {
         Some(Unit::of("grid_mask"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let &[images, tokens] = step.shape else {
             return Err("is not of images and tokens".into());
         };
@@ -86,7 +90,7 @@ impl Lower for GridMask {
 
 impl Lowering<'_> {
     /// Returns the grids of the images in operand `index`.
-    pub(super) fn grids(&self, index: usize) -> Result<PatchGrids, OpError> {
+    pub(super) fn grids(&self, index: usize) -> Result<PatchGrids, KernelError> {
         match (self.operand(index)?, self.shape_of(index)?) {
             (Operand::Input, &[_, height, width, _]) => {
                 Ok(PatchGrids::of_images(self.addresses.input, [height, width]))

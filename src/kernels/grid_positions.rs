@@ -1,11 +1,11 @@
 //! `grid_positions`: adds the position table, resampled to each image's grid of patches, to the tokens.
 
-use hipvit_graph::op::{GridPositions, OpError};
+use hipvit_graph::op::GridPositions;
 
 use super::Unit;
 use super::bindings::{GridPositionsArgs, PatchGrids};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl GridPositionsArgs {
     /// Creates the arguments for `x` and `out` `[images, tokens, channels]`, and `table` `[side, side, channels]`.
@@ -18,7 +18,7 @@ impl GridPositionsArgs {
         grids: PatchGrids,
         [images, tokens, channels]: [usize; 3],
         side: usize,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             table,
@@ -36,7 +36,7 @@ impl GridPositionsArgs {
 unsafe impl KernelArguments for GridPositionsArgs {
     const FILE: &'static str = "grid_positions";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.tokens == 0 || self.side == 0 {
             return Err("has images without tokens, or a table without positions".into());
         }
@@ -63,7 +63,7 @@ impl Lower for GridPositions {
         Some(Unit::of("grid_positions"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let (&[images, tokens, channels], &[side, ..]) = (step.shape, step.shape_of(1)?) else {
             return Err("takes tokens and a table".into());
         };

@@ -2,7 +2,7 @@
 
 use super::bias_activation::activation_code;
 use super::bindings::{INT8_GEMM_THREADS, INT8_GEMM_TILE, Int8GemmArgs};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::Activation;
 
 /// Returns true if the architecture has int8 matrix instructions that the kernel uses.
@@ -31,7 +31,7 @@ impl Int8GemmArgs {
         [bias, residual, out]: [u64; 3],
         [m, n, k]: [usize; 3],
         activation: Option<Activation>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             weight,
@@ -53,7 +53,7 @@ impl Int8GemmArgs {
 unsafe impl KernelArguments for Int8GemmArgs {
     const FILE: &'static str = "int8_gemm";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.channels == 0 {
             return Err("has rows without elements".into());
         }

@@ -1,5 +1,6 @@
 //! Shared parts of the launch plans. Plans are pure functions of the arguments and a [`Target`].
 
+use super::KernelError;
 use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, VEC128_BYTES};
 use crate::hip::Launch;
 use crate::tensor::DType;
@@ -28,12 +29,12 @@ impl Target {
     /// # Errors
     ///
     /// The device does not support this number of blocks.
-    pub(super) fn blocks(&self, blocks: u64, threads: u32) -> Result<Launch, String> {
+    pub(super) fn blocks(&self, blocks: u64, threads: u32) -> Result<Launch, KernelError> {
         // Some drivers count threads in 32 bits.
         let most = u64::from(self.max_blocks).min(u64::from(u32::MAX) / u64::from(threads));
         match u32::try_from(blocks.max(1)) {
             Ok(grid) if u64::from(grid) <= most => Ok(Launch::new(grid, threads)),
-            _ => Err(format!("needs {blocks} blocks, and the device takes {most}")),
+            _ => Err(KernelError::Blocks { blocks, most }),
         }
     }
 
@@ -42,7 +43,7 @@ impl Target {
     /// # Errors
     ///
     /// The device does not support this number of blocks.
-    pub(super) fn threads(&self, threads: u64, per_block: u32) -> Result<Launch, String> {
+    pub(super) fn threads(&self, threads: u64, per_block: u32) -> Result<Launch, KernelError> {
         self.blocks(threads.div_ceil(per_block.into()), per_block)
     }
 
@@ -51,7 +52,7 @@ impl Target {
     /// # Errors
     ///
     /// The device does not support this number of blocks.
-    pub(super) fn elementwise(&self, rows: u64, channels: u32) -> Result<Launch, String> {
+    pub(super) fn elementwise(&self, rows: u64, channels: u32) -> Result<Launch, KernelError> {
         check_channels(channels)?;
         self.threads(
             rows.saturating_mul(u64::from(channels).div_ceil(self.vec128())),
@@ -76,7 +77,7 @@ impl Target {
         length: u32,
         threads: u32,
         of_wave: u32,
-    ) -> Result<(Launch, u32), String> {
+    ) -> Result<(Launch, u32), KernelError> {
         check_channels(length)?;
         let whole_block = length > of_wave;
         let blocks = if whole_block {
@@ -89,7 +90,7 @@ impl Target {
 }
 
 /// Checks the length of a row, by which the kernels divide.
-pub(super) fn check_channels(channels: u32) -> Result<(), String> {
+pub(super) fn check_channels(channels: u32) -> Result<(), KernelError> {
     match channels {
         0 => Err("has rows without elements".into()),
         _ => Ok(()),

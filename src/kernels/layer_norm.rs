@@ -1,6 +1,6 @@
 //! `layer_norm` and `rms_norm` of x, or of x + residual, over the channels. `_few` is for few rows, `_wide` for long rows.
 
-use hipvit_graph::op::{LayerNorm, OpError, RmsNorm, Rounding};
+use hipvit_graph::op::{LayerNorm, RmsNorm, Rounding};
 
 use super::Unit;
 use super::bindings::{NormQuantizeArgs, QuantizeArgs};
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::bindings::{
     FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS, WIDE_ROW, WIDE_ROW_THREADS,
 };
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
 
 impl LayerNormArgs {
     /// Creates the arguments for `x` and `out` `[rows, channels]`, and `weight` and `bias` `[channels]`.
@@ -22,7 +22,7 @@ impl LayerNormArgs {
         [x, weight, bias, out]: [u64; 4],
         [rows, channels]: [usize; 2],
         epsilon: f32,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             residual: 0,
@@ -44,7 +44,7 @@ impl LayerNormArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, String> {
+    pub fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, KernelError> {
         Self::new([x, weight, 0, out], extents, epsilon)
     }
 
@@ -95,7 +95,7 @@ enum Variant {
 unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         let entry = match (self.bias, self.variant()) {
             (0, Variant::Many) => "rms_norm",
             (0, Variant::Few) => "rms_norm_few",
@@ -107,7 +107,7 @@ unsafe impl KernelArguments for LayerNormArgs {
         Ok(entry.into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         float8::check(self.float8_factor)?;
         let (threads, of_wave) = match self.variant() {
             Variant::Many => (ROW_THREADS, target.row_of_wave()),
@@ -138,7 +138,7 @@ impl Lower for LayerNorm {
         Some(Unit::of("layer_norm"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let addresses = [step.address(0)?, step.address(1)?, step.address(2)?, step.out];
         step.norm(LayerNormArgs::new(addresses, step.groups()?, self.epsilon)?)
     }
@@ -149,7 +149,7 @@ impl Lower for RmsNorm {
         Some(Unit::of("layer_norm"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let addresses = [step.address(0)?, step.address(1)?, step.out];
         step.norm(LayerNormArgs::rms(addresses, step.groups()?, self.epsilon)?)
     }
@@ -157,7 +157,7 @@ impl Lower for RmsNorm {
 
 impl Lowering<'_> {
     /// Returns the norm, in the dtype that its result is stored in.
-    fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, OpError> {
+    fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, KernelError> {
         let result = self.plan.buffer(self.step.output());
         let Some(scales) = result.row_scales() else {
             return one(self.float8().map_or(norm, |step| norm.to_float8(step)));
@@ -171,7 +171,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the result as rows of channels that are normalised together, as many as the weight has.
-    fn groups(&self) -> Result<[usize; 2], OpError> {
+    fn groups(&self) -> Result<[usize; 2], KernelError> {
         let elements: usize = self.shape.iter().product();
         match *self.shape_of(1)? {
             [channels] if channels > 0 => Ok([elements / channels, channels]),

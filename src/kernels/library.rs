@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::launch::Target;
-use super::{KernelArguments, KernelCall, device_code, entry, kernel_cache};
+use super::{KernelArguments, KernelCall, KernelError, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{
     self, Access, Arguments, Code, Device, Kernel, KernelCache, Launch, Module, Operand, Rtc, Stream,
@@ -95,6 +95,11 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// Returns the device that the kernels are loaded on.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Loads these units. Those without code for the device are compiled, in parallel, each once in a process.
     ///
     /// # Errors
@@ -150,7 +155,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the arguments point elsewhere, or the device cannot launch the kernel. [`Error::Hip`] if the driver fails.
+    /// [`Error::Kernel`] if the device cannot launch the kernel. [`Error::Hip`] if the arguments point elsewhere, or the driver fails.
     pub(crate) fn launch<A: KernelArguments>(
         &self,
         stream: &Stream,
@@ -190,7 +195,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the device cannot launch the kernel.
+    /// [`Error::Kernel`] if the device cannot launch the kernel.
     pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
         Ok(match self.dtype.size() {
             1 => self.planned::<A, 1>(&mut arguments)?.1,
@@ -203,7 +208,7 @@ impl Kernels {
         &self,
         arguments: &mut A,
     ) -> Result<(Kernel<Typed<A, SIZE>>, Launch)> {
-        let refused = |reason| Error::argument("launch", format!("{}: {reason}", A::FILE));
+        let refused = |reason| Error::kernel(A::FILE, reason);
         let Entry { kernel, tile } = self.entry::<A, SIZE>(arguments)?;
         let properties = self.device.properties();
         let target = Target {
@@ -216,7 +221,7 @@ impl Kernels {
     }
 
     fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {
-        let refused = |reason| Error::argument("kernel", format!("{}: {reason}", A::FILE));
+        let refused = |reason| Error::kernel(A::FILE, reason);
         let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
         let mut entries = self.entries.lock();
         if let Some(known) = entries
@@ -229,7 +234,7 @@ impl Kernels {
         let module = self
             .modules
             .get(&unit)
-            .ok_or_else(|| refused("is not loaded".into()))?;
+            .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
         // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
         let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
         let tile = match A::TILE {
@@ -290,7 +295,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
             };
             // Without a receiver, the threads that were started end.
             let thread = thread::Builder::new().spawn_scoped(scope, work);
-            thread.map_err(|error| Error::argument("threads", error))?;
+            thread.map_err(|error| Error::resource("threads", error))?;
         }
         drop(sender);
         // Dropped on the first error, which ends the other threads.
@@ -363,7 +368,7 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
     }
     let Unit { file, define } = unit;
     let source = device_code::source(file)
-        .ok_or_else(|| Error::argument("kernel", format!("there is no file hip/{file}.hip")))?;
+        .ok_or_else(|| Error::internal("kernel", format!("there is no file hip/{file}.hip")))?;
     let mut options: Vec<String> = device_code::OPTIONS
         .iter()
         .map(|&option| option.to_owned())

@@ -6,11 +6,11 @@
 //! - int8: x is rounded row by row. Then one kernel computes the layer, or rocBLAS writes 32-bit sums to scratch memory, and a kernel does
 //!   the rest.
 
-use hipvit_graph::op::{Activation, Float8Scale, Levels, Linear, OpError, Rounding};
+use hipvit_graph::op::{Activation, Float8Scale, Levels, Linear, Rounding};
 
 use super::bindings::{BiasActivationArgs, DequantizeArgs, Int8GemmArgs, QuantizeArgs, SparseGemmArgs};
 use super::lower::{Call, FACTOR_ALIGNMENT, Lower, Lowering, one, rows, shape_of};
-use super::{KernelCall, Unit};
+use super::{KernelCall, KernelError, Unit};
 use crate::dtype::to_hip;
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
@@ -93,19 +93,19 @@ pub(crate) struct Unfused {
 
 impl LinearCall {
     /// Returns the kernel call with a packed weight.
-    pub(crate) fn packed(&self) -> Result<SparseGemmArgs, String> {
+    pub(crate) fn packed(&self) -> Result<SparseGemmArgs, KernelError> {
         let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
         let Gemm { m, n, k, .. } = self.gemm;
         SparseGemmArgs::new(addresses, [m, n, k], self.activation)
     }
 
     /// Returns the kernel call that computes the layer in int8.
-    pub(crate) fn bytes(&self) -> Result<Int8GemmArgs, String> {
+    pub(crate) fn bytes(&self) -> Result<Int8GemmArgs, KernelError> {
         let Int8Call {
             ranges,
             scales,
             column_sums,
-        } = self.int8.ok_or("is not in int8")?;
+        } = self.int8.ok_or_else(|| KernelError::internal("is not in int8"))?;
         let Gemm { m, n, k, .. } = self.gemm;
         let operands = [self.x, self.weight];
         let results = [self.bias, self.residual, self.out];
@@ -120,7 +120,7 @@ impl LinearCall {
 
     /// Returns the GEMM without an epilogue, and the kernel after it. The GEMM adds a residual in place itself. With an activation before
     /// the residual that would be wrong, so the GEMM writes to scratch memory then, as for an FP8 result.
-    pub(crate) fn unfused(&self) -> Result<Unfused, String> {
+    pub(crate) fn unfused(&self) -> Result<Unfused, KernelError> {
         if let Some(int8) = self.int8 {
             return self.unfused_int8(int8);
         }
@@ -152,7 +152,7 @@ impl LinearCall {
         Ok(Unfused { gemm, c, kernel })
     }
 
-    fn unfused_float8_rows(&self, float8: Float8Call) -> Result<Unfused, String> {
+    fn unfused_float8_rows(&self, float8: Float8Call) -> Result<Unfused, KernelError> {
         let kernel = DequantizeArgs::float8(
             [self.scratch, float8.x, float8.weight],
             [self.bias, self.residual, self.out],
@@ -169,7 +169,7 @@ impl LinearCall {
         })
     }
 
-    fn unfused_int8(&self, int8: Int8Call) -> Result<Unfused, String> {
+    fn unfused_int8(&self, int8: Int8Call) -> Result<Unfused, KernelError> {
         let Gemm { m, n, k, .. } = self.gemm;
         let kernel = DequantizeArgs::new(
             [self.scratch, int8.ranges, int8.scales, int8.column_sums],
@@ -265,7 +265,7 @@ impl Lower for Linear {
         needed.then(|| Unit::of("bias_activation"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         match self.rounding {
             None | Some(Rounding::Bf16) => match step.patch_embedding()? {
                 Some(call) => one(Call::Projection(call)),
@@ -283,7 +283,7 @@ impl Lower for Linear {
 }
 
 impl Lowering<'_> {
-    pub(super) fn linear_call(&self, spec: &Linear) -> Result<LinearCall, OpError> {
+    pub(super) fn linear_call(&self, spec: &Linear) -> Result<LinearCall, KernelError> {
         let [n, inner @ ..] = self.shape_of(1)? else {
             return Err("the weight is a scalar".into());
         };
@@ -316,9 +316,10 @@ impl Lowering<'_> {
         })
     }
 
-    fn linear_float8(&self, spec: &Linear, scale: Float8Scale) -> Result<Vec<Call>, OpError> {
+    fn linear_float8(&self, spec: &Linear, scale: Float8Scale) -> Result<Vec<Call>, KernelError> {
         let Some(float8) = self.addresses.float8 else {
-            return Err("is in FP8, which the GPU does not multiply".into());
+            let reason = "is in FP8, which the GPU does not multiply";
+            return Err(KernelError::unsupported(reason));
         };
         let mut call = self.linear_call(spec)?;
         let mut calls = Vec::with_capacity(2);
@@ -360,7 +361,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the address of x in 8 bits, stored or to be written, and of the parameters of its rows.
-    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), OpError> {
+    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), KernelError> {
         if let Some(buffer) = bytes_of_x(self.plan, self.step) {
             let x = self.address(0)?;
             return Ok((x, x + buffer.row_scales().unwrap_or(0) as u64));
@@ -370,7 +371,7 @@ impl Lowering<'_> {
         Ok((at(x), at(rows)))
     }
 
-    fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, OpError> {
+    fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, KernelError> {
         let mut call = self.linear_call(spec)?;
         let Gemm { m, n, k, .. } = call.gemm;
         let mut calls = Vec::with_capacity(2);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
-    ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, OpError,
+    ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op,
     PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Rounding, Slice, SumToSize,
     SwiGluBackward,
 };
@@ -18,7 +18,7 @@ pub(crate) use super::linear::{Float8Call, Float8Result, Int8Call, LinearCall, S
 pub(crate) use super::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
 pub(crate) use super::rope::rotation;
-use super::{KernelCall, Unit, has_int8_gemm};
+use super::{KernelCall, KernelError, Unit, has_int8_gemm};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
 use crate::hip::{self, Gemm};
@@ -38,9 +38,10 @@ pub(crate) trait Lower {
     ///
     /// # Errors
     ///
-    /// [`OpError`] if the GPU does not support the op, or an extent exceeds 32 bits.
-    fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
-        Err("is not computed on a GPU as it is; the passes of `optimize` make it another op".into())
+    /// [`KernelError`] if the GPU does not support the op, or an extent exceeds 32 bits.
+    fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        let reason = "is not computed on a GPU as it is; the passes of `optimize` make it another op";
+        Err(KernelError::unsupported(reason))
     }
 
     /// Bytes that a step needs outside the arena.
@@ -56,8 +57,9 @@ impl Lower for Prepend {}
 macro_rules! not_yet {
     ($($Op:ident),* $(,)?) => {
         $(impl Lower for $Op {
-            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
-                Err("is part of a backward pass, which no GPU computes yet. Use the CPU".into())
+            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+                let reason = "is part of a backward pass, which no GPU computes yet. Use the CPU";
+                Err(KernelError::unsupported(reason))
             }
         })*
     };
@@ -86,7 +88,7 @@ macro_rules! dispatch {
                 }
             }
 
-            fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+            fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
                 match self {
                     $(Self::$Op(op) => op.lower(step),)*
                 }
@@ -133,7 +135,7 @@ impl Call {
     }
 
     /// Replaces MIOpen's part of the call by builtin kernels.
-    pub(crate) fn own(self) -> Result<Vec<Self>, OpError> {
+    pub(crate) fn own(self) -> Result<Vec<Self>, KernelError> {
         match self {
             Self::Patches(call) => one(call.extract),
             Self::Projection(call) => one(Self::Linear(call.linear)),
@@ -179,7 +181,7 @@ impl AllReduceCall {
     }
 
     /// Returns the kernel after a sum without bias and residual, if they exist.
-    pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, String> {
+    pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, KernelError> {
         if self.bias == 0 && self.residual == 0 {
             return Ok(None);
         }
@@ -274,11 +276,11 @@ pub(super) fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
 /// # Errors
 ///
 /// The GPU does not support the step, or an extent exceeds 32 bits.
-pub(crate) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Result<Vec<Call>, OpError> {
+pub(crate) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Result<Vec<Call>, KernelError> {
     plan.node(step).op.lower(&Lowering::new(plan, step, addresses))
 }
 
-pub(super) fn one(call: impl Into<Call>) -> Result<Vec<Call>, OpError> {
+pub(super) fn one(call: impl Into<Call>) -> Result<Vec<Call>, KernelError> {
     Ok(vec![call.into()])
 }
 
@@ -306,39 +308,46 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns the address of result `index`.
-    pub(super) fn result(&self, index: usize) -> Result<u64, OpError> {
-        let id = self.step.outputs.get(index).ok_or("has no such result")?;
+    pub(super) fn result(&self, index: usize) -> Result<u64, KernelError> {
+        let id = self.step.outputs.get(index);
+        let id = id.ok_or_else(|| KernelError::internal("has no such result"))?;
         Ok(self.addresses.arena + self.plan.buffer(*id).offset as u64)
     }
 
-    pub(super) fn operand(&self, index: usize) -> Result<Operand, OpError> {
+    pub(super) fn operand(&self, index: usize) -> Result<Operand, KernelError> {
         let operand = self.step.inputs.get(index).copied();
         operand.ok_or_else(|| format!("its operand {index} is missing").into())
     }
 
-    pub(super) fn shape_of(&self, index: usize) -> Result<&'a [usize], OpError> {
+    pub(super) fn shape_of(&self, index: usize) -> Result<&'a [usize], KernelError> {
         Ok(shape_of(self.plan, self.operand(index)?))
     }
 
     /// Returns the address of an operand in the plan's dtype.
-    pub(super) fn address(&self, index: usize) -> Result<u64, OpError> {
+    pub(super) fn address(&self, index: usize) -> Result<u64, KernelError> {
         match self.operand(index)? {
             Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
-            Operand::Input => Err("reads the image, which only patch_extract does on a GPU".into()),
+            Operand::Input => {
+                let reason = "reads the image, which only patch_extract does on a GPU";
+                Err(KernelError::unsupported(reason))
+            }
             Operand::Constant(id) => self.constant(id),
-            Operand::State(_) => Err("reads a parameter or state, which only the CPU keeps".into()),
+            Operand::State(_) => {
+                let reason = "reads a parameter or state, which only the CPU keeps";
+                Err(KernelError::unsupported(reason))
+            }
             Operand::Buffer(id) => Ok(self.addresses.arena + self.plan.buffer(id).offset as u64),
         }
     }
 
     /// Returns the addresses of an FP8 scale and its reciprocal.
-    pub(super) fn step_of_float8(&self, step: f32) -> Result<[u64; 2], OpError> {
+    pub(super) fn step_of_float8(&self, step: f32) -> Result<[u64; 2], KernelError> {
         let address = self.addresses.steps.get(&step.to_bits()).copied();
         let address = address.ok_or("the plan is of another graph than the executor")?;
         Ok([address, address + FACTOR_ALIGNMENT as u64])
     }
 
-    pub(super) fn constant(&self, id: ValueId) -> Result<u64, OpError> {
+    pub(super) fn constant(&self, id: ValueId) -> Result<u64, KernelError> {
         let address = self.addresses.constants.get(&id).copied();
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
@@ -353,14 +362,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns the result as a matrix: rows and channels.
-    pub(super) fn matrix(&self) -> Result<[usize; 2], OpError> {
+    pub(super) fn matrix(&self) -> Result<[usize; 2], KernelError> {
         let channels = self.shape.last().ok_or("its result is a scalar")?;
         Ok([rows(self.shape)?, *channels])
     }
 }
 
 /// Returns the number of rows of a tensor, whose last extent is a row.
-pub(super) fn rows(shape: &[usize]) -> Result<usize, OpError> {
+pub(super) fn rows(shape: &[usize]) -> Result<usize, KernelError> {
     let (_, outer) = shape.split_last().ok_or("an operand is a scalar")?;
     Ok(outer.iter().product())
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::bindings::{
     FEW_ROWS_THREADS, LayerNormArgs, NormQuantizeArgs, QuantizeArgs, WIDE_ROW, WIDE_ROW_THREADS,
 };
-use super::{Access, KernelArguments, Launch, Target};
+use super::{Access, KernelArguments, KernelError, Launch, Target};
 
 impl NormQuantizeArgs {
     /// Fuses `norm` with `quantize`, which quantises its result by rows. The norm has no residual and no FP8 result. The result of `norm`
@@ -19,7 +19,7 @@ impl NormQuantizeArgs {
 unsafe impl KernelArguments for NormQuantizeArgs {
     const FILE: &'static str = "norm_quantize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         let norm = if self.norm.bias == 0 {
             "rms_norm"
         } else {
@@ -31,13 +31,13 @@ unsafe impl KernelArguments for NormQuantizeArgs {
         Ok(format!("{norm}_{rows}{wide}").into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let Self { norm, quantize } = self;
         if norm.residual != 0 || norm.sum != 0 || norm.float8_factor != 0.0 || !quantize.is_of_rows() {
-            return Err("rounds the rows of a plain norm alone".into());
+            return Err(KernelError::internal("rounds the rows of a plain norm alone"));
         }
         if [norm.rows, norm.channels] != [quantize.rows, quantize.channels] {
-            return Err("rounds a matrix that is not the norm's".into());
+            return Err(KernelError::internal("rounds a matrix that is not the norm's"));
         }
         let (threads, of_wave) = if self.norm.is_wide() {
             (WIDE_ROW_THREADS, WIDE_ROW)

@@ -1,6 +1,6 @@
 //! `patch_extract` and `patch_extract_chw`: patches as rows of the patch GEMM, normalised during extraction.
 
-use hipvit_graph::op::{Linear, Op, OpError};
+use hipvit_graph::op::{Linear, Op};
 
 use super::Unit;
 use super::lower::{Call, LinearCall, Lower, Lowering, one};
@@ -8,7 +8,7 @@ use crate::graph::plan::{Operand, Plan, Step};
 use std::borrow::Cow;
 
 use super::bindings::{ELEMENTWISE_THREADS, PatchExtractArgs};
-use super::{Access, KernelArguments, KernelCall, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelCall, KernelError, Launch, Target, bytes, extent};
 use crate::ops::{PatchExtract, PixelLayout};
 
 /// [`PatchExtractArgs`] whose pixels are f32 `[images, 3, height, width]`.
@@ -37,7 +37,7 @@ impl PatchExtractArgs {
         spec: &PatchExtract,
         [pixels, out]: [u64; 2],
         [images, height, width]: [usize; 3],
-    ) -> Result<KernelCall, String> {
+    ) -> Result<KernelCall, KernelError> {
         let (scale, shift) = spec
             .normalize
             .map_or(([1.0; 3], [0.0; 3]), |n| (n.scale, n.shift));
@@ -60,7 +60,7 @@ impl PatchExtractArgs {
     }
 
     /// Plans `runs` runs of `run` contiguous elements for each patch.
-    fn plan_runs(&self, target: &Target, runs: u64, run: u64) -> Result<Launch, String> {
+    fn plan_runs(&self, target: &Target, runs: u64, run: u64) -> Result<Launch, KernelError> {
         let Self {
             height,
             width,
@@ -71,7 +71,8 @@ impl PatchExtractArgs {
         if patch_height == 0 || patch_width == 0 || height < patch_height || width < patch_width {
             return Err(format!(
                 "a patch of {patch_height}×{patch_width} does not fit an image of {height}×{width}"
-            ));
+            )
+            .into());
         }
         let patches =
             u64::from(self.images) * u64::from(height / patch_height) * u64::from(width / patch_width);
@@ -95,7 +96,7 @@ impl PatchExtractArgs {
 unsafe impl KernelArguments for PatchExtractArgs {
     const FILE: &'static str = "patch_extract";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         self.plan_runs(target, self.patch_height.into(), 3 * u64::from(self.patch_width))
     }
 
@@ -108,11 +109,11 @@ unsafe impl KernelArguments for PatchExtractArgs {
 unsafe impl KernelArguments for PatchExtractChwArgs {
     const FILE: &'static str = "patch_extract";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok("patch_extract_chw".into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let Self(a) = self;
         a.plan_runs(target, 3 * u64::from(a.patch_height), a.patch_width.into())
     }
@@ -129,7 +130,7 @@ impl Lower for PatchExtract {
 
     /// Selects the kernel by the layout of the pixels. If MIOpen is [selected](crate::exec::select), the pixels are passed to a
     /// convolution.
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         match step.patch_embedding()? {
             Some(call) => one(Call::Patches(call)),
             None => one(step.extraction(self)?),
@@ -181,7 +182,7 @@ fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
 
 impl Lowering<'_> {
     /// Returns the patch embedding of the step, if the candidates support it.
-    pub(super) fn patch_embedding(&self) -> Result<Option<PatchEmbeddingCall>, OpError> {
+    pub(super) fn patch_embedding(&self) -> Result<Option<PatchEmbeddingCall>, KernelError> {
         let Some(steps) = embedding(self.plan, self.step) else {
             return Ok(None);
         };
@@ -200,7 +201,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn extraction(&self, spec: &PatchExtract) -> Result<KernelCall, OpError> {
+    fn extraction(&self, spec: &PatchExtract) -> Result<KernelCall, KernelError> {
         if self.operand(0)? != Operand::Input {
             return Err("takes the image that is given, not one that is computed".into());
         }
@@ -209,10 +210,6 @@ impl Lowering<'_> {
             (_, shape) => return Err(format!("takes images, not {shape:?}").into()),
         };
         let extents = [self.plan.batch(), height, width];
-        Ok(PatchExtractArgs::call(
-            spec,
-            [self.addresses.input, self.out],
-            extents,
-        )?)
+        PatchExtractArgs::call(spec, [self.addresses.input, self.out], extents)
     }
 }

@@ -1,12 +1,10 @@
 //! `pool`: one vector per image from its tokens.
 
-use hipvit_graph::op::OpError;
-
 use super::Unit;
 use super::bindings::{POOL_SLICES, POOL_VECS, PoolArgs, PoolMode};
 use super::launch::check_channels;
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::ops::Pool;
 
 impl PoolArgs {
@@ -19,7 +17,7 @@ impl PoolArgs {
         [x, out]: [u64; 2],
         [images, tokens, channels]: [usize; 3],
         pool: Pool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let (mode, first) = match pool {
             Pool::Token(index) => (PoolMode::Token, index),
             Pool::Mean { skip } => (PoolMode::Mean, skip),
@@ -42,9 +40,9 @@ impl PoolArgs {
 unsafe impl KernelArguments for PoolArgs {
     const FILE: &'static str = "pool";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.first >= self.tokens || self.images == 0 {
-            return Err(format!("token {} is not among the {}", self.first, self.tokens));
+            return Err(format!("token {} is not among the {}", self.first, self.tokens).into());
         }
         check_channels(self.channels)?;
         let vectors = u64::from(self.channels).div_ceil(target.vec128());
@@ -72,7 +70,7 @@ impl Lower for Pool {
         Some(Unit::of("pool"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let &[images, tokens, channels] = step.shape_of(0)? else {
             return Err("takes tokens".into());
         };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::bias_activation::activation_code;
 use super::bindings::{DequantizeArgs, QuantizeArgs, QuantizeCode, ROW_THREADS};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
 use crate::ops::{Activation, Levels};
 
 impl QuantizeArgs {
@@ -18,7 +18,7 @@ impl QuantizeArgs {
         [x, out]: [u64; 2],
         [rows, channels]: [usize; 2],
         scale: f32,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             out,
@@ -38,7 +38,7 @@ impl QuantizeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, String> {
+    pub fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, KernelError> {
         Ok(Self {
             ranges: scales,
             code: QuantizeCode::Float8Rows as u32,
@@ -53,7 +53,11 @@ impl QuantizeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn int8([x, out, ranges]: [u64; 3], extents: [usize; 2], levels: Levels) -> Result<Self, String> {
+    pub fn int8(
+        [x, out, ranges]: [u64; 3],
+        extents: [usize; 2],
+        levels: Levels,
+    ) -> Result<Self, KernelError> {
         let (code, factor, zero) = match levels {
             Levels::Range => (QuantizeCode::Range, 0.0, 0),
             Levels::Magnitude => (QuantizeCode::Magnitude, 0.0, 0),
@@ -82,7 +86,7 @@ impl QuantizeArgs {
 unsafe impl KernelArguments for QuantizeArgs {
     const FILE: &'static str = "quantize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(if self.is(QuantizeCode::Float8) {
             "quantize_float8".into()
         } else if self.is(QuantizeCode::Float8Rows) {
@@ -92,7 +96,7 @@ unsafe impl KernelArguments for QuantizeArgs {
         })
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.is(QuantizeCode::Float8) {
             float8::check(self.factor)?;
             return target.elementwise(self.rows.into(), self.channels);
@@ -131,7 +135,7 @@ impl DequantizeArgs {
         [bias, residual, out]: [u64; 3],
         [rows, channels]: [usize; 2],
         activation: Option<Activation>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             sums,
             ranges,
@@ -158,7 +162,7 @@ impl DequantizeArgs {
         rest: [u64; 3],
         extents: [usize; 2],
         activation: Option<Activation>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Self::new([sums, row_scales, scales, 0], rest, extents, activation)
     }
 
@@ -171,7 +175,7 @@ impl DequantizeArgs {
 unsafe impl KernelArguments for DequantizeArgs {
     const FILE: &'static str = "quantize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok(if self.is_float8() {
             "dequantize_float8".into()
         } else {
@@ -179,7 +183,7 @@ unsafe impl KernelArguments for DequantizeArgs {
         })
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         target.elementwise(self.rows.into(), self.channels)
     }
 

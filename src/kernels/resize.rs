@@ -10,7 +10,7 @@ use super::bindings::{
     RESIZE_IMAGES, RESIZE_THREADS, RESIZE_VERTICAL_BYTES, ResizeArgs, ResizeImage, ResizeNearestArgs,
     ResizeNearestImage,
 };
-use super::{KernelArguments, Kernels, Target, Unit, bytes};
+use super::{KernelArguments, KernelError, Kernels, Target, Unit, bytes};
 use crate::error::Result;
 use crate::hip::{Access, Device, Launch, Operand, Stream};
 use crate::tensor::DType;
@@ -171,7 +171,10 @@ impl ResizeNearestArgs {
 /// # Errors
 ///
 /// The device does not support this number of blocks.
-fn blocks(threads: impl ExactSizeIterator<Item = u64>, target: &Target) -> Result<(Launch, u32), String> {
+fn blocks(
+    threads: impl ExactSizeIterator<Item = u64>,
+    target: &Target,
+) -> Result<(Launch, u32), KernelError> {
     let count = threads.len() as u64;
     let each = threads.max().unwrap_or(0).div_ceil(RESIZE_THREADS.into()).max(1);
     let launch = target.blocks(each.saturating_mul(count), RESIZE_THREADS)?;
@@ -196,11 +199,11 @@ fn rows(count: u32, row: u64, bytes: u64) -> usize {
 unsafe impl KernelArguments for Horizontal {
     const FILE: &'static str = "resize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok("resize_horizontal".into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let threads = self
             .0
             .used()
@@ -225,11 +228,11 @@ unsafe impl KernelArguments for Horizontal {
 unsafe impl KernelArguments for Vertical {
     const FILE: &'static str = "resize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok("resize_vertical".into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let words = |a: &ResizeImage| u64::from(a.columns.div_ceil(RESIZE_VERTICAL_BYTES));
         let threads = self.0.used().iter().map(|a| u64::from(a.outputs) * words(a));
         let (launch, image_blocks) = blocks(threads, target)?;
@@ -252,11 +255,11 @@ unsafe impl KernelArguments for Vertical {
 unsafe impl KernelArguments for Nearest {
     const FILE: &'static str = "resize";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok("resize_nearest".into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let threads = self
             .0
             .used()

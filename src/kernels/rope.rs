@@ -1,12 +1,12 @@
 //! `rope`: rotates pairs of channels of queries and keys, in place.
 
-use hipvit_graph::op::{AttentionOperands, Op, OpError};
+use hipvit_graph::op::{AttentionOperands, Op};
 
 use super::Unit;
 use super::attention::lower::fused;
 use super::bindings::RopeArgs;
 use super::lower::{Call, CopyRows, Lower, Lowering};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::ops::{Rope, RopePairs};
 
@@ -22,7 +22,7 @@ impl RopeArgs {
         [images, tokens, channels]: [usize; 3],
         [places, table_channels]: [usize; 2],
         spec: &Rope,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         let first = tokens.checked_sub(places).filter(|_| places > 0);
         let first = first.ok_or_else(|| format!("has a table of {places} tokens for {tokens}"))?;
         Ok(Self {
@@ -44,13 +44,14 @@ impl RopeArgs {
 unsafe impl KernelArguments for RopeArgs {
     const FILE: &'static str = "rope";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let width = u64::from(self.heads) * u64::from(self.head_dim);
         if self.table_heads == 0 || width == 0 || width > self.channels.into() {
             return Err(format!(
                 "rotates {} heads of {} channels in tokens of {}",
                 self.heads, self.head_dim, self.channels
-            ));
+            )
+            .into());
         }
         let rows = [self.tokens - self.first, self.heads];
         let rows = rows
@@ -74,7 +75,7 @@ impl Lower for Rope {
 
     /// Rotates in place, unless the only reader is an attention that rotates. Steps decide this, not a pass over the graph: for few
     /// queries, and before MIOpen's attention, a separate kernel rotates in place after all, as the plan says.
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let result = step.plan.buffer(step.step.output());
         let reader = step.plan.steps().get(result.last_step);
         if let Some((rotated, _)) = reader.and_then(|reader| rotation(step.plan, reader))
@@ -132,7 +133,7 @@ pub(crate) fn rotation<'a>(plan: &'a Plan, attention: &Step) -> Option<(&'a Step
 }
 
 impl Lowering<'_> {
-    fn token_extents(&self) -> Result<[usize; 3], OpError> {
+    fn token_extents(&self) -> Result<[usize; 3], KernelError> {
         match *self.shape {
             [images, tokens, channels] => Ok([images, tokens, channels]),
             ref shape => Err(format!("rotates {shape:?}, which are no tokens").into()),
@@ -140,21 +141,16 @@ impl Lowering<'_> {
     }
 
     /// Returns the arguments that rotate the result in place.
-    fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, OpError> {
+    fn rope_arguments(&self, spec: &Rope) -> Result<RopeArgs, KernelError> {
         let &[_, places, table_channels] = self.shape_of(1)? else {
             return Err("takes tokens and a table".into());
         };
         let addresses = [self.out, self.address(1)?];
-        Ok(RopeArgs::new(
-            addresses,
-            self.token_extents()?,
-            [places, table_channels],
-            spec,
-        )?)
+        RopeArgs::new(addresses, self.token_extents()?, [places, table_channels], spec)
     }
 
     /// Returns the rotation that this attention step computes, if any.
-    pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, OpError> {
+    pub(super) fn rotation(&self) -> Result<Option<RopeArgs>, KernelError> {
         match rotation(self.plan, self.step) {
             Some((step, spec)) => {
                 let rope = Lowering::new(self.plan, step, self.addresses);

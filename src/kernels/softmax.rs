@@ -2,7 +2,7 @@
 
 use super::attention::{check_not_empty, visit_key_mask};
 use super::bindings::{ROW_THREADS, SoftmaxArgs, Visibility};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl SoftmaxArgs {
     /// Creates the arguments for scores `x` and weights `out` `[images, heads, queries, keys]`, which may alias. `scale` multiplies the
@@ -16,7 +16,7 @@ impl SoftmaxArgs {
         [images, heads, queries, keys]: [usize; 4],
         visible: Visibility,
         scale: f32,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             out,
@@ -35,12 +35,12 @@ impl SoftmaxArgs {
 unsafe impl KernelArguments for SoftmaxArgs {
     const FILE: &'static str = "softmax";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
         let rows = u64::from(self.images) * u64::from(self.heads);
         let rows = rows
             .checked_mul(self.queries.into())
-            .ok_or("there are too many queries")?;
+            .ok_or_else(|| KernelError::unsupported("there are too many queries"))?;
         let (launch, whole_block) = target.rows(rows, self.keys, ROW_THREADS, target.row_of_wave())?;
         self.whole_block = whole_block;
         Ok(launch)

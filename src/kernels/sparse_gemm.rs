@@ -6,7 +6,7 @@ use super::bindings::{
     SPARSE_GEMM_THREADS, SPARSE_GEMM_TILE, SPARSE_INDEX_BYTES, SPARSE_INDEX_CHANNELS, SPARSE_INDEX_DEPTH,
     SparseGemmArgs,
 };
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, visit_biased};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_biased};
 use crate::ops::Activation;
 
 const BYTES: usize = SPARSE_INDEX_BYTES as usize;
@@ -121,7 +121,7 @@ impl SparseGemmArgs {
         [x, weight, bias, residual, out]: [u64; 5],
         [m, n, k]: [usize; 3],
         activation: Option<Activation>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             values: weight,
@@ -141,13 +141,15 @@ impl SparseGemmArgs {
 unsafe impl KernelArguments for SparseGemmArgs {
     const FILE: &'static str = "sparse_gemm";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if target.dtype.size() != 2 {
-            return Err(format!("multiplies f16 and bf16, not {}", target.dtype));
+            let reason = format!("multiplies f16 and bf16, not {}", target.dtype);
+            return Err(KernelError::Unsupported(reason));
         }
         if self.inner == 0 || !self.inner.is_multiple_of(4) || self.channels == 0 {
             let [n, k] = [self.channels, self.inner];
-            return Err(format!("takes fours of input channels, not a weight [{n}, {k}]"));
+            let reason = format!("takes fours of input channels, not a weight [{n}, {k}]");
+            return Err(KernelError::Unsupported(reason));
         }
         let tiles = |extent: u32| u64::from(extent.div_ceil(SPARSE_GEMM_TILE));
         target.blocks(tiles(self.rows) * tiles(self.channels), SPARSE_GEMM_THREADS)

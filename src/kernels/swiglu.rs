@@ -1,13 +1,13 @@
 //! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`. `swiglu_norm`: the gate, normalised over the channels.
 
-use hipvit_graph::op::{OpError, SwiGlu, SwiGluNorm};
+use hipvit_graph::op::{SwiGlu, SwiGluNorm};
 
 use super::Unit;
 use super::lower::{Call, Lower, Lowering, one};
 use std::borrow::Cow;
 
 use super::bindings::{SWIGLU_NORM_ROW, SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
 
 impl SwiGluArgs {
     /// Creates the arguments for `x` `[rows, 2·channels]` and `out` `[rows, channels]`. `bias` `[2·channels]` may be 0.
@@ -15,7 +15,7 @@ impl SwiGluArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn new([x, bias, out]: [u64; 3], [rows, channels]: [usize; 2]) -> Result<Self, String> {
+    pub fn new([x, bias, out]: [u64; 3], [rows, channels]: [usize; 2]) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             bias,
@@ -40,7 +40,7 @@ impl SwiGluArgs {
 unsafe impl KernelArguments for SwiGluArgs {
     const FILE: &'static str = "swiglu";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         float8::check(self.float8_factor)?;
         target.elementwise(self.rows.into(), self.channels)
     }
@@ -70,7 +70,7 @@ impl SwiGluNormArgs {
         [x, weight, bias, out]: [u64; 4],
         [rows, channels]: [usize; 2],
         epsilon: f32,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             weight,
@@ -90,16 +90,13 @@ impl SwiGluNormArgs {
     /// # Errors
     ///
     /// No other columns are left.
-    pub(crate) fn padded(self, padding: usize) -> Result<Self, String> {
+    pub(crate) fn padded(self, padding: usize) -> Result<Self, KernelError> {
         match u32::try_from(padding) {
             Ok(padding) if padding < self.channels.max(1) => Ok(Self {
                 normed: self.channels - padding,
                 ..self
             }),
-            _ => Err(format!(
-                "has {} channels, of which {padding} are padding",
-                self.channels
-            )),
+            _ => Err(format!("has {} channels, of which {padding} are padding", self.channels).into()),
         }
     }
 
@@ -116,11 +113,11 @@ impl SwiGluNormArgs {
 unsafe impl KernelArguments for SwiGluNormArgs {
     const FILE: &'static str = "swiglu";
 
-    fn entry(&self) -> Result<Cow<'static, str>, String> {
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         Ok("swiglu_norm".into())
     }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         float8::check(self.float8_factor)?;
         let (launch, whole_block) = target.rows(
             self.rows.into(),
@@ -155,7 +152,7 @@ impl Lower for SwiGlu {
         Some(Unit::of("swiglu"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let arguments = SwiGluArgs::new([step.address(0)?, 0, step.out], step.matrix()?)?;
         one(step
             .float8()
@@ -168,7 +165,7 @@ impl Lower for SwiGluNorm {
         Some(Unit::of("swiglu"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let addresses = [step.address(0)?, step.address(1)?, step.address(2)?, step.out];
         let arguments = SwiGluNormArgs::new(addresses, step.matrix()?, self.epsilon)?;
         let arguments = arguments.padded(self.padding)?;

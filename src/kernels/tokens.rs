@@ -1,11 +1,11 @@
 //! `tokens`: prepends prefix tokens to an image's patch tokens, and adds position embeddings to the patch tokens.
 
-use hipvit_graph::op::{OpError, Tokens};
+use hipvit_graph::op::Tokens;
 
 use super::Unit;
 use super::bindings::TokensArgs;
 use super::lower::{Call, Lower, Lowering, one, rows};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl TokensArgs {
     /// Creates the arguments for `x` `[images, tokens, channels]` and `out` `[images, prefixes + tokens, channels]`. `prefix`
@@ -18,7 +18,7 @@ impl TokensArgs {
         [x, prefix, position, out]: [u64; 4],
         [images, tokens, channels]: [usize; 3],
         prefixes: usize,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             prefix,
@@ -36,7 +36,7 @@ impl TokensArgs {
 unsafe impl KernelArguments for TokensArgs {
     const FILE: &'static str = "tokens";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let tokens = u64::from(self.prefixes) + u64::from(self.tokens);
         target.elementwise(u64::from(self.images).saturating_mul(tokens), self.channels)
     }
@@ -65,7 +65,7 @@ impl Lower for Tokens {
         Some(Unit::of("tokens"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let &[images, tokens, channels] = step.shape_of(0)? else {
             return Err("takes tokens".into());
         };

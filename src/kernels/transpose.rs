@@ -1,12 +1,10 @@
 //! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`. `gamma` and `y` are optional. The last columns of `x` may be omitted,
 //! and zeros may follow each row of the result.
 
-use hipvit_graph::op::OpError;
-
 use super::Unit;
 use super::bindings::{TRANSPOSE_LINE, TRANSPOSE_ROWS, TRANSPOSE_THREADS, TransposeArgs};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::{Combine, Transpose};
 
 impl TransposeArgs {
@@ -20,7 +18,7 @@ impl TransposeArgs {
         [x, gamma, y, out]: [u64; 4],
         [images, rows, columns]: [usize; 3],
         spec: Transpose,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             gamma,
@@ -41,7 +39,7 @@ impl TransposeArgs {
 unsafe impl KernelArguments for TransposeArgs {
     const FILE: &'static str = "transpose";
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.rows == 0 || self.kept == 0 {
             return Err("has an image without elements".into());
         }
@@ -72,7 +70,7 @@ impl Lower for Transpose {
         Some(Unit::of("transpose"))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let &[images, rows, columns] = step.shape_of(0)? else {
             return Err("takes tokens".into());
         };

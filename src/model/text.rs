@@ -319,7 +319,8 @@ impl TextTower {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Argument`] for a token that is not in the tower's vocabulary.
+    /// Returns [`Error::Config`] for a token that is not in the tower's vocabulary, or [`Error::Argument`] if the model
+    /// was loaded from bytes.
     pub(crate) fn embed(&self, ids: &[u32], tokens: usize, values: &mut Vec<f32>) -> Result<()> {
         let end = values.len() + tokens * self.spec.trunk.dim;
         for (place, &id) in ids.iter().take(tokens).enumerate() {
@@ -330,7 +331,10 @@ impl TextTower {
                     "the tokenizer gives token {id}, but the model knows {}: the tokenizer belongs to another model",
                     self.spec.vocabulary
                 );
-                return Err(Error::argument("texts", reason));
+                return Err(match &self.files {
+                    Some(files) => Error::config(files.directory(), reason),
+                    None => Error::argument("texts", reason),
+                });
             };
             let (token, position) = (token.to_f32(), position.to_f32());
             values.extend(token.iter().zip(position.iter()).map(|(a, b)| a + b));

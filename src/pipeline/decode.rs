@@ -393,7 +393,7 @@ fn collect(
     } else {
         let start = Instant::now();
         let _span = timeline::span(Activity::Stage);
-        let missing = || Error::argument("images", "none has memory");
+        let missing = || Error::internal("images", "none has memory");
         let mut staging = Staging::join(parts)?.ok_or_else(missing)?;
         let each = staging.len() / batch.images.len();
         let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));

@@ -48,7 +48,7 @@ impl Gather {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the thread cannot be started.
+    /// [`Error::Resource`] if the thread cannot be started.
     pub(super) fn timed(
         sources: impl Iterator<Item = Source> + Send + 'static,
         batch: usize,
@@ -70,7 +70,7 @@ impl Gather {
             });
         };
         let thread = thread::Builder::new().name("hipvit-sources".into());
-        thread.spawn(take).map_err(|e| Error::argument("threads", e))?;
+        thread.spawn(take).map_err(|e| Error::resource("threads", e))?;
         let timed = Timed {
             arrived,
             max_delay,

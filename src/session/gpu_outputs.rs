@@ -193,7 +193,7 @@ impl Session {
         let mut others: Vec<(OutputKind, GpuTensor)> =
             results.outputs.into_iter().map(Whole::tensor).collect();
         let embeddings = others.iter().position(|(kind, _)| *kind == OutputKind::Embedding);
-        let missing = || Error::argument("outputs", "has no embeddings");
+        let missing = || Error::internal("outputs", "has no embeddings");
         let (_, embeddings) = others.swap_remove(embeddings.ok_or_else(missing)?);
         Ok(GpuOutputs {
             embeddings,

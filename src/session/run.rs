@@ -350,7 +350,7 @@ impl Session {
             let shape = (images, info.tokens, matrix.ncols());
             matrix
                 .into_shape_with_order(shape)
-                .map_err(|e| Error::argument("outputs", e))
+                .map_err(|e| Error::internal("outputs", e))
         };
         for RunOutput { kind, values: matrix } in results {
             match kind {
@@ -380,7 +380,7 @@ impl Session {
         let output = graph.outputs().iter().find(|&&(known, _)| known == kind);
         let node = output.and_then(|&(_, id)| graph.nodes().iter().find(|node| node.outputs.contains(&id)));
         let Some((node, Op::Attention(spec))) = node.map(|node| (node, &node.op)) else {
-            return Err(Error::argument("outputs", "has no attention"));
+            return Err(Error::internal("outputs", "has no attention"));
         };
         let inputs: Vec<&[usize]> = node
             .inputs
@@ -392,7 +392,7 @@ impl Session {
         Ok(AttentionLayer {
             name: node.name.clone(),
             keys: spec.keys(&inputs),
-            values: values.map_err(|e| Error::argument("outputs", e))?,
+            values: values.map_err(|e| Error::internal("outputs", e))?,
         })
     }
 
@@ -495,7 +495,7 @@ impl Collect for Option<Outputs> {
 fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
     match all {
         None => *all = Some(outputs),
-        Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
+        Some(all) => all.append(&outputs).map_err(|e| Error::internal("outputs", e))?,
     }
     Ok(())
 }

@@ -68,6 +68,7 @@ impl Session {
     ///
     /// - [`Error::Argument`] if the model has no text tower, or if a text for SigLIP contains a special token.
     /// - [`Error::Config`] if the tokenizer is missing or unusable.
+    /// - [`Error::Weights`] if an embedding is NaN or infinite.
     /// - A device error.
     pub fn embed_texts<T: AsRef<str>>(&self, texts: impl IntoIterator<Item = T>) -> Result<TextEmbeddings> {
         let tower = self.text_tower()?;
@@ -89,7 +90,7 @@ impl Session {
                      tower are damaged",
                     self.dtype()
                 );
-                return Err(Error::argument("texts", reason));
+                return Err(Error::weights(self.name(), reason));
             }
         }
         Ok(TextEmbeddings {
@@ -159,7 +160,7 @@ impl TextEncoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a token that the model does not know, or a device error.
+    /// [`Error::Config`] for a token that the model does not know, or a device error.
     pub fn embed(&self, ids: &[&[u32]]) -> Result<Array2<f32>> {
         let tower = self.session.text_tower()?;
         let mut rows: Vec<f32> = Vec::new();
@@ -186,7 +187,7 @@ impl TextEncoder {
             }
         }
         let width = rows.len() / ids.len().max(1);
-        Array2::from_shape_vec((ids.len(), width), rows).map_err(|e| Error::argument("texts", e))
+        Array2::from_shape_vec((ids.len(), width), rows).map_err(|e| Error::internal("texts", e))
     }
 
     /// Returns the number of tokens to run for texts that need `needed`. The executor of a GPU only supports one number.

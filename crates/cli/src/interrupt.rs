@@ -61,7 +61,7 @@ pub fn start() -> Result<Handler> {
     let thread = thread::Builder::new().name("hipvit-signals".into());
     thread
         .spawn(wait)
-        .map_err(|error| Error::argument("threads", error))?;
+        .map_err(|error| Error::resource("threads", error))?;
     Ok(handler)
 }
 

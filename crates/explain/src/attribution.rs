@@ -266,7 +266,7 @@ pub(super) fn integrated<T: Real>(
 
 /// Returns the values of one image as `[3, H, W]`.
 fn planes(shape: &[usize], values: Vec<f64>) -> Result<Array3<f64>> {
-    let wrong = |e: ndarray::ShapeError| Error::argument("pixel values", e);
+    let wrong = |e: ndarray::ShapeError| Error::internal("pixel values", e);
     let array = ArrayD::from_shape_vec(&shape[1..], values).map_err(wrong)?;
     array.into_dimensionality().map_err(wrong)
 }

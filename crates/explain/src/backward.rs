@@ -212,7 +212,7 @@ impl Backward {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a seed whose shape differs from the output's.
+    /// [`Error::Internal`] for a seed whose shape differs from the output's.
     pub(crate) fn run<T: Real>(
         &self,
         run: &Run<'_, T>,
@@ -220,7 +220,7 @@ impl Backward {
         keep: impl Fn(ValueId) -> bool,
     ) -> Result<Gradients<T>> {
         let seed = Array::new(run.shape(self.output), seed);
-        let seed = seed.ok_or_else(|| Error::argument("seed", "does not have the output's shape"))?;
+        let seed = seed.ok_or_else(|| Error::internal("seed", "does not have the output's shape"))?;
         let kept = run.graph().ids().filter(|&id| keep(id));
         let wanted = self.wrt.iter().copied().chain(kept);
         let wanted: Vec<ValueId> = wanted.filter_map(|id| self.gradients[id.index()]).collect();

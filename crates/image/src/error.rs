@@ -43,6 +43,14 @@ pub enum Error {
         /// Reason, as text.
         reason: String,
     },
+    /// The operating system refused threads.
+    #[error("{what}: {reason}")]
+    Resource {
+        /// Kind of resource.
+        what: &'static str,
+        /// Reason, as text.
+        reason: String,
+    },
 }
 
 /// Kinds of failure of an image. A file that cannot be read is an [`Error::Io`].

@@ -252,7 +252,7 @@ impl Preprocess {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`Self::apply`] for the first image that fails, or [`Error::Argument`] if the threads
+    /// Returns the error of [`Self::apply`] for the first image that fails, or [`Error::Resource`] if the threads
     /// cannot be started.
     pub fn apply_batch<T: AsRef<RgbImage> + Sync>(&self, images: &[T]) -> Result<Vec<u8>> {
         threads::start_shared()?;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 ///
-/// Returns [`Error::Argument`] if the threads cannot be started.
+/// Returns [`Error::Resource`] if the threads cannot be started.
 pub fn start_shared() -> Result<()> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     let started = STARTED.get_or_init(|| match ThreadPoolBuilder::new().build_global() {
@@ -21,7 +21,8 @@ pub fn start_shared() -> Result<()> {
         Err(error) if error.source().is_some() => Err(error.to_string()),
         _ => Ok(()),
     });
-    started
-        .clone()
-        .map_err(|reason| Error::argument("threads", reason))
+    started.clone().map_err(|reason| Error::Resource {
+        what: "threads",
+        reason,
+    })
 }

@@ -14,7 +14,7 @@ use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, Passes, optimize};
 use hipvit::hip::Device;
 use hipvit::model::Model;
-use hipvit::ops::{Levels, Op};
+use hipvit::ops::{Levels, Op, OpError};
 use hipvit::tensor::DType;
 
 /// GPU, dtype and batch size that a model is quantised for.
@@ -95,7 +95,7 @@ fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
 
 /// Measures a linear layer of `[tokens, input channels, output channels]` on the CPU in f32, int8 and bf16.
 fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
-    let failed = |reason: String| Error::graph("linear", reason);
+    let failed = |reason: OpError| Error::graph("linear", reason);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
     let weight: Vec<f32> = x.iter().cycle().take(n * k).copied().collect();
     let packed = |dtype| PrepackedWeight::new(&weight, n, k, dtype).map_err(failed);
@@ -110,7 +110,7 @@ fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
     };
     let mut times = [Duration::MAX; 3];
     for _ in 0..RUNS {
-        let mut time = |index: usize, run: &dyn Fn(&mut [f32]) -> std::result::Result<(), String>| {
+        let mut time = |index: usize, run: &dyn Fn(&mut [f32]) -> Result<(), OpError>| {
             let start = Instant::now();
             run(&mut out).map_err(failed)?;
             times[index] = times[index].min(start.elapsed());

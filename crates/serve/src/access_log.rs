@@ -126,7 +126,7 @@ impl AccessLogger {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if standard output is closed, [`Error::Argument`] if the thread cannot be started.
+    /// [`Error::Io`] if standard output is closed, [`Error::Resource`] if the thread cannot be started.
     pub(super) fn start(form: AccessLog, metrics: &Metrics) -> Result<Self> {
         // A separate descriptor, so that no lock is shared and nothing is buffered.
         let output = std::io::stdout().as_fd().try_clone_to_owned();
@@ -140,7 +140,7 @@ impl AccessLogger {
         thread::Builder::new()
             .name("hipvit-access-log".into())
             .spawn(move || write_all(&receiver, output, &lost))
-            .map_err(|error| Error::argument("threads", error))?;
+            .map_err(|error| Error::resource("threads", error))?;
         Ok(Self { form, lines, dropped })
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hipvit::error::Error;
+use hipvit::error::{Error, ErrorKind};
 
 /// Maximum bytes of a message, including what it repeats of the request. gRPC sends it in a header, and
 /// clients refuse headers above 16 KiB.
@@ -101,13 +101,20 @@ impl Failure {
         Self::invalid(format!("output `{name}`: {reason}"))
     }
 
-    /// Creates a failure from an error of the model, or of a client's image or argument.
-    pub(super) fn of(error: &Error) -> Self {
-        let kind = match error {
-            Error::Image { .. } | Error::Argument { .. } => Kind::InvalidArgument,
+    /// Creates a failure from an error in the preparation of a client's image or text.
+    pub(super) fn of_content(error: &Error) -> Self {
+        let kind = match error.kind() {
+            // Clients name no files: a file that cannot be read is the server's.
+            ErrorKind::Input if !matches!(error, Error::Image { .. }) => Kind::Internal,
+            ErrorKind::Usage | ErrorKind::Input => Kind::InvalidArgument,
             _ => Kind::Internal,
         };
         Self::new(kind, Self::without_paths(error, None))
+    }
+
+    /// Creates a failure from an error of the model or of its device. The server, not the client, called it.
+    pub(super) fn of_model(error: &Error) -> Self {
+        Self::new(Kind::Internal, Self::without_paths(error, None))
     }
 
     /// Returns the message of an error without the server's absolute paths. Paths in `root` become relative
@@ -154,6 +161,8 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use hipvit::ImageErrorKind;
+
     use super::*;
 
     #[test]
@@ -163,6 +172,27 @@ mod tests {
         assert_eq!(failure.message().len(), MAX_MESSAGE_BYTES);
         assert!(failure.message().ends_with("é…"));
         assert_eq!(Failure::invalid("short").message(), "short");
+    }
+
+    #[test]
+    fn only_faults_of_the_content_are_the_clients() {
+        let unsupported = ImageErrorKind::Unsupported;
+        let missing = std::io::ErrorKind::NotFound;
+        for (error, expected) in [
+            (
+                Error::image("image 0", unsupported, "is odd"),
+                Kind::InvalidArgument,
+            ),
+            (Error::argument("text", "is odd"), Kind::InvalidArgument),
+            (Error::io("a.png", missing.into()), Kind::Internal),
+            (Error::config("config.json", "is odd"), Kind::Internal),
+            (Error::device("hip:0", "is lost"), Kind::Internal),
+            (Error::resource("threads", "there are too many"), Kind::Internal),
+            (Error::internal("image", "decoding it panicked"), Kind::Internal),
+        ] {
+            assert_eq!(Failure::of_content(&error).kind(), expected, "{error}");
+            assert_eq!(Failure::of_model(&error).kind(), Kind::Internal, "{error}");
+        }
     }
 
     #[test]

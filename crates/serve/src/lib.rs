@@ -134,7 +134,7 @@ impl Server {
             .enable_all()
             .thread_name("hipvit-serve")
             .build()
-            .map_err(|e| Error::argument("threads", e))?;
+            .map_err(|e| Error::resource("threads", e))?;
         // Bind first, so that an address in use fails before the slow model load.
         let bind = async {
             let mut listeners = Vec::new();

@@ -186,7 +186,7 @@ impl Repository {
     pub(super) fn index(&self) -> Result<Vec<Indexed>, Failure> {
         self.scan().map_err(|error| {
             tracing::warn!(%error, "the repository cannot be read");
-            Failure::new(Kind::Internal, Failure::without_paths(&error, None))
+            Failure::of_model(&error)
         })?;
         let entries = self.entries.read();
         let mut index = Vec::new();
@@ -215,7 +215,7 @@ impl Repository {
     pub(super) fn load(&self, name: &str) -> Result<(), Failure> {
         self.scan().map_err(|error| {
             tracing::warn!(%error, "the repository cannot be read");
-            Failure::new(Kind::Internal, Failure::without_paths(&error, None))
+            Failure::of_model(&error)
         })?;
         {
             let entries = self.entries.read();

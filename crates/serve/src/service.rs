@@ -521,7 +521,7 @@ impl TextJob {
         if first.embedding.len() != model.outputs.embedding {
             let reason =
                 "the embeddings of texts and of images have different widths: they cannot be compared";
-            return Err(Failure::input(TEXT, reason));
+            return Err(Failure::new(Kind::Internal, reason));
         }
         let values = results.iter().flat_map(|text| text.embedding.iter().copied());
         let shape = (results.len(), first.embedding.len());

@@ -37,7 +37,7 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| Error::argument("tls", e))?
+        .map_err(|e| Error::internal("tls", e))?
         .with_no_client_auth()
         .with_single_cert(chain, key);
     let mut config =

@@ -39,7 +39,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the allocation fails.
+    /// [`Error::Resource`] if the allocation fails.
     pub fn with_margin(plan: &Plan, margin: usize, value: f32) -> Result<Self> {
         let mut arena = Self {
             values: Vec::new(),
@@ -60,7 +60,7 @@ impl Arena {
         if let Some(more) = len.checked_sub(self.values.len()) {
             self.values
                 .try_reserve_exact(more)
-                .map_err(|e| Error::argument("batch", format!("no memory for its activations: {e}")))?;
+                .map_err(|e| Error::resource("batch", format!("no memory for its activations: {e}")))?;
             self.values.resize(len, value);
         }
         Ok(())

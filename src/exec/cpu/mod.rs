@@ -41,7 +41,8 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the threads cannot be started. [`Error::Graph`], naming the node, if a weight is a scalar or was released.
+    /// [`Error::Resource`] if the threads cannot be started. [`Error::Graph`] or [`Error::Op`], naming the node, if a weight was released
+    /// or is a scalar.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
     }
@@ -109,8 +110,8 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `input` does not fit the plan, if the plan belongs to another graph or is not in f32, or if the allocation
-    /// fails. [`Error::Graph`], naming the node, if a step does not fit its op.
+    /// [`Error::Argument`] if `input` does not fit the plan, or if the plan is not in f32. [`Error::Resource`] if the allocation fails.
+    /// [`Error::Op`], naming the node, if a step does not fit its op or the plan belongs to another graph.
     pub fn run(
         &self,
         plan: &Plan,
@@ -186,7 +187,7 @@ pub(super) fn thread_pool(
         .thread_name(|i| format!("hipvit-cpu-{i}"))
         .start_handler(move |_| start())
         .build()
-        .map_err(|e| Error::argument("threads", e))
+        .map_err(|e| Error::resource("threads", e))
 }
 
 /// Returns the number of physical cores that this thread may use. Two threads on one core would share its vector units.

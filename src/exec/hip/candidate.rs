@@ -20,7 +20,7 @@ use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, SelectOptions};
 use crate::hip::{Launch, Stream};
-use crate::kernels::{KernelCall, Kernels};
+use crate::kernels::{KernelCall, KernelError, Kernels};
 
 /// The builtin kernels or a library, on one stream.
 pub(super) trait Candidate {
@@ -32,7 +32,7 @@ pub(super) trait Candidate {
     /// # Errors
     ///
     /// The reason why the choice cannot compute `call`.
-    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), String>;
+    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), KernelError>;
 
     /// Submits `call` by a prepared choice. Returns the calls to submit next, each with its own choice.
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>>;
@@ -129,14 +129,14 @@ pub(super) fn kernel_name(kernel: &KernelCall) -> String {
 }
 
 /// Returns the linear layer of a call, for a library that computes nothing else.
-fn linear(call: &Call) -> Result<&LinearCall, String> {
+fn linear(call: &Call) -> Result<&LinearCall, KernelError> {
     match call {
         Call::Linear(linear) => Ok(linear),
-        _ => Err("is no linear layer".into()),
+        _ => Err(KernelError::internal("is no linear layer")),
     }
 }
 
 /// Converts the reason why a linear layer cannot be submitted.
-fn unusable(reason: String) -> Error {
-    Error::argument("linear", reason)
+fn unusable(reason: KernelError) -> Error {
+    Error::kernel("linear", reason)
 }

@@ -9,7 +9,7 @@ use super::lower::AllReduceCall;
 use crate::error::{Error, Result};
 use crate::exec::select::AllReduceKind;
 use crate::hip::{Device, Operand, Stream, SymmetricMemory};
-use crate::kernels::{AllReduceGroup, Kernels, LayerNormArgs, Unit};
+use crate::kernels::{AllReduceGroup, KernelError, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
 /// Maximum number of bytes per launch. The GPUs share twice as much memory for each rank.
@@ -87,8 +87,8 @@ impl DirectGroup {
                 Err(Error::argument("all-reduce", reason))
             }
             Err(error) => Ok(Err(NoDirect {
-                // Missing peer access or too many GPUs are argument errors.
-                failed: !matches!(error, Error::Argument { .. }),
+                // Missing peer access or too many GPUs are no failure.
+                failed: !matches!(error, Error::Device { .. } | Error::Kernel { .. }),
                 reason: error.to_string(),
             })),
         }
@@ -103,8 +103,8 @@ impl DirectGroup {
         let devices: Vec<&Device> = streams.iter().map(Stream::device).collect();
         for (one, other) in devices.iter().flat_map(|a| devices.iter().map(move |b| (a, b))) {
             if !one.can_access_peer(other)? {
-                let reason = format!("{} cannot access the memory of {}", one.name(), other.name());
-                return Err(Error::argument("peer access", reason));
+                let reason = format!("cannot access the memory of {}", other.name());
+                return Err(Error::device(one.name(), reason));
             }
         }
         let compute_units = devices.iter().map(|device| device.properties().compute_units);
@@ -114,7 +114,7 @@ impl DirectGroup {
             CAPACITY,
             timeout,
         )
-        .map_err(|reason| Error::argument("all-reduce", reason))?;
+        .map_err(|reason| Error::kernel("all-reduce", reason))?;
         let shared = Arc::new(Self {
             group,
             memory: SymmetricMemory::new(streams, group.shared_bytes(), AllReduceGroup::WORDS)?,
@@ -225,7 +225,7 @@ impl DirectRank {
                 "a row of {} channels exceeds the memory that the GPUs share",
                 call.channels
             );
-            return Err(Error::argument("all-reduce", reason));
+            return Err(Error::kernel("all-reduce", KernelError::Unsupported(reason)));
         }
         for begin in (0..call.rows).step_by(most) {
             let at = |address: u64| match address {
@@ -236,7 +236,7 @@ impl DirectRank {
             let matrix = [most.min(call.rows - begin), call.channels];
             let arguments = group
                 .arguments(self.rank, addresses, matrix, &shared, control.address())
-                .map_err(|reason| Error::argument("all-reduce", reason))?;
+                .map_err(|reason| Error::kernel("all-reduce", reason))?;
             let arguments = norm.map_or(arguments, |norm| arguments.then(norm));
             self.kernels.launch(stream, arguments, &operands)?;
         }
@@ -259,7 +259,7 @@ impl DirectRank {
                     missing - 1,
                     timeout.as_secs_f64()
                 );
-                Err(Error::argument("all-reduce", reason))
+                Err(Error::device(self.kernels.device().name(), reason))
             }
         }
     }
@@ -348,7 +348,7 @@ impl PeerAllReduce {
         });
         let norm = norm
             .transpose()
-            .map_err(|reason| Error::argument("all-reduce", reason))?;
+            .map_err(|reason| Error::kernel("all-reduce", reason))?;
         if norm.as_ref().is_some_and(|norm| !member.normalizes(&call, norm)) {
             let reason =
                 "the norm's result overlaps with an operand, or the matrix is too large for one launch";

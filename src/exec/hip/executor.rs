@@ -242,7 +242,7 @@ impl HipExecutor {
 ///
 /// # Errors
 ///
-/// [`Error::Argument`], naming the node, if the device has no GEMM of a linear layer's dtype. [`Error::Graph`] if a weight has another
+/// [`Error::Device`], naming the node, if the device has no GEMM of a linear layer's dtype. [`Error::Graph`] if a weight has another
 /// dtype.
 fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
     for node in graph.nodes() {
@@ -267,11 +267,10 @@ fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
         }
         if stored == DType::F8E4M3 && HipExecutor::float8(device, dtype) != Float8::Stored {
             let reason = format!(
-                "{} does not multiply FP8 with activations in {dtype} (node `{}`)",
-                device.name(),
+                "does not multiply FP8 with activations in {dtype} (node `{}`)",
                 node.name
             );
-            return Err(Error::argument("device", reason));
+            return Err(Error::device(device.name(), reason));
         }
     }
     Ok(())

@@ -54,7 +54,7 @@ impl HipExecutor {
                 let calls = self.calls(plan, step, &regions)?;
                 libraries
                     .submit(calls, plan.batch(), &self.selection, &self.kernels, &regions)
-                    .map_err(|error| self.with_device_name(&plan.node(step).name, error))?;
+                    .map_err(|error| self.at_node(plan.node(step), error))?;
             }
             Ok::<_, Error>(())
         };

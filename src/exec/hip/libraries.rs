@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::{Choice, HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Origin, SelectOptions, Selection};
 use crate::graph::plan::Plan;
 use crate::hip::{Comm, Reduction, Stream};
-use crate::kernels::{Kernels, LayerNormArgs};
+use crate::kernels::{KernelError, Kernels, LayerNormArgs};
 
 /// All candidates on a stream, and the all-reduce of a tensor-parallel model.
 pub(super) struct Libraries {
@@ -143,7 +143,7 @@ impl Libraries {
                 })
             }
             Call::AllReduce(call) => self.all_reduce(call, to),
-            call => Err(Error::argument("call", format!("{call:?} is none of a library"))),
+            call => Err(Error::internal("call", format!("{call:?} is none of a library"))),
         }
     }
 
@@ -180,7 +180,7 @@ impl Libraries {
         }
         let Some(comm) = &self.comm else {
             let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
-            return Err(Error::argument("all-reduce", reason));
+            return Err(Error::kernel("all-reduce", reason.into()));
         };
         let part = |address: u64| Ok::<_, Error>(to.regions.from(address)?.part(0..call.bytes())?);
         comm.all_reduce(
@@ -190,7 +190,7 @@ impl Libraries {
             part(call.to)?,
         )?;
         to.record_call("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
-        let follows = call.follows().map_err(|e| Error::argument("all-reduce", e))?;
+        let follows = call.follows().map_err(|e| Error::kernel("all-reduce", e))?;
         to.finish(follows)
     }
 
@@ -216,7 +216,7 @@ impl Libraries {
                 _ => (HIPBLASLT, Choice::Rocblas),
             },
         };
-        selection.reject(library, problem, &reason);
+        selection.reject(library, problem, &reason.to_string());
         if instead == PLAIN_HIPBLASLT {
             // `submit` reports the error.
             let _ = self.prepare(instead, call, reproducible);
@@ -229,7 +229,12 @@ impl Libraries {
     /// # Errors
     ///
     /// The reason why the choice cannot compute `call`.
-    pub(super) fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), String> {
+    pub(super) fn prepare(
+        &mut self,
+        choice: Choice,
+        call: &Call,
+        reproducible: bool,
+    ) -> Result<(), KernelError> {
         self.candidate(choice).prepare(choice, call, reproducible)
     }
 
@@ -320,7 +325,7 @@ pub(super) fn selection_key(stream: &Stream) -> (Key, Option<String>) {
     };
     match Hipblaslt::version(stream) {
         Ok(version) => (key.with(HIPBLASLT, Some(version)), None),
-        Err(reason) => (key, Some(reason)),
+        Err(error) => (key, Some(error.to_string())),
     }
 }
 

@@ -81,7 +81,7 @@ impl PipelineExecutor {
         }
         let infos: Vec<&ExecutorInfo> = stages.iter().map(|(_, executor)| executor.info()).collect();
         let Some(&first) = infos.first() else {
-            return Err(Error::argument("pipeline", "has no stage"));
+            return Err(Error::internal("pipeline", "has no stage"));
         };
         let info = ExecutorInfo {
             devices: infos.iter().flat_map(|info| info.devices.clone()).collect(),
@@ -121,7 +121,7 @@ impl PipelineExecutor {
                 Some(input) => input,
                 None => {
                     let left = runs.last().and_then(Running::boundary);
-                    let missing = || Error::argument("pipeline", "a stage leaves nothing for the next");
+                    let missing = || Error::internal("pipeline", "a stage leaves nothing for the next");
                     InputData::Peer(left.ok_or_else(missing)?)
                 }
             };

@@ -15,7 +15,7 @@ impl<'a> Regions<'a> {
                 return Ok(region.part(offset..region.bytes())?);
             }
         }
-        Err(Error::argument(
+        Err(Error::internal(
             "address",
             format!("{address:#x} is not in the memory of the run"),
         ))

@@ -67,7 +67,7 @@ impl HipExecutor {
         };
         let of_step = |step: &'a Step| {
             let calls = lower(plan, step, addresses);
-            let calls = calls.map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
+            let calls = calls.map_err(|reason| Error::op(plan.node(step), None, reason))?;
             Ok((step, calls))
         };
         plan.steps().iter().map(of_step).collect()

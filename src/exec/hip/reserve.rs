@@ -171,7 +171,7 @@ impl HipExecutor {
             self.contexts.clear();
             context = self.context(plan);
             if self.rank.is_some() && !self.agree(context.is_ok()) {
-                context = Err(context.err().unwrap_or(Error::Argument {
+                context = Err(context.err().unwrap_or(Error::Resource {
                     what: OTHER_RANK,
                     reason: "another GPU of the model has none for the run".into(),
                 }));
@@ -207,6 +207,6 @@ const OTHER_RANK: &str = "memory";
 pub(super) fn is_out_of_memory(error: &Error) -> bool {
     matches!(
         error,
-        Error::Hip(hip::Error::OutOfMemory { .. }) | Error::Argument { what: OTHER_RANK, .. }
+        Error::Hip(hip::Error::OutOfMemory { .. }) | Error::Resource { what: OTHER_RANK, .. }
     )
 }

@@ -103,8 +103,8 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the input does not fit the plan, or if images cannot be resized without a rule. [`Error::Graph`], naming the
-    /// node and the device, if a step cannot be submitted.
+    /// [`Error::Argument`] if the input does not fit the plan, or if images cannot be resized without a rule. [`Error::Op`] or
+    /// [`Error::Step`], naming the node and the device, if a step cannot be submitted.
     pub(super) fn submit(
         &self,
         reserved: Reserved,

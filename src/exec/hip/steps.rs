@@ -9,8 +9,8 @@ use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
 use super::results::is_overwritten;
 use crate::error::{Error, Result};
-use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
+use crate::graph::{Node, OutputKind};
 use crate::hip::{self, Operand, Replay, Stream, Work};
 use crate::kernels::KernelCall;
 use crate::ops::Op;
@@ -109,10 +109,8 @@ impl HipExecutor {
             arena,
             scratch,
         };
-        lower(plan, step, addresses).map_err(|reason| {
-            let node = &plan.node(step).name;
-            Error::graph(node, format!("{}: {reason}", self.device.name()))
-        })
+        lower(plan, step, addresses)
+            .map_err(|reason| Error::op(plan.node(step), Some(self.device.name()), reason))
     }
 
     /// Tries to fuse an all-reduce with the following norm into one launch. Returns true if it did.
@@ -137,18 +135,25 @@ impl HipExecutor {
         }
         libraries
             .submit_sum_and_norm(call, arguments, &self.selection, regions)
-            .map_err(|error| self.with_device_name(&plan.node(sum).name, error))
+            .map_err(|error| self.at_node(plan.node(sum), error))
     }
 
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
-    pub(super) fn with_device_name(&self, node: &str, error: Error) -> Error {
-        match error {
+    pub(super) fn at_node(&self, node: &Node, error: Error) -> Error {
+        let device = match error {
             // The error names the rank. The failed all-reduce is irrelevant.
-            Error::Hip(hip::Error::Communicator { .. }) => error,
-            Error::Hip(
+            Error::Hip(hip::Error::Communicator { .. }) => return error,
+            Error::Device { .. }
+            | Error::Hip(
                 hip::Error::Device { .. } | hip::Error::OutOfMemory { .. } | hip::Error::NoCode { .. },
-            ) => Error::graph(node, error),
-            _ => Error::graph(node, format!("{}: {error}", self.device.name())),
+            ) => None,
+            _ => Some(self.device.name().to_owned()),
+        };
+        Error::Step {
+            node: node.name.clone(),
+            op: node.op.to_string(),
+            device,
+            source: Box::new(error),
         }
     }
 }
@@ -200,7 +205,7 @@ impl Work for Steps<'_> {
                 let (selection, kernels) = (&executor.selection, &executor.kernels);
                 self.libraries
                     .submit(calls, plan.batch(), selection, kernels, &regions)
-                    .map_err(|error| executor.with_device_name(&plan.node(step).name, error))?;
+                    .map_err(|error| executor.at_node(plan.node(step), error))?;
             }
             tick()?;
         }

@@ -197,7 +197,7 @@ impl TensorExecutor {
         let thread = thread::Builder::new().name(format!("hipvit-rank-{rank}"));
         let thread = thread
             .spawn(work)
-            .map_err(|error| Error::argument("threads", error))?;
+            .map_err(|error| Error::resource("threads", error))?;
         self.threads.push(thread);
         Ok(())
     }

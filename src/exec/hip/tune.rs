@@ -120,7 +120,7 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if nothing has a choice, since neither hipBLASLt nor MIOpen can be used. Fails if memory runs out or the device
+    /// [`Error::Device`] if nothing has a choice, since neither hipBLASLt nor MIOpen can be used. Fails if memory runs out or the device
     /// fails.
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         let mut store = self.store();
@@ -141,7 +141,7 @@ impl HipExecutor {
             let no_miopen = Dnn::version(&self.device).err().map(|e| e.to_string());
             let reasons: Vec<String> = no_hipblaslt.into_iter().chain(no_miopen).collect();
             let reason = format!("has nothing to choose from: {}", reasons.join("; "));
-            return Err(Error::argument("device", reason));
+            return Err(Error::device(self.device.name(), reason));
         }
         Ok(store)
     }
@@ -207,7 +207,7 @@ impl HipExecutor {
         finalists.sort_by(|a, b| a.median().total_cmp(&b.median()));
         let best = finalists
             .first()
-            .ok_or_else(|| Error::argument("shape", format!("no kernel computes {problem}")))?;
+            .ok_or_else(|| Error::device(self.device.name(), format!("no kernel computes {problem}")))?;
         let dense = finalists.iter().find(|timer| is_dense(timer)).map(|timer| Dense {
             best: timer.candidate,
             best_us: timer.median(),
@@ -548,7 +548,7 @@ impl Timer {
         // Otherwise another candidate would replace it.
         for call in bench.launches.iter().flatten().take(2) {
             let prepared = bench.libraries.prepare(candidate, call, false);
-            prepared.map_err(|reason| Error::argument("candidate", reason))?;
+            prepared.map_err(|reason| Error::kernel("candidate", reason))?;
         }
         let mut timer = Self {
             candidate,

@@ -1,7 +1,7 @@
 //! Lowering of attention to the fused kernel. For unsupported heads, and on request, it becomes Q·Kᵀ, softmax and P·V; or MIOpen's
 //! attention, as [selected](crate::exec::select).
 
-use hipvit_graph::op::{Attention, OpError};
+use hipvit_graph::op::Attention;
 
 use super::{ScoreBias, Strided, Variant, is_fused, unit, visibility};
 use crate::dtype::to_hip;
@@ -9,7 +9,7 @@ use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::bindings::{AddArgs, AttentionArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility};
 use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
-use crate::kernels::{KernelCall, Unit};
+use crate::kernels::{KernelCall, KernelError, Unit};
 use crate::tensor::DType;
 
 /// Returns true if the fused kernel computes it.
@@ -53,7 +53,7 @@ pub(crate) struct AttentionCall {
 
 impl AttentionCall {
     /// Returns the calls of builtin kernels.
-    pub(crate) fn own(&self) -> Result<Vec<Call>, OpError> {
+    pub(crate) fn own(&self) -> Result<Vec<Call>, KernelError> {
         if is_fused(&self.spec) {
             one(fused_attention(self)?)
         } else {
@@ -71,7 +71,7 @@ impl Lower for Attention {
         Some(unit(self.head_dim, variant).unwrap_or(Unit::of("softmax")))
     }
 
-    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, OpError> {
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         if self.statistics {
             step.attention_with_statistics(self)
         } else {
@@ -91,7 +91,7 @@ impl Lower for Attention {
 }
 
 impl Lowering<'_> {
-    fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
+    fn attention_alone(&self, spec: &Attention) -> Result<Vec<Call>, KernelError> {
         let call = self.attention_call(spec, self.out)?;
         // Libraries do not support one query for all images, fewer queries than tokens, a mask or a bias.
         let queries = call.operands[0].tokens;
@@ -108,7 +108,7 @@ impl Lowering<'_> {
     }
 
     /// Computes unfused attention. A separate kernel rounds a result in FP8.
-    fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, OpError> {
+    fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, KernelError> {
         let Some(step) = call.float8 else {
             return unfused_attention(&call);
         };
@@ -121,12 +121,13 @@ impl Lowering<'_> {
     }
 
     /// Computes attention and its statistics, in one launch if attention is fused.
-    fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, OpError> {
+    fn attention_with_statistics(&self, spec: &Attention) -> Result<Vec<Call>, KernelError> {
         if !is_fused(spec) {
-            return Err(format!(
+            let reason = format!(
                 "needs the fused attention kernel, which there is none of for heads of {} channels: the CPU computes it",
                 spec.head_dim
-            ).into());
+            );
+            return Err(KernelError::Unsupported(reason));
         }
         let statistics = self.result(1)?;
         if fused(self.plan, spec) {
@@ -140,7 +141,7 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, OpError> {
+    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, KernelError> {
         let [q, k, v] = spec.places().map(|(index, channel)| self.heads(index, channel));
         let q = q?;
         let [k, v] = [k, v].map(|all| from_first_key(spec, all?, self.element()));
@@ -158,7 +159,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, OpError> {
+    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, KernelError> {
         if !spec.bias {
             return Ok(None);
         }
@@ -173,7 +174,7 @@ impl Lowering<'_> {
         }))
     }
 
-    fn key_mask(&self, spec: &Attention) -> Result<u64, OpError> {
+    fn key_mask(&self, spec: &Attention) -> Result<u64, KernelError> {
         if !spec.key_mask {
             return Ok(0);
         }
@@ -186,7 +187,7 @@ impl Lowering<'_> {
     }
 
     /// Returns queries, keys or values: the channels from `channel` on of each token of operand `index`.
-    fn heads(&self, index: usize, channel: usize) -> Result<Strided, OpError> {
+    fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
@@ -213,7 +214,7 @@ impl Lowering<'_> {
 }
 
 /// Returns keys or values from the first attended key on. `element` is the size of their elements in bytes.
-fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, OpError> {
+fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, KernelError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
     Ok(Strided {
@@ -228,12 +229,12 @@ fn visible(call: &AttentionCall) -> Visibility {
     visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
 
-fn arguments(call: &AttentionCall) -> Result<AttentionArgs, OpError> {
+fn arguments(call: &AttentionCall) -> Result<AttentionArgs, KernelError> {
     let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
     Ok(call.float8.map_or(arguments, |step| arguments.to_float8(step)))
 }
 
-fn fused_attention(call: &AttentionCall) -> Result<KernelCall, OpError> {
+fn fused_attention(call: &AttentionCall) -> Result<KernelCall, KernelError> {
     let arguments = arguments(call)?;
     Ok(match (call.bias, call.rope) {
         (Some(bias), _) => arguments.with_bias(bias)?.into(),
@@ -243,13 +244,13 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, OpError> {
 }
 
 /// Returns fused attention with the statistics of its softmax at `address`.
-fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, OpError> {
+fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, KernelError> {
     Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
 /// Returns one GEMM per head for all images, since only the heads are adjacent in memory. The GEMM scales the scores, so that f16 scores do
 /// not overflow before. A bias is added between the GEMM and the softmax.
-fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, OpError> {
+fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, KernelError> {
     let &AttentionCall {
         spec,
         images,
@@ -295,7 +296,8 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, OpError> {
     }
     if let Some(bias) = bias {
         if (bias.query, bias.head) != (keys, queries * keys) {
-            return Err("unfused attention takes no bias where keys are left out".into());
+            let reason = "unfused attention takes no bias where keys are left out";
+            return Err(KernelError::unsupported(reason));
         }
         let rows = heads * queries;
         let y = Some((bias.address, rows));

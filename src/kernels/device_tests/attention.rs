@@ -2,7 +2,7 @@
 
 use super::{DTYPES, Gpu, Part, numbers, random, rounded};
 use crate::kernels::attention::visibility;
-use crate::kernels::{AttentionArgs, KernelCall, RopeArgs, ScoreBias, Strided};
+use crate::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, ScoreBias, Strided};
 use crate::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
 use crate::reference::{Array, eval};
 use crate::tensor::DType;
@@ -47,7 +47,7 @@ impl Case {
     }
 
     /// Addresses in `at`: packed queries, keys and values; score bias; table of rotations; statistics; result.
-    fn call(self, dtype: DType, scale: Option<f32>, at: [u64; 5]) -> Result<KernelCall, String> {
+    fn call(self, dtype: DType, scale: Option<f32>, at: [u64; 5]) -> Result<KernelCall, KernelError> {
         let [qkv, bias, table, statistics, out] = at;
         let (tokens, channels) = (self.tokens, self.channels());
         let strided = |address, token| Strided {

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use half::{bf16, f16};
 
-use super::{KernelCall, Kernels};
+use super::{KernelCall, KernelError, Kernels};
 use crate::hip::{Device, Runtime, Stream};
 use crate::tensor::DType;
 
@@ -186,7 +186,7 @@ impl Gpu {
         dtype: DType,
         parts: &[Part; N],
         shift: usize,
-        call: impl FnOnce([u64; N]) -> Result<KernelCall, String>,
+        call: impl FnOnce([u64; N]) -> Result<KernelCall, KernelError>,
     ) -> Vec<Vec<u8>> {
         let mut memory = Vec::new();
         let at = parts.each_ref().map(|part| {

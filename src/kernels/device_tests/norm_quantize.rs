@@ -1,7 +1,7 @@
 //! Norms that round their results to 8 bits: bitwise equal to the norm's kernel followed by the one that rounds rows.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
-use crate::kernels::{LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
+use crate::kernels::{KernelError, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
 use crate::ops::Levels;
 use crate::tensor::DType;
 
@@ -12,7 +12,7 @@ fn quantize(
     addresses: [u64; 3],
     extents: [usize; 2],
     levels: Option<Levels>,
-) -> Result<QuantizeArgs, String> {
+) -> Result<QuantizeArgs, KernelError> {
     match levels {
         None => QuantizeArgs::float8_rows(addresses, extents),
         Some(levels) => QuantizeArgs::int8(addresses, extents, levels),

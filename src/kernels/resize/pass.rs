@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{ResizeImage, ResizeNearestImage};
 use crate::error::{Error, Result};
 use crate::image::{Axis, Pass};
+use crate::kernels::KernelError;
 
 /// A [`Pass`] over images of one size, with its tables for the device.
 #[derive(Debug)]
@@ -171,7 +172,7 @@ fn within(range: &Range<usize>, inputs: usize) -> Result<u32> {
 }
 
 fn outside() -> Error {
-    Error::argument("pass", "it reads beyond the image")
+    Error::internal("resize", "a pass reads beyond the image")
 }
 
 /// Converts an extent to 32 bits. It must also fit after a multiplication by three channels.
@@ -179,7 +180,7 @@ fn int(n: usize) -> Result<u32> {
     u32::try_from(n)
         .ok()
         .filter(|&n| n <= u32::MAX / 3)
-        .ok_or_else(|| Error::argument("pass", format!("an extent of {n} is too large for a GPU")))
+        .ok_or_else(|| Error::kernel("resize", KernelError::Extent(n)))
 }
 
 #[cfg(test)]

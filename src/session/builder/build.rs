@@ -167,7 +167,7 @@ impl SessionBuilder {
             (Places::Cpu { no_gpu }, _) => (Placement::Host, no_gpu),
             (Places::Gpus(gpus), Some(processes)) => match gpus.into_iter().next() {
                 Some(gpu) => (Placement::Rank { gpu, processes }, None),
-                None => return Err(Error::argument("devices", "no GPU is named")),
+                None => return Err(Error::internal("devices", "no GPU is named")),
             },
             (Places::Gpus(gpus), None) => {
                 let Degrees {

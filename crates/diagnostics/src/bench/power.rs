@@ -79,7 +79,7 @@ pub(super) fn sustained(
             }
             samples
         });
-        let sampler = sampler.map_err(|error| Error::argument("threads", error))?;
+        let sampler = sampler.map_err(|error| Error::resource("threads", error))?;
         let energy = monitor.energy().ok();
         let start = Instant::now();
         let images = run();

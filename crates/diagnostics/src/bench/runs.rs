@@ -83,7 +83,7 @@ pub(super) fn end_to_end_runs(
             let thread = thread::Builder::new().spawn_scoped(scope, work);
             thread.map_err(|error| {
                 failed.store(true, Ordering::Relaxed);
-                Error::argument("in flight", error)
+                Error::resource("threads", error)
             })
         };
         let threads: Vec<_> = (0..in_flight).map(|_| start()).collect::<Result<_>>()?;

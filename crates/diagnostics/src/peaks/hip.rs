@@ -42,7 +42,7 @@ fn copy(device: &Device) -> Result<(usize, f64)> {
     let largest = copies
         .last()
         .map(|&(bytes, seconds)| (bytes, 2.0 * bytes as f64 / seconds));
-    largest.ok_or_else(|| Error::argument("copy", "was not tried"))
+    largest.ok_or_else(|| Error::internal("copy", "was not tried"))
 }
 
 /// Measures GEMMs by rocBLAS.

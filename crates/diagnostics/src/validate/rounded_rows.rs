@@ -7,7 +7,7 @@ use super::config::Config;
 use super::operands::{Operands, stored};
 use hipvit::error::{Error, Result};
 use hipvit::hip::Device;
-use hipvit::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
+use hipvit::kernels::{KernelCall, KernelError, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
 use hipvit::ops::linear::LEVELS;
 use hipvit::ops::{LayerNorm, Op, RmsNorm};
 use hipvit::tensor::DType;
@@ -68,14 +68,14 @@ pub(super) fn check(
                 Some(levels) => QuantizeArgs::int8(addresses, extents, levels),
             }
         };
-        let calls = || -> std::result::Result<[KernelCall; 3], String> {
+        let calls = || -> std::result::Result<[KernelCall; 3], KernelError> {
             Ok([
                 norm(base + normed)?.into(),
                 quantize(base + normed, apart)?.into(),
                 NormQuantizeArgs::new(norm(0)?, quantize(0, at_once)?).into(),
             ])
         };
-        for call in calls().map_err(refused)? {
+        for call in calls().map_err(|error| refused(error.to_string()))? {
             call.launch(&kernels, &stream, &[buffer.writing()])?;
         }
         let mut left = buffer.read()?;

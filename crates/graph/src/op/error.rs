@@ -40,12 +40,20 @@ pub enum OpError {
         /// Layout that the op takes.
         expected: String,
     },
+    /// The memory of an operand or a result is not what the plan or the extents say.
+    #[error("{0}")]
+    Memory(String),
     /// The attributes contradict each other or the operands.
     #[error("{0}")]
     Attributes(String),
 }
 
 impl OpError {
+    /// Returns an error of memory that is not what the plan or the extents say.
+    pub fn memory(reason: impl std::fmt::Display) -> Self {
+        Self::Memory(reason.to_string())
+    }
+
     /// Returns an error of an operand that does not have the layout `expected`.
     pub fn layout(operand: &'static str, found: &[usize], expected: impl Into<String>) -> Self {
         Self::Layout {

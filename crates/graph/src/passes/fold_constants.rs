@@ -24,7 +24,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         }
         let operands: Vec<&Array> = node.inputs.iter().filter_map(|id| computed.get(id)).collect();
         let result =
-            reference::eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
+            reference::eval(&node.op, &operands).map_err(|source| Error::op(&node.name, &node.op, source))?;
         let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
         computed.insert(node.output(), result);
         Ok(Some(rewriter.constant(&node.name, tensor)))

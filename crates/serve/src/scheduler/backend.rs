@@ -169,7 +169,7 @@ impl SessionBackend {
     }
 
     fn run_batch(&self, batch: &[Prepared], timing: Option<&mut Timing>) -> Result<Outputs> {
-        let mixed = || Error::argument("batch", "mixes pixels, images and values");
+        let mixed = || Error::internal("batch", "mixes pixels, images and values");
         match batch.first() {
             Some(Prepared::Pixels(_)) => {
                 let pixels = batch.iter().map(|image| match image {
@@ -187,8 +187,8 @@ impl SessionBackend {
                 self.session
                     .run_unchecked(RunInput::Images(images), options(timing))
             }
-            Some(Prepared::ToExplain(..)) => Err(Error::argument("batch", "is to be explained")),
-            Some(Prepared::Text(_)) => Err(Error::argument("batch", "has texts for images")),
+            Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
+            Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
             Some(Prepared::Values(_)) | None => {
                 let values = batch.iter().map(|image| match image {
                     Prepared::Values(values) => Some(values.as_slice()),
@@ -237,8 +237,8 @@ impl Backend for SessionBackend {
             // The request counts for its memory.
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
-            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
-            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
+            Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained")),
+            Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
@@ -327,14 +327,14 @@ impl Backend for ExplainerBackend {
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
         let Content::ToExplain(content, options) = content else {
-            return Err(Error::argument("content", "is not to be explained"));
+            return Err(Error::internal("content", "is not to be explained"));
         };
         let (image, _permit) = match *content {
             Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
-            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
-            Content::Text(_) => return Err(Error::argument("content", "is a text, not an image")),
+            Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained twice")),
+            Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
         };
         let start = Instant::now();
         let (_, values) = self.0.pixel_values(&image)?;
@@ -348,7 +348,7 @@ impl Backend for ExplainerBackend {
                 let (_, attribution) = self.0.attribute(values, options)?;
                 Ok(attribution.by_pixel().mapv(|part| part as f32))
             }
-            _ => Err(Error::argument("batch", "is not to be explained")),
+            _ => Err(Error::internal("batch", "is not to be explained")),
         };
         let explanations = batch.iter().map(explain).collect::<Result<_>>()?;
         Ok((BatchResults::Explanations(explanations), None))
@@ -402,7 +402,7 @@ impl Backend for TextBackend {
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
         let Content::Text(text) = content else {
-            return Err(Error::argument("content", "is not a text"));
+            return Err(Error::internal("content", "is not a text"));
         };
         let start = Instant::now();
         let tokens = self.tokenizer.encode(&text)?;
@@ -413,7 +413,7 @@ impl Backend for TextBackend {
     fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
         let tokens = batch.iter().map(|prepared| match prepared {
             Prepared::Text(tokens) => Ok(tokens),
-            _ => Err(Error::argument("batch", "has images for texts")),
+            _ => Err(Error::internal("batch", "has images for texts")),
         });
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let ids: Vec<&[u32]> = tokens.iter().map(|tokens| tokens.ids.as_slice()).collect();

@@ -84,7 +84,7 @@ impl Decoders {
                         tracing::error!("a decoder thread panicked and continues");
                     }
                 });
-            let thread = spawned.map_err(|e| Error::argument("threads", e))?;
+            let thread = spawned.map_err(|e| Error::resource("threads", e))?;
             decoders.threads.push(thread);
         }
         Ok(decoders)
@@ -191,7 +191,7 @@ impl Shared {
                 engine.ready(vec![item]);
             }
             Some(Err(error)) => {
-                let failure = match Failure::of(&error) {
+                let failure = match Failure::of_content(&error) {
                     failure if failure.kind() == Kind::Internal => failure,
                     // The message contains the name of an image, but not that of an argument.
                     failure if failure.message().starts_with(&name) => failure,

@@ -100,7 +100,7 @@ impl Instance {
     pub(super) fn with<R>(&self, work: impl FnOnce(&dyn Backend) -> Result<R>) -> Result<R> {
         match &*self.backend.read() {
             Some(backend) => work(&**backend),
-            None => Err(Error::argument("device", format!("{} is lost", self.device))),
+            None => Err(Error::device(&self.device, "is lost")),
         }
     }
 

@@ -197,7 +197,7 @@ impl Engine {
                     Err(error) => {
                         engine.shared.state.lock().threads -= 1;
                         engine.close();
-                        return Err(Error::argument("threads", error));
+                        return Err(Error::resource("threads", error));
                     }
                 }
             }
@@ -431,7 +431,7 @@ impl Shared {
         let instance = instances.find(|backend| backend.is_some())?;
         let backend = instance.as_ref()?;
         let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, how, times)));
-        Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
+        Some(prepared.unwrap_or_else(|_| Err(Error::internal("image", "decoding it panicked"))))
     }
 
     /// Returns true unless the device is known to be lost. Threads of a lost instance end a little later.

@@ -26,6 +26,9 @@ struct Started {
 /// An image whose decoding ends only if it is cancelled.
 const ENDLESS: &[u8] = b"endless";
 
+/// File whose decoding panics.
+const PANICS: &[u8] = b"panics";
+
 /// Image with wrong results.
 const WRONG: f32 = 13.0;
 
@@ -61,6 +64,7 @@ impl Backend for Fake {
             Content::Encoded(bytes) if bytes.is_empty() => {
                 Err(Error::image(name, ImageErrorKind::Truncated, "the file is empty"))
             }
+            Content::Encoded(bytes) if bytes[..] == *PANICS => panic!("the decoder has a bug"),
             Content::Encoded(bytes) => Ok(Prepared::Values(vec![f32::from(bytes[0])])),
             _ => Err(Error::argument("content", "is not encoded")),
         }
@@ -270,6 +274,9 @@ fn encoded_images_are_decoded_first_and_a_bad_one_is_named() {
     let failure = answer(submit(vec![image(&[])])).unwrap_err();
     assert_eq!(failure.kind(), Kind::InvalidArgument);
     assert_eq!(failure.message(), "input `image`, image 0: the file is empty");
+    // A bug of the decoder is not the client's fault.
+    let failure = answer(submit(vec![image(PANICS)])).unwrap_err();
+    assert_eq!(failure.kind(), Kind::Internal);
 }
 
 #[test]

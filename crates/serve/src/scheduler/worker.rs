@@ -135,7 +135,7 @@ impl Shared {
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for (mut item, prepared) in items.into_iter().zip(batch) {
             if item.retried {
-                over.push((item, Failure::of(error)));
+                over.push((item, Failure::of_model(error)));
             } else if !elsewhere {
                 over.push((item, self.unavailable(false)));
             } else {
@@ -154,11 +154,6 @@ impl Shared {
         drop(state);
         self.changed.notify_all();
         for (item, failure) in over {
-            // The server's argument is wrong, not the client's.
-            let failure = match failure.kind() {
-                Kind::InvalidArgument => Failure::new(Kind::Internal, failure.message()),
-                _ => failure,
-            };
             item.finish(Err(failure));
         }
     }
@@ -215,10 +210,10 @@ fn run_caught(
 ) -> Result<(BatchResults, Option<RunTimes>)> {
     let run = || instance.with(|backend| backend.run(batch, number));
     let run = catch_unwind(AssertUnwindSafe(run));
-    let (results, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
+    let (results, times) = run.unwrap_or_else(|_| Err(Error::internal("batch", "running it panicked")))?;
     if results.len() != batch.len() {
         let reason = format!("{} results for {} images", results.len(), batch.len());
-        return Err(Error::argument("batch", reason));
+        return Err(Error::internal("batch", reason));
     }
     Ok((results, times))
 }

@@ -2,7 +2,7 @@
 
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
-use crate::kernels::{KernelCall, Kernels, has_int8_gemm};
+use crate::kernels::{KernelCall, KernelError, Kernels, has_int8_gemm};
 
 /// The builtin kernels.
 pub(in crate::exec::hip) struct Builtin {
@@ -18,7 +18,7 @@ impl Builtin {
     }
 
     /// Returns the kernel of a linear layer.
-    fn gemm(choice: Choice, call: &Call) -> Result<KernelCall, String> {
+    fn gemm(choice: Choice, call: &Call) -> Result<KernelCall, KernelError> {
         let linear = linear(call)?;
         match choice {
             Choice::Sparse => Ok(linear.packed()?.into()),
@@ -38,13 +38,13 @@ impl Candidate for Builtin {
         int8.into_iter().chain(sparse).collect()
     }
 
-    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), String> {
+    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), KernelError> {
         Ok(())
     }
 
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
         if choice == Choice::Builtin {
-            return call.own().map_err(|e| Error::argument("call", e));
+            return call.own().map_err(|reason| Error::kernel("call", reason));
         }
         to.launch(Self::gemm(choice, call).map_err(unusable)?)?;
         Ok(Vec::new())

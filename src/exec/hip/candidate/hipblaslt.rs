@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::select::{LinearShape, REFERENCE_ROWS};
 use crate::hip::{BlasLt, DType, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Scaling, Stream};
-use crate::kernels::Kernels;
+use crate::kernels::{KernelError, Kernels};
 use crate::timeline::{self, Activity};
 
 /// Maximum number of algorithms without an epilogue that are measured beside those with one.
@@ -17,7 +17,7 @@ const MAX_WITHOUT_EPILOGUE: usize = 4;
 pub(in crate::exec::hip) struct Hipblaslt {
     stream: Stream,
     lt: Option<BlasLt>,
-    prepared: HashMap<Prepared, Result<Matmul, String>>,
+    prepared: HashMap<Prepared, Result<Matmul, KernelError>>,
 }
 
 /// Key of a prepared GEMM.
@@ -29,9 +29,9 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(choice: Choice, call: &Call) -> Result<Self, String> {
+    fn new(choice: Choice, call: &Call) -> Result<Self, KernelError> {
         let Choice::Hipblaslt { algorithm, epilogue } = choice else {
-            return Err("is not of hipBLASLt".into());
+            return Err(KernelError::internal("is not of hipBLASLt"));
         };
         Ok(Self {
             shape: linear(call)?.shape(),
@@ -59,15 +59,11 @@ impl Hipblaslt {
     }
 
     /// Returns the library's version. `Err` has the reason why it cannot be used on this stream's device.
-    pub(in crate::exec::hip) fn version(stream: &Stream) -> Result<String, String> {
-        let probe = || -> Result<i32> {
-            let lt = BlasLt::with_workspace(stream, 0)?;
-            // The library may be installed without kernels for the GPU.
-            lt.matmul(Gemm::linear(64, 64, 64, DType::F32), Epilogue::Bias)?;
-            Ok(lt.version()?)
-        };
-        let version = probe().map_err(|error| error.to_string())?;
-        Ok(version.to_string())
+    pub(in crate::exec::hip) fn version(stream: &Stream) -> Result<String> {
+        let lt = BlasLt::with_workspace(stream, 0)?;
+        // The library may be installed without kernels for the GPU.
+        lt.matmul(Gemm::linear(64, 64, 64, DType::F32), Epilogue::Bias)?;
+        Ok(lt.version()?.to_string())
     }
 
     fn matmul(&mut self, wanted: Prepared, reproducible: bool) -> Result<Matmul> {
@@ -114,7 +110,7 @@ impl Hipblaslt {
 
     fn run(&mut self, call: &LinearCall, prepared: Prepared, to: &mut Submitter<'_>) -> Result<()> {
         let (Some(lt), Some(Ok(matmul))) = (&mut self.lt, self.prepared.get_mut(&prepared)) else {
-            return Err(Error::argument("linear", "was not prepared"));
+            return Err(Error::internal("linear", "was not prepared"));
         };
         let regions = to.regions;
         let (d, bias, c, kernel) = if prepared.epilogue {
@@ -188,13 +184,11 @@ impl Candidate for Hipblaslt {
         choices
     }
 
-    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), String> {
+    fn prepare(&mut self, choice: Choice, call: &Call, reproducible: bool) -> Result<(), KernelError> {
         let wanted = Prepared::new(choice, call)?;
         if !self.prepared.contains_key(&wanted) {
             let _span = timeline::span(Activity::Select);
-            let prepared = self
-                .matmul(wanted, reproducible)
-                .map_err(|error| error.to_string());
+            let prepared = self.matmul(wanted, reproducible).map_err(KernelError::library);
             self.prepared.insert(wanted, prepared);
         }
         match self.prepared.get(&wanted) {

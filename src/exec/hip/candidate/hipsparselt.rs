@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::select::LinearShape;
 use crate::hip::{Epilogue, SparseGemm, SparseLt, SparseMatmul, SparseOperands, Stream};
-use crate::kernels::Kernels;
+use crate::kernels::{KernelError, Kernels};
 use crate::timeline::{self, Activity};
 
 /// Maximum number of algorithms without an epilogue that are measured.
@@ -23,9 +23,9 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(choice: Choice, call: &Call) -> Result<Self, String> {
+    fn new(choice: Choice, call: &Call) -> Result<Self, KernelError> {
         let Choice::Hipsparselt { algorithm, epilogue } = choice else {
-            return Err("is not of hipSPARSELt".into());
+            return Err(KernelError::internal("is not of hipSPARSELt"));
         };
         let call = linear(call)?;
         Ok(Self {
@@ -42,7 +42,7 @@ impl Prepared {
 pub(in crate::exec::hip) struct Hipsparselt {
     stream: Stream,
     lt: Option<SparseLt>,
-    prepared: HashMap<Prepared, Result<SparseMatmul, String>>,
+    prepared: HashMap<Prepared, Result<SparseMatmul, KernelError>>,
 }
 
 impl Hipsparselt {
@@ -92,7 +92,7 @@ impl Hipsparselt {
 
     fn run(&mut self, call: &LinearCall, prepared: Prepared, to: &mut Submitter<'_>) -> Result<()> {
         let (Some(lt), Some(Ok(matmul))) = (&mut self.lt, self.prepared.get_mut(&prepared)) else {
-            return Err(Error::argument("linear", "was not prepared"));
+            return Err(Error::internal("linear", "was not prepared"));
         };
         let regions = to.regions;
         let (d, bias, c, kernel) = if prepared.epilogue {
@@ -152,11 +152,11 @@ impl Candidate for Hipsparselt {
         choices
     }
 
-    fn prepare(&mut self, choice: Choice, call: &Call, _reproducible: bool) -> Result<(), String> {
+    fn prepare(&mut self, choice: Choice, call: &Call, _reproducible: bool) -> Result<(), KernelError> {
         let wanted = Prepared::new(choice, call)?;
         if !self.prepared.contains_key(&wanted) {
             let _span = timeline::span(Activity::Select);
-            let prepared = self.matmul(wanted).map_err(|error| error.to_string());
+            let prepared = self.matmul(wanted).map_err(KernelError::library);
             self.prepared.insert(wanted, prepared);
         }
         match self.prepared.get(&wanted) {

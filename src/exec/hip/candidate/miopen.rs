@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter};
+use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, unusable};
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{AttentionCall, PatchEmbeddingCall};
 use crate::exec::select::Problem;
 use crate::hip::{Attention, Convolution, DeviceBuffer, Dnn, Relayout, Stream};
-use crate::kernels::{KernelCall, Kernels, Strided};
+use crate::kernels::{KernelCall, KernelError, Kernels, Strided};
 
 /// MIOpen on a stream. The library is opened, and a solution is searched for, on first use. This never happens during graph capture, since
 /// only the second run of a plan is captured.
 pub(in crate::exec::hip) struct Miopen {
     stream: Stream,
     dnn: Option<Dnn>,
-    solutions: HashMap<Wanted, Result<Solution, String>>,
+    solutions: HashMap<Wanted, Result<Solution, KernelError>>,
 }
 
 /// Key of a solution. For attention it includes the bits of the scale.
@@ -51,7 +51,7 @@ impl Miopen {
         let wanted = Wanted::of(call);
         let solution = wanted.and_then(|wanted| self.solutions.get_mut(&wanted));
         let (Some(dnn), Some(Ok(solution))) = (&mut self.dnn, solution) else {
-            return Err(Error::argument("MIOpen", "has no solution yet"));
+            return Err(Error::internal("MIOpen", "has no solution yet"));
         };
         match (call, solution) {
             (Call::Patches(call), _) => launch(call.extract.as_image().into()),
@@ -62,7 +62,7 @@ impl Miopen {
                     regions.from(linear.out)?,
                 ];
                 dnn.convolve(convolution, operands)?;
-                let unfused = linear.unfused().map_err(|e| Error::argument("linear", e))?;
+                let unfused = linear.unfused().map_err(unusable)?;
                 unfused.kernel.map_or(Ok(()), launch)
             }
             (Call::Attention(call), Solution::Attention { attention, packed }) => {
@@ -80,7 +80,7 @@ impl Miopen {
                 let relayout = relayout(call, dense(call), strided(call, to));
                 Ok(dnn.relayout(relayout, out.reading(), regions.from(to.address)?)?)
             }
-            _ => Err(Error::argument("MIOpen", "has a solution of something else")),
+            _ => Err(Error::internal("MIOpen", "has a solution of something else")),
         }
     }
 }
@@ -91,8 +91,9 @@ impl Candidate for Miopen {
         prepared.is_ok().then_some(Choice::Miopen).into_iter().collect()
     }
 
-    fn prepare(&mut self, _choice: Choice, call: &Call, _reproducible: bool) -> Result<(), String> {
-        let wanted = Wanted::of(call).ok_or("is not what MIOpen computes")?;
+    fn prepare(&mut self, _choice: Choice, call: &Call, _reproducible: bool) -> Result<(), KernelError> {
+        let wanted =
+            Wanted::of(call).ok_or_else(|| KernelError::unsupported("is not what MIOpen computes"))?;
         let Self {
             stream,
             dnn,
@@ -102,10 +103,10 @@ impl Candidate for Miopen {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let found = find(stream, dnn, call);
-                entry.insert(found.map_err(|error| error.to_string()))
+                entry.insert(found.map_err(KernelError::library))
             }
         };
-        solution.as_ref().map(|_| ()).map_err(String::clone)
+        solution.as_ref().map(|_| ()).map_err(KernelError::clone)
     }
 
     fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
@@ -175,7 +176,7 @@ fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution>
             let operands = [x.reading(), filter.reading(), y.writing()];
             Ok(Solution::Convolution(dnn.convolution(shape, operands)?))
         }
-        _ => Err(Error::argument("MIOpen", "does not compute this")),
+        _ => Err(Error::internal("MIOpen", "does not compute this")),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::hip::regions::Regions;
 use crate::hip::{Blas, Gemm, Stream};
-use crate::kernels::Kernels;
+use crate::kernels::{KernelError, Kernels};
 
 /// rocBLAS on a stream. The handle, which has a workspace, is created on first use.
 pub(in crate::exec::hip) struct Rocblas {
@@ -66,7 +66,7 @@ impl Rocblas {
         let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
         if !gemm.m.is_multiple_of(parts) {
             let reason = format!("{} rows are not those of {parts} images", gemm.m);
-            return Err(Error::argument("linear", reason));
+            return Err(Error::internal("linear", reason));
         }
         let part = Gemm {
             m: gemm.m / parts,
@@ -89,7 +89,7 @@ impl Candidate for Rocblas {
         computes.then_some(Choice::Rocblas).into_iter().collect()
     }
 
-    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), String> {
+    fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), KernelError> {
         Ok(())
     }
 

@@ -103,7 +103,7 @@ impl NoMemory {
                 held,
                 live,
             }),
-            Self::Other(reason) => Error::argument("memory", reason),
+            Self::Other(reason) => Error::resource("memory", reason),
         }
     }
 }
@@ -218,7 +218,7 @@ impl Heartbeat {
         let thread = thread::Builder::new().name("hipvit-heartbeat".into());
         thread
             .spawn(beat)
-            .map_err(|error| Error::argument("threads", error))?;
+            .map_err(|error| Error::resource("threads", error))?;
         Ok(Self {
             _until_dropped: until_dropped,
         })
@@ -270,7 +270,7 @@ pub(super) mod tests {
             held: 2,
             live: 1,
         });
-        let other = Error::argument("memory", "another GPU has none");
+        let other = Error::resource("memory", "another GPU has none");
         let messages = [
             Message::Submit {
                 batch: 64,

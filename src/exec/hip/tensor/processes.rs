@@ -80,7 +80,7 @@ impl Processes {
         };
         let given = self.exchange(own.map_err(|error| error.to_string()))?;
         let id = given.first().and_then(|bytes| bytes.as_slice().try_into().ok());
-        let id = id.ok_or_else(|| Error::argument("communicator", "rank 0 has given no id for it"))?;
+        let id = id.ok_or_else(|| Error::internal("communicator", "rank 0 has given no id for it"))?;
         Ok(UniqueId::from_bytes(id))
     }
 }
@@ -93,7 +93,7 @@ fn exchange(
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let ranks = rendezvous.world().size();
     let encoded = serde_json::to_vec(&Given { name, bytes });
-    let gathered = rendezvous.gather(&encoded.map_err(|error| Error::argument("processes", error))?)?;
+    let gathered = rendezvous.gather(&encoded.map_err(|error| Error::internal("processes", error))?)?;
     let given = |(rank, bytes): (usize, Vec<u8>)| {
         let other_version = |error| {
             let reason = format!("rank {rank} has another version of hipvit: {error}");
@@ -357,5 +357,5 @@ fn reader(read: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = thread::Builder::new().name("hipvit-link".into());
     thread
         .spawn(read)
-        .map_err(|error| Error::argument("threads", error))
+        .map_err(|error| Error::resource("threads", error))
 }

@@ -225,7 +225,7 @@ impl Worker {
 
     fn submit(&mut self, run: &Run) -> Result<Part> {
         let input = run.input.lock().clone();
-        let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
+        let input = input.ok_or_else(|| Error::internal("input", "was given back before the run"))?;
         let plan = self.executor.plan(run.batch)?;
         let reservation = match self.executor.clone().reserve(&plan, None) {
             Ok(reservation) => reservation,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{ACTIVATIONS, Addresses, KernelForm, List, Scale, flops, parameter};
-use hipvit::kernels::{BiasActivationArgs, KernelCall};
+use hipvit::kernels::{BiasActivationArgs, KernelCall, KernelError};
 use hipvit::ops::activation::wide;
 use hipvit::ops::{Activation, Add, Op};
 use hipvit::reference::{eval, rounded};
@@ -98,7 +98,7 @@ impl KernelForm for BiasActivation {
         Ok(vec![Part::new(&y, rows, rounded(dtype, 13.0))])
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let addresses = [
             memory.operand(Some(0)),
             memory.operand(self.bias.then_some(1)),

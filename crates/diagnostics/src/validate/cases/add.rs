@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{Addresses, KernelForm, List, Scale, activation, parameter};
-use hipvit::kernels::{AddArgs, KernelCall};
+use hipvit::kernels::{AddArgs, KernelCall, KernelError};
 use hipvit::ops::{self, Add, MulScalar, Op};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
@@ -77,7 +77,7 @@ impl KernelForm for ScaledSum {
         Ok(vec![Part::new(&sum, rows, rounded(dtype, 3.0))])
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let (x, y) = (operands[0], self.y());
         let gamma = memory.operand(self.gamma.then_some(1));
         let y = (memory.operand(Some(y)), operands[y][0]);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::super::expected::{Part, by_image, image_of};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops};
 use hipvit::kernels::Visibility;
-use hipvit::kernels::{AttentionArgs, KernelCall, ScoreBias, Strided, is_fused, visibility};
+use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, ScoreBias, Strided, is_fused, visibility};
 use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Op};
 use hipvit::reference::{Array, fused_attention_tolerance, op_tolerance};
@@ -260,7 +260,7 @@ impl KernelForm for MaskedAttention {
         attention_parts(&self.spec, Some(self.mask), operands, rows, dtype)
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, memory.result)?;
         if let Some(bias) = bias {
             return Ok(arguments.with_bias(bias)?.into());
@@ -281,7 +281,7 @@ pub(super) fn masked_arguments(
     operands: &[&[usize]],
     memory: &Addresses,
     out: u64,
-) -> Result<(AttentionArgs, Option<ScoreBias>), String> {
+) -> Result<(AttentionArgs, Option<ScoreBias>), KernelError> {
     let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
     let channels = spec.heads * spec.head_dim;
     let strided = |address, tokens| Strided {

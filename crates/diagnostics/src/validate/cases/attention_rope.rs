@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::super::expected::Part;
 use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, attention_parts, flops, parameter};
-use hipvit::kernels::{AttentionArgs, KernelCall, RopeArgs, Strided, visibility};
+use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, Strided, visibility};
 use hipvit::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
 use hipvit::reference::{self, Array, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
@@ -165,7 +165,7 @@ impl KernelForm for RotatedAttention {
         Ok(parts.into_iter().map(|part| part.loosened(tolerance)).collect())
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let index = self.packed();
         let &[images, keys, channels] = operands[index] else {
             return Err("takes packed tokens".into());

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, flops, parameter};
-use hipvit::kernels::{FEW_ROWS, KernelCall, LayerNormArgs};
+use hipvit::kernels::{FEW_ROWS, KernelCall, KernelError, LayerNormArgs};
 use hipvit::ops::{Add, LayerNorm, Op};
 use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};
 use hipvit::tensor::{DType, Tensor};
@@ -153,7 +153,7 @@ impl KernelForm for Norm {
         Ok(parts)
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let (x, weight) = (operands[0], self.weight());
         let addresses = [
             memory.operand(Some(0)),

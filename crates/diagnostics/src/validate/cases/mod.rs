@@ -21,7 +21,7 @@ use super::expected::Part;
 use hipvit::error::Result;
 use hipvit::graph::cases::{ACTIVATIONS, AWKWARD, Cases, Scale, activation, parameter};
 pub(super) use hipvit::graph::cases::{Operand, Role};
-use hipvit::kernels::KernelCall;
+use hipvit::kernels::{KernelCall, KernelError};
 use hipvit::ops::Op;
 use hipvit::tensor::{DType, Tensor};
 
@@ -93,7 +93,7 @@ pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
     fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String>;
 
     /// Returns the kernel's arguments, using the constructors of lowering.
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String>;
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError>;
 }
 
 /// Addresses of a kernel's operands and result on the device.

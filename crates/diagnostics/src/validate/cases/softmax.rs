@@ -5,7 +5,7 @@ use std::fmt;
 use super::super::expected::{Part, gather, image_of};
 use super::attention::{CAUSAL, Mask, PADDING};
 use super::{Addresses, KernelForm, List, Operand, Scale, activation};
-use hipvit::kernels::{KernelCall, SoftmaxArgs};
+use hipvit::kernels::{KernelCall, KernelError, SoftmaxArgs};
 use hipvit::reference::{Array, masked_softmax, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -121,7 +121,7 @@ impl KernelForm for Softmax {
         Ok(vec![Part::new(&weights, rows, rounded(dtype, 96.0))])
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let &[images, heads, queries, keys] = operands[0] else {
             return Err("takes scores".into());
         };

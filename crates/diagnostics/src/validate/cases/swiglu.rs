@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{Addresses, KernelForm, List, Scale, flops, parameter};
-use hipvit::kernels::{KernelCall, SwiGluArgs};
+use hipvit::kernels::{KernelCall, KernelError, SwiGluArgs};
 use hipvit::ops::activation::wide;
 use hipvit::ops::{Add, Op, SwiGlu};
 use hipvit::reference::{eval, rounded};
@@ -61,7 +61,7 @@ impl KernelForm for BiasedSwiGlu {
         )])
     }
 
-    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
+    fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
         let addresses = [memory.operand(Some(0)), memory.operand(Some(1)), memory.result];
         Ok(SwiGluArgs::new(addresses, [operands[0][0], operands[0][1] / 2])?.into())
     }
