@@ -68,7 +68,7 @@ pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let mut resized = vec![trace.resize.rule.clone()];
     match trace.input {
         None => {
-            resized.push("it is cropped away or not sampled: it does not affect the model's input".into())
+            resized.push("it is cropped away or not sampled: it does not affect the model's input".into());
         }
         Some(input) => {
             resized.push(format!(
