@@ -92,7 +92,7 @@ impl PipelineExecutor {
         }
         let infos: Vec<&ExecutorInfo> = stages.iter().map(|(_, executor)| executor.info()).collect();
         let Some(&first) = infos.first() else {
-            return Err(Error::internal("pipeline", "has no stage"));
+            return Err(Error::internal("pipeline", "the model has no stages"));
         };
         let info = ExecutorInfo {
             devices: infos.iter().flat_map(|info| info.devices.clone()).collect(),
@@ -131,9 +131,10 @@ impl PipelineExecutor {
             let input = match input.take() {
                 Some(input) => input,
                 None => {
-                    let left = runs.last().and_then(Running::boundary);
-                    let missing = || Error::internal("pipeline", "a stage leaves nothing for the next");
-                    InputData::Peer(left.ok_or_else(missing)?)
+                    let activations = runs.last().and_then(Running::boundary);
+                    let missing =
+                        || Error::internal("pipeline", "a stage has no activations for the next stage");
+                    InputData::Peer(activations.ok_or_else(missing)?)
                 }
             };
             let run = stage.executor.submit(reserved, input, submission);
