@@ -376,7 +376,7 @@ fn the_command_says_what_it_pruned() {
         "2:4: 16 weights packed",
         "unpacked at load",
         "by magnitude",
-        "weights as they are",
+        "weights in their original precision",
     ] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }

@@ -1,5 +1,4 @@
-//! Output formats that all commands share. `--format` selects the format; the default depends on the extension of
-//! `--output`.
+//! Output formats of all commands. `--format` selects the format. The default depends on the extension of `--output`.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::marker::PhantomData;
@@ -32,6 +31,7 @@ use Format::{Csv, Json, Md, Npy, Parquet, Safetensors, Text};
 impl Format {
     const ALL: [Self; 7] = [Text, Json, Csv, Md, Npy, Safetensors, Parquet];
 
+    /// Returns the name that `--format` accepts.
     pub fn name(self) -> &'static str {
         match self {
             Text => "text",
@@ -44,20 +44,22 @@ impl Format {
         }
     }
 
+    /// Returns the description for `--help`.
     fn help(self) -> &'static str {
         match self {
-            Text => "Human-readable, as wide as the terminal",
-            Json => "JSON; several results are one object per line",
+            Text => "Text that fits the width of the terminal",
+            Json => "JSON, with one object per line for several results",
             Csv => "Comma-separated values with a header",
-            Md => "A Markdown table",
-            Npy => "One NumPy array with a row per image; FILE.names.txt has the row names",
-            Safetensors => "Named arrays; the metadata `images` has the row names",
+            Md => "Markdown table",
+            Npy => "NumPy array with a row per image, and row names in FILE.names.txt",
+            Safetensors => "Named arrays, with row names in the metadata `images`",
             Parquet if cfg!(feature = "parquet") => "Table with the columns image and embedding",
-            Parquet => "Needs a build with the feature `parquet`",
+            Parquet => "Not available: hipvit was built without the feature `parquet`",
         }
     }
 
-    fn endings(self) -> &'static [&'static str] {
+    /// Returns the extensions of files in this format, without the dot.
+    fn extensions(self) -> &'static [&'static str] {
         match self {
             Text => &["txt"],
             Json => &["json", "jsonl"],
@@ -69,13 +71,15 @@ impl Format {
         }
     }
 
-    fn by_ending(path: &Path) -> Option<Self> {
-        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    /// Returns the format of a file with the extension of `path`. Case is ignored.
+    fn from_extension(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL
             .into_iter()
-            .find(|format| format.endings().contains(&ending.as_str()))
+            .find(|format| format.extensions().contains(&extension.as_str()))
     }
 
+    /// Returns true if a terminal can show the format.
     fn is_text(self) -> bool {
         matches!(self, Text | Json | Csv | Md)
     }
@@ -93,23 +97,24 @@ pub struct OutputArgs<F: Formats> {
     /// Output format [default: by the extension of --output]
     #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
     format: Option<Format>,
-    /// Same as --format json
+    /// Alias of --format json
     #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
     /// Write the results to a file
     ///
-    /// The extension selects the format. The file is created or replaced when the results are complete. Symbolic links
-    /// are followed; permissions are kept.
+    /// The extension selects the format. The file is created or replaced when the results are complete. If FILE is a
+    /// symbolic link, its target is replaced. The permissions of an existing file are kept.
     #[arg(long, short, value_name = "FILE|-")]
     output: Option<PathBuf>,
     #[arg(skip)]
     formats: PhantomData<F>,
 }
 
+/// Returns a parser that accepts the names of `formats`.
 fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
     let values = formats.iter().map(|format| {
         let value = PossibleValue::new(format.name()).help(format.help());
-        // A former name of the format.
+        // Accept the former name of the format.
         match format {
             Text => value.alias("table"),
             _ => value,
@@ -122,20 +127,21 @@ fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
 }
 
 impl<F: Formats> OutputArgs<F> {
-    /// Returns the format and the sink. Opens the output file, so that an unwritable folder fails before the work.
+    /// Returns the format and an open sink. A directory that is not writable fails here, before the work starts.
     pub fn open(&self) -> Result<(Format, Sink)> {
         let format = self.format()?;
         Ok((format, self.sink(format)?))
     }
 
-    /// Returns the format. Returns the sink in the process that writes; `None` in the others.
+    /// Returns the format and, in the process that writes the results, an open sink. The sink is `None` in other processes.
     pub fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
         let format = self.format()?;
         let sink = ranks.writes().then(|| self.sink(format)).transpose()?;
         Ok((format, sink))
     }
 
-    /// Opens the file with the row names of the array in `sink`. Only NumPy's format needs one.
+    /// Opens the file for the row names of the array in `sink`. Returns `None` for formats other than NumPy's, and for
+    /// standard output.
     ///
     /// # Errors
     ///
@@ -152,7 +158,7 @@ impl<F: Formats> OutputArgs<F> {
             None if format.is_text() => Sink::Text(output::stdout()),
             None if stdout().is_terminal() => {
                 let text = format!(
-                    "{} cannot be printed on a terminal: name a file with --output",
+                    "{} is a binary format, which a terminal cannot show. Write it to a file with --output",
                     format.name()
                 );
                 return Err(Usage(text).into());
@@ -161,7 +167,7 @@ impl<F: Formats> OutputArgs<F> {
         })
     }
 
-    /// Returns the format and a sink for standard output, for commands whose --output has a different purpose.
+    /// Returns the format and a sink for standard output. Used by commands whose `--output` has a different purpose.
     pub fn open_printed(&self) -> (Format, Sink) {
         let format = if self.json {
             Json
@@ -176,19 +182,19 @@ impl<F: Formats> OutputArgs<F> {
         (format, sink)
     }
 
-    /// Returns the maximum width of text on standard output; `None` for a file.
+    /// Returns the maximum width of printed text in columns. Returns `None` if the results go to a file.
     pub fn width(&self) -> Option<usize> {
         self.file().map_or_else(output::width, |_| None)
     }
 
-    /// Prints `what` was written on the terminal, if the results went to a file.
+    /// If the results went to a file, reports on the terminal that `what` was written to it.
     pub fn wrote(&self, what: &str) {
         if let Some(path) = self.file() {
             output::wrote(path, what);
         }
     }
 
-    /// Returns the path of the output file.
+    /// Returns the path of the output file. Returns `None` for standard output.
     pub fn file(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| *path != Path::new("-"))
     }
@@ -198,15 +204,19 @@ impl<F: Formats> OutputArgs<F> {
             return if F::FORMATS.contains(&Json) {
                 Ok(Json)
             } else {
-                Err(Usage(format!("--json: this command only writes {}", names::<F>())).into())
+                Err(Usage(format!(
+                    "--json: this command cannot write JSON. Use --format {}",
+                    names::<F>()
+                ))
+                .into())
             };
         }
         let format = match (self.format, self.file()) {
             (Some(format), _) => format,
             (None, None) => F::FORMATS[0],
-            (None, Some(path)) => match Format::by_ending(path) {
+            (None, Some(path)) => match Format::from_extension(path) {
                 Some(format) if F::FORMATS.contains(&format) => format,
-                _ => return Err(Usage(unknown_ending::<F>(path)).into()),
+                _ => return Err(Usage(unknown_extension::<F>(path)).into()),
             },
         };
         if format == Parquet && cfg!(not(feature = "parquet")) {
@@ -216,41 +226,44 @@ impl<F: Formats> OutputArgs<F> {
     }
 }
 
-/// Returns the error of a build without the `parquet` feature.
+/// Returns the error for Parquet output in a build without the feature `parquet`.
 pub fn no_parquet() -> anyhow::Error {
     Usage(
-        "parquet: this hipvit was built without the feature `parquet` (cargo install --locked --path . --features parquet); npy, safetensors, \
-         csv and json need none",
+        "parquet: this hipvit was built without the feature `parquet`. Install it with: cargo install --locked --path crates/cli --features \
+         parquet. Or use npy, safetensors, csv or json",
     )
     .into()
 }
 
+/// Returns the names of the command's formats, joined by "or".
 fn names<F: Formats>() -> String {
     let names: Vec<&str> = F::FORMATS.iter().map(|format| format.name()).collect();
     names.join(" or ")
 }
 
-fn unknown_ending<F: Formats>(path: &Path) -> String {
-    let endings = F::FORMATS.iter().flat_map(|format| format.endings());
-    let endings: Vec<String> = endings.map(|ending| format!(".{ending}")).collect();
+/// Returns the error for a path whose extension is not one of the command's formats.
+fn unknown_extension<F: Formats>(path: &Path) -> String {
+    let extensions = F::FORMATS.iter().flat_map(|format| format.extensions());
+    let extensions: Vec<String> = extensions.map(|extension| format!(".{extension}")).collect();
     let named = F::FORMATS.iter().find(|format| path == Path::new(format.name()));
     let is_directory = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
     let path = path.display();
     match named {
         _ if is_directory => format!("--output {path}: this is a directory. Name a file in it"),
         Some(format) => format!(
-            "--output {path}: this is a file name. To print the results, use --format {}",
+            "--output {path}: this is a format, not a file name. To print the results in it, use --format {}",
             format.name()
         ),
         None => format!(
-            "--output {path}: unknown extension. Use {}, or add --format",
-            endings.join(", ")
+            "--output {path}: the extension is not that of a supported format. Use {}, or add --format",
+            extensions.join(", ")
         ),
     }
 }
 
-/// Finishes the files of a command that writes results while it runs. The files appear together, and only if at least
-/// one input has a result.
+/// Finishes the output files of a command that writes results while it runs.
+///
+/// The files appear together. They are discarded if inputs failed and no input has a result.
 pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
     if results > 0 || outcome == Outcome::Complete {
         Sink::finish_all(files)?;
@@ -258,14 +271,16 @@ pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outc
     Ok(outcome)
 }
 
-/// Formats the shape of an array.
+/// Formats the shape of an array, such as `2 × 768`.
 pub fn shape(extents: &[usize]) -> String {
     let extents: Vec<String> = extents.iter().map(ToString::to_string).collect();
     extents.join(" × ")
 }
 
-/// Writes a header with `fields`, then one line per row with the values of these fields in the row's JSON. `a.b` is
-/// field `b` of `a`.
+/// Writes `rows` as CSV with the header `fields`.
+///
+/// A field names a value in the JSON of a row: `a.b` is the member `b` of the object `a`. Missing values and nulls are
+/// empty cells.
 pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterator<Item = R>) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     written(writer.write_record(fields))?;
@@ -285,7 +300,7 @@ pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterat
     Ok(())
 }
 
-/// Unwraps the I/O error of the output, so that a closed pipe can be recognised.
+/// Converts a CSV error to its I/O error, so that the caller can recognise a closed pipe.
 pub fn written(result: csv::Result<()>) -> Result<()> {
     result.map_err(|error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error.into(),

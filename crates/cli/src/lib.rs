@@ -397,7 +397,7 @@ fn usage(error: &clap::Error) -> u8 {
         && command == "serve"
     {
         output::note(
-            "`serve` needs a build with the feature `serve` (cargo install --locked --path . --features serve)",
+            "`serve` needs a build with the feature `serve` (cargo install --locked --path crates/cli --features serve)",
         );
     }
     if error.kind() == ErrorKind::UnknownArgument

@@ -1,4 +1,4 @@
-//! A progress bar on standard error, only on a terminal.
+//! A progress bar on standard error. It is hidden if standard error is not a terminal.
 
 use std::fmt;
 use std::io::{IsTerminal, stdout};
@@ -9,20 +9,24 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use super::output;
 
-/// A progress bar that moves aside for other lines on the terminal.
+/// A progress bar below the lines that the program prints to the terminal.
 pub struct Progress {
     bar: ProgressBar,
+    /// Number of items passed to [`start`](Self::start) so far.
     started: AtomicU64,
+    /// True if standard output is a terminal, so that the bar must make room for its lines.
     lines_on_terminal: bool,
 }
 
 impl Progress {
-    /// Creates a bar over `len` images. It is hidden for one image, and if standard error is not a terminal.
+    /// Creates a bar for `len` images.
+    ///
+    /// The bar is hidden if `len` is less than 2, with `--quiet`, or if standard error is not a terminal.
     pub fn images(len: usize) -> Self {
         Self::counting(len, "images")
     }
 
-    /// Creates a bar over `len` other `things`.
+    /// Creates a bar for `len` items. `things` is their plural noun, such as `cases`.
     pub fn counting(len: usize, things: &str) -> Self {
         let bar = if len < 2 || output::is_quiet() {
             ProgressBar::hidden()
@@ -37,7 +41,7 @@ impl Progress {
                 }),
             );
         }
-        // A steady tick needs a thread, which could fail to start.
+        // Draw once. `enable_steady_tick` would start a thread, which can fail.
         bar.tick();
         Self {
             bar,
@@ -46,24 +50,24 @@ impl Progress {
         }
     }
 
-    /// Shows the item that begins, and counts the previous ones.
+    /// Shows the name of the item that starts. Sets the position to the number of items started before.
     pub fn start(&self, what: &str) {
         self.bar.set_message(super::one_line(what));
         self.bar
             .set_position(self.started.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// Counts one item.
+    /// Advances the bar by one completed item.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Restarts the estimate of the speed at the next step.
-    pub fn forget_speed(&self) {
+    /// Resets the estimates of the speed and of the remaining time.
+    pub fn reset_speed(&self) {
         self.bar.reset_eta();
     }
 
-    /// Prints to standard output. If both are on a terminal, the text appears above the bar.
+    /// Calls `print`, which writes to standard output. If standard output is a terminal, the text appears above the bar.
     pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
         if self.lines_on_terminal {
             self.bar.suspend(print)
@@ -72,20 +76,20 @@ impl Progress {
         }
     }
 
-    /// Prints to standard error above the bar.
+    /// Calls `print`, which writes to standard error. The text appears above the bar.
     pub fn report<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)
     }
 }
 
-/// Removes the bar when the work ends, also after an error.
+/// Removes the bar from the terminal, also after an error.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Formats the speed and the remaining time; empty before the first item is done.
+/// Formats the speed and the remaining time. Returns an empty string before the first item is done.
 fn speed(done: u64, per_second: f64, left: Duration) -> String {
     if done == 0 || per_second <= 0.0 {
         return String::new();
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_shown_when_one_is_known() {
+    fn the_speed_is_empty_until_it_is_known() {
         let minute = Duration::from_secs(60);
         assert_eq!(speed(0, 0.0, Duration::ZERO), "");
         assert_eq!(speed(3, 0.0, Duration::ZERO), "");

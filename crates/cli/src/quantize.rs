@@ -1,4 +1,4 @@
-//! `hipvit quantize`: writes a model with 8-bit, bf16 or 2:4 sparse weights.
+//! `hipvit quantize` writes a copy of a model with 8-bit, bf16 or 2:4 sparse weights.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ docs/precision.md describes what each device computes at each precision.";
 pub struct Args {
     /// Images for calibration, or a safetensors file
     ///
-    /// With int8, large activations are balanced with the following weights (SmoothQuant). With --sparse, the pruning
-    /// error is compensated.
+    /// With int8, SmoothQuant scales channels with large activations down, and the following weights up. With --sparse,
+    /// SparseGPT adjusts the remaining weights to compensate for the pruned ones.
     #[arg(long, value_name = "IMAGES", num_args = 1.., help_heading = "Input")]
     calibrate: Vec<PathBuf>,
     #[command(flatten)]
@@ -59,30 +59,31 @@ pub struct Args {
 struct PrecisionArgs {
     /// Precision of the linear layers [default: int8]
     #[arg(long, value_name = "PRECISION")]
-    to: Option<To>,
+    to: Option<LayerPrecision>,
     /// Prune two of every four weights
     ///
-    /// Prunes by magnitude, or with --calibrate by the least error of the layers' outputs (SparseGPT). Without --to,
-    /// the weights keep their precision.
+    /// By default, the weights with the smallest magnitudes are pruned. With --calibrate, SparseGPT minimises the error of
+    /// each layer's output. Without --to, the weights keep their precision.
     #[arg(long, value_name = "PATTERN")]
     sparse: Option<Sparse>,
     /// Maximum error of the logits, for --to auto
     ///
-    /// The root mean square error relative to the logits. It must also hold on a held-out fifth of the images.
+    /// The error is the root mean square error relative to the logits. A fifth of the images is held out, and the error
+    /// on these images must also be within the maximum.
     #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
     budget: f64,
     /// Rule for the scale of each output channel
     #[arg(long, value_name = "RULE", default_value = "amax", hide_short_help = true)]
-    scales: Rule,
+    scales: WeightScale,
     /// Largest activation in FP8: amax, mse or a percentile
     ///
-    /// amax: the largest magnitude on the images. mse: the magnitude with the least mean square error. 99.99%: a percentile of
-    /// the magnitudes. Larger activations are clipped.
+    /// amax is the largest magnitude on the images. mse is the limit with the smallest mean square error. 99.99% is that
+    /// percentile of the magnitudes. Larger activations are clipped.
     #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range, hide_short_help = true)]
     activation_range: ActivationRange,
 }
 
-/// The device on which --to auto measures times.
+/// Device on which `--to auto` measures times.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Device")]
 struct TargetArgs {
@@ -97,22 +98,24 @@ struct TargetArgs {
     batch: usize,
 }
 
+/// Precision of the linear layers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum To {
-    /// Int8 weights; activations quantised per token
+enum LayerPrecision {
+    /// Int8 weights and activations, one activation scale per token
     Int8,
-    /// FP8 (E4M3) weights; with --calibrate also activations
+    /// FP8 (E4M3) weights, and activations if calibrated
     Fp8,
-    /// FP8 weights and activations, scaled per token
+    /// FP8 weights and activations, one activation scale per token
     Fp8Dynamic,
-    /// Bf16 weights; on the CPU also activations
+    /// Bf16 weights, and activations on the CPU
     Bf16,
-    /// Precision chosen per layer, within --budget
+    /// A precision per layer, within --budget
     Auto,
-    /// Unchanged precision, for --sparse
+    /// Unchanged precision (only with --sparse)
     Full,
 }
 
+/// Sparsity pattern of the weights.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sparse {
     /// Two of every four weights along the input channels
@@ -120,66 +123,71 @@ enum Sparse {
     TwoOfFour,
 }
 
+/// Rule for the scale of an output channel.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Rule {
-    /// Scale to the largest weight
+enum WeightScale {
+    /// Scale by the largest magnitude
     Amax,
-    /// Scale with the least mean square error
+    /// Scale with the smallest mean square error
     Mse,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let to = match (self.precision.to, self.precision.sparse) {
-            (Some(To::Full), None) => {
-                return Err(Usage("--to full has no effect without --sparse").into());
+            (Some(LayerPrecision::Full), None) => {
+                return Err(Usage(
+                    "--to full has no effect alone. Add --sparse 2:4, or choose another precision",
+                )
+                .into());
             }
             (Some(to), _) => to,
-            (None, None) => To::Int8,
-            (None, Some(_)) => To::Full,
+            (None, None) => LayerPrecision::Int8,
+            (None, Some(_)) => LayerPrecision::Full,
         };
         let precision = match to {
-            To::Full => Precision::Full,
-            To::Int8 => Precision::Int8,
-            To::Auto if !self.calibrate.is_empty() => Precision::Int8,
-            To::Auto => {
-                return Err(Usage("--to auto measures errors on images: add --calibrate IMAGES").into());
+            LayerPrecision::Full => Precision::Full,
+            LayerPrecision::Int8 => Precision::Int8,
+            LayerPrecision::Auto if !self.calibrate.is_empty() => Precision::Int8,
+            LayerPrecision::Auto => {
+                return Err(Usage("--to auto needs images to measure errors: add --calibrate IMAGES").into());
             }
-            To::Fp8 => Precision::Fp8,
-            To::Fp8Dynamic if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
+            LayerPrecision::Fp8 => Precision::Fp8,
+            LayerPrecision::Fp8Dynamic if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
                 return Err(
                     Usage("--to fp8-dynamic scales each token at run time: leave out --calibrate").into(),
                 );
             }
-            To::Fp8Dynamic => Precision::Fp8Dynamic,
-            To::Bf16 if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
+            LayerPrecision::Fp8Dynamic => Precision::Fp8Dynamic,
+            LayerPrecision::Bf16 if !self.calibrate.is_empty() && self.precision.sparse.is_none() => {
                 return Err(Usage("--to bf16 has no scales to calibrate: leave out --calibrate").into());
             }
-            To::Bf16 => Precision::Bf16,
+            LayerPrecision::Bf16 => Precision::Bf16,
         };
         if precision == Precision::Fp8
             && !self.calibrate.is_empty()
-            && matches!(self.precision.scales, Rule::Mse)
+            && matches!(self.precision.scales, WeightScale::Mse)
         {
-            let reason = "--scales mse needs a scale per output channel, but with --to fp8 --calibrate a weight has one scale";
+            let reason = "--scales mse sets a scale per output channel, but with --to fp8 --calibrate a weight has one scale. Leave out --scales";
             return Err(Usage(reason).into());
         }
-        let in_fp8_by_images = match to {
-            To::Fp8 => !self.calibrate.is_empty(),
-            To::Auto => self.target.device != Device::Cpu,
+        let calibrates_fp8 = match to {
+            LayerPrecision::Fp8 => !self.calibrate.is_empty(),
+            LayerPrecision::Auto => self.target.device != Device::Cpu,
             _ => false,
         };
-        if self.precision.activation_range != ActivationRange::Largest && !in_fp8_by_images {
-            let reason = "--activation-range needs calibrated fp8 activations: use --to fp8 with --calibrate, or --to auto on a GPU";
+        if self.precision.activation_range != ActivationRange::Largest && !calibrates_fp8 {
+            let reason = "--activation-range needs calibrated FP8 activations: use --to fp8 with --calibrate, or --to auto on a GPU";
             return Err(Usage(reason).into());
         }
         let scales = match self.precision.scales {
-            Rule::Amax => Scales::Largest,
-            Rule::Mse => Scales::MeanSquare,
+            WeightScale::Amax => Scales::Largest,
+            WeightScale::Mse => Scales::MeanSquare,
         };
         let sources = self.sources()?;
         if sources.is_empty() && !self.calibrate.is_empty() {
-            return Err(Usage("--calibrate: no images found").into());
+            let reason = "--calibrate: no images found. Name image files, a directory of images, or a safetensors file";
+            return Err(Usage(reason).into());
         }
         let decode = self.decode.options();
         let images = sources.iter().map(|source| source.decode(decode));
@@ -189,7 +197,7 @@ impl Args {
             Options {
                 precision,
                 scales,
-                budget: matches!(to, To::Auto).then_some(self.precision.budget),
+                budget: matches!(to, LayerPrecision::Auto).then_some(self.precision.budget),
                 activation_range: self.precision.activation_range,
                 target: self.target(to)?,
                 sparsity: self.precision.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
@@ -208,12 +216,15 @@ impl Args {
         Ok(Outcome::Complete)
     }
 
-    /// Returns the GPU that the model is quantised for.
-    fn target(&self, to: To) -> Result<Option<GpuTarget>> {
-        if !matches!(to, To::Auto) {
+    /// Returns the GPU on which `--to auto` measures times; `None` for the CPU.
+    fn target(&self, to: LayerPrecision) -> Result<Option<GpuTarget>> {
+        if !matches!(to, LayerPrecision::Auto) {
             return match (self.target.device, self.target.dtype) {
                 (Device::Cpu, None) => Ok(None),
-                _ => Err(Usage("--device and --dtype need --to auto, which measures times").into()),
+                _ => {
+                    let reason = "--device and --dtype need --to auto, which measures times. Leave them out for another precision";
+                    Err(Usage(reason).into())
+                }
             };
         }
         let dtype = self.target.dtype.unwrap_or(match self.target.device {
@@ -229,7 +240,7 @@ impl Args {
         Ok(builder.open_device()?.map(target))
     }
 
-    /// Returns the images for calibration.
+    /// Returns the calibration images.
     fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in &self.calibrate {
@@ -266,7 +277,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         ..
     } = *report;
     let what = match precision {
-        Precision::Full => "weights as they are".to_owned(),
+        Precision::Full => "weights in their original precision".to_owned(),
         _ => match &report.decision {
             Some(decision) => weights_by_precision(decision),
             None if precision == Precision::Fp8Dynamic => format!("{quantized} weights in fp8"),
@@ -275,7 +286,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     };
     writeln!(
         out,
-        "{}: {what}, {:.1} MiB of {:.1} MiB ({:+.1} %)",
+        "{}: {what}, {:.1} MiB instead of {:.1} MiB ({:+.1} %)",
         super::one_line(&directory.display().to_string()),
         mib(bytes_after),
         mib(bytes_before),
@@ -286,7 +297,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         match images {
             0 => writeln!(
                 out,
-                "pruned by magnitude; --calibrate IMAGES would compensate the error in the other weights"
+                "pruned by magnitude; use --calibrate IMAGES to reduce the error with SparseGPT"
             )?,
             _ => writeln!(out, "pruned by SparseGPT with {images} images")?,
         }
@@ -303,33 +314,36 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         _ if precision == Precision::Full => {}
         _ if precision == Precision::Bf16 => writeln!(
             out,
-            "activations in bf16 on the CPU; GPUs compute these layers in --dtype"
+            "the CPU rounds the activations of these layers to bf16; GPUs compute the layers in --dtype"
         )?,
         0 if precision == Precision::Fp8 => writeln!(
             out,
-            "dequantised at load time, so as slow as full precision; --calibrate IMAGES or --to fp8-dynamic also quantises activations"
+            "weights are dequantised at load time, which gives no speed-up; use --calibrate IMAGES or --to fp8-dynamic"
         )?,
         _ if precision == Precision::Fp8Dynamic => writeln!(
             out,
-            "activations in fp8, each token scaled at run time by its largest magnitude"
+            "activations are rounded to fp8 at run time; the largest magnitude of each token sets its scale"
         )?,
         _ if precision == Precision::Fp8 => {
             let rule = match range {
                 ActivationRange::Percentile(percentile) => {
-                    format!("up to {percentile} % of their magnitudes")
+                    format!("percentile {percentile}")
                 }
-                ActivationRange::MeanSquare => "by the least mean square error".to_owned(),
-                _ => "by their largest magnitudes".to_owned(),
+                ActivationRange::MeanSquare => "the smallest mean square error".to_owned(),
+                _ => "the largest magnitude".to_owned(),
             };
-            writeln!(out, "activations in fp8, {rule} on {images} images")?;
+            writeln!(
+                out,
+                "activations are rounded to fp8; {rule} on {images} images sets each layer's scale"
+            )?;
         }
         0 => writeln!(
             out,
-            "not calibrated; --calibrate IMAGES would balance channels with large activations"
+            "not calibrated; use --calibrate IMAGES to balance channels with large activations"
         )?,
         _ => writeln!(
             out,
-            "calibrated with {images} images: {balanced} norms balanced with the following layers"
+            "calibrated with {images} images; SmoothQuant balanced {balanced} norms with the following layers"
         )?,
     }
     if let Some(decision) = &report.decision {
@@ -345,7 +359,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     Ok(())
 }
 
-/// Returns a summary such as `20 weights in int8, 12 in bf16`.
+/// Returns the number of weights in each precision, such as `20 weights in int8, 12 in bf16`.
 fn weights_by_precision(decision: &Decision) -> String {
     let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
         let count = decision.layers(precision).count();
@@ -359,7 +373,11 @@ fn weights_by_precision(decision: &Decision) -> String {
 
 fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     let others: Vec<&str> = match decision.choices.first() {
-        Some(choice) => choice.candidates.iter().map(|of| of.precision.name()).collect(),
+        Some(choice) => choice
+            .candidates
+            .iter()
+            .map(|candidate| candidate.precision.name())
+            .collect(),
         None => Vec::new(),
     };
     let mut columns = vec![
@@ -380,28 +398,28 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
             choice.precision.name().to_owned(),
             time(choice.full_us),
         ];
-        let mut taken = choice.full_us;
-        for of in &choice.candidates {
-            row.extend([percent(of.error), time(of.us)]);
-            if of.precision == choice.precision {
-                taken = of.us;
+        let mut chosen_us = choice.full_us;
+        for candidate in &choice.candidates {
+            row.extend([percent(candidate.error), time(candidate.us)]);
+            if candidate.precision == choice.precision {
+                chosen_us = candidate.us;
             }
         }
         before += choice.full_us;
-        after += taken;
+        after += chosen_us;
         table.row(row);
     }
     writeln!(out, "{}", table.text(output::width()))?;
     writeln!(
         out,
-        "these layers: {} in full precision, {} as chosen, on {}",
+        "time of these layers: {} in full precision, {} in the chosen precisions, on {}",
         time(before),
         time(after),
         super::one_line(&decision.measured_on)
     )?;
     writeln!(
         out,
-        "error, of a budget of {}:\n  calibration images: {}",
+        "error (budget {}):\n  calibration images: {}",
         percent(decision.budget),
         fidelity(&decision.calibration)
     )?;
@@ -409,13 +427,13 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         Some(held_out) => writeln!(out, "  held-out images: {}", fidelity(held_out))?,
         None => writeln!(
             out,
-            "  held-out images: none, because there is only one image; the error on others may be larger"
+            "  held-out images: none, because there is only one image; the error on other images may be larger"
         )?,
     }
     if let Some(Reverted { error, layers, .. }) = &decision.reverted {
         writeln!(
             out,
-            "  held-out images: {} before these layers were reverted: {}",
+            "  held-out images: {} before these layers were reverted to a higher precision: {}",
             percent(*error),
             super::one_line(&layers.join(", "))
         )?;
@@ -423,7 +441,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     if let Some(OnGpu { quantized, full, .. }) = &decision.on_gpu {
         writeln!(
             out,
-            "  {} on the GPU: {}, relative to full precision there (itself {} from f32 on the CPU)",
+            "  {} on the GPU: {}, relative to full precision on that GPU, whose error relative to f32 on the CPU is {}",
             match decision.held_out {
                 Some(_) => "held-out images",
                 None => "this image",
@@ -435,13 +453,13 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     Ok(())
 }
 
-/// Warns if the GPU's error can exceed the budget. The budget bounds the errors that the CPU computes.
+/// Warns if the error on the GPU exceeds the budget. The layers are chosen by the error on the CPU, so this can happen.
 fn warn_beyond_budget(decision: &Decision) {
-    let beyond = |of: &&OnGpu| !of.quantized.within(decision.budget);
-    if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(beyond) {
+    let exceeds = |on_gpu: &&OnGpu| !on_gpu.quantized.within(decision.budget);
+    if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(exceeds) {
         output::warning(&format!(
-            "the error on {} is {}, which exceeds the budget of {} (full precision there: {} from f32 on the CPU); the model was \
-             written nevertheless",
+            "the model was written, but its error on {} is {}, which exceeds the budget of {}. The error of full precision on that \
+             GPU, relative to f32 on the CPU, is {}. Use a smaller --budget",
             decision.measured_on,
             percent(quantized.error),
             percent(decision.budget),
@@ -450,17 +468,18 @@ fn warn_beyond_budget(decision: &Decision) {
     }
 }
 
-fn fidelity(of: &Fidelity) -> String {
-    let images = of.images;
-    let agreeing = match of.agreeing {
-        Some(agreeing) => format!("{agreeing} of {images} keep their top-1 class"),
+fn fidelity(fidelity: &Fidelity) -> String {
+    let images = fidelity.images;
+    let agreeing = match fidelity.agreeing {
+        Some(agreeing) => format!("{agreeing} of {images} images keep their top-1 class"),
         None => format!("{images} images"),
     };
-    format!("{}, {agreeing}", percent(of.error))
+    format!("{}, {agreeing}", percent(fidelity.error))
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.3} %", 100.0 * part)
+/// Formats a fraction as a percentage.
+fn percent(fraction: f64) -> String {
+    format!("{:.3} %", 100.0 * fraction)
 }
 
 /// Parses `amax`, `mse`, or a percentile such as `99.99%`.
@@ -475,7 +494,7 @@ fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
     }
 }
 
-/// Parses a fraction, such as `0.5%` or `0.005`.
+/// Parses a percentage or a fraction, such as `0.5%` or `0.005`.
 fn parse_percent(text: &str) -> std::result::Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
@@ -483,6 +502,6 @@ fn parse_percent(text: &str) -> std::result::Result<f64, String> {
     };
     match number.trim().parse::<f64>() {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(number / unit),
-        _ => Err("expected a percentage, as 0.5%".into()),
+        _ => Err("expected a percentage, such as 0.5%".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! JSON lines that `--json` prints.
+//! The JSON lines that `--json` prints, one object per line.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{acts_on_terminal, escaped};
 
-/// Results of an image or a text, with the model and the device. The fields of `R` come last.
+/// Results of one image or one text, with the model and the device. Serialization appends the fields of `results`.
 #[derive(Debug, Serialize)]
 pub struct Record<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,6 +24,7 @@ pub struct Record<'a, R> {
 }
 
 impl<'a, R: Serialize> Record<'a, R> {
+    /// Creates the record of an image.
     pub fn new(session: &'a Session, image: &'a str, results: R) -> Self {
         Self {
             image: Some(image),
@@ -35,6 +36,7 @@ impl<'a, R: Serialize> Record<'a, R> {
         }
     }
 
+    /// Creates the record of a text.
     pub fn of_text(session: &'a Session, text: &'a str, results: R) -> Self {
         Self {
             image: None,
@@ -44,24 +46,24 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 }
 
-/// Prints `value` as one line of JSON. NaN and infinite numbers become `null`, because JSON has none.
+/// Writes `value` to `out` as one line of JSON. NaN and infinite numbers become `null`, because JSON cannot represent them.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    // The errors of `to_writer` hide a closed pipe.
+    // `serde_json::to_writer` would wrap the I/O error, so that a closed pipe is not recognised.
     let line = serde_json::to_string(value)?;
     writeln!(out, "{}", ascii_controls(&line))?;
     Ok(())
 }
 
-/// Returns the text as it appears between the quotes of a JSON string, always on one line.
+/// Escapes a text for a JSON string, and returns it without the quotes. The result has no line breaks.
 pub fn json_text(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     ascii_controls(&quoted[1..quoted.len() - 1])
 }
 
-/// Escapes the control characters that JSON allows in strings, because a terminal would interpret them.
+/// Escapes the control characters that JSON permits unescaped but a terminal would interpret.
 fn ascii_controls(line: &str) -> String {
     escaped(line, acts_on_terminal, |c, line| {
-        // These characters need no surrogate pairs. Writing to a string cannot fail.
+        // All these characters are below U+10000, so no surrogate pair is needed. Writing to a string cannot fail.
         let _ = write!(line, "\\u{:04x}", u32::from(c));
     })
 }

@@ -71,7 +71,7 @@ impl Results {
         while let Some(result) = self.next()? {
             progress.step();
             if self.index == self.finished {
-                progress.forget_speed();
+                progress.reset_speed();
             }
             match result {
                 Ok(item) => {

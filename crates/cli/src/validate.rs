@@ -241,12 +241,12 @@ impl Args {
         // Text output already says this on the terminal.
         if format != Format::Text || self.output.file().is_some() {
             ops.iter()
-                .flat_map(OpsReport::complaints)
+                .flat_map(OpsReport::failure_messages)
                 .map(Error::msg)
                 .for_each(report);
             models
                 .iter()
-                .filter_map(LayerReport::complaint)
+                .filter_map(LayerReport::failure_message)
                 .map(Error::msg)
                 .for_each(report);
         }

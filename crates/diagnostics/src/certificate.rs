@@ -154,7 +154,7 @@ impl Ops {
                 .map(|config| config.config.to_string())
                 .collect(),
             worst: worst.into_values().collect(),
-            complaints: report.complaints().collect(),
+            complaints: report.failure_messages().collect(),
         }
     }
 }

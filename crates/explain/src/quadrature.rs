@@ -1,30 +1,32 @@
 //! Gauss-Legendre quadrature on [0, 1].
 
-/// Returns nodes and weights of the rule with `n` nodes, which is exact for polynomials of degree `2n − 1`. The nodes are the roots of the
-/// Legendre polynomial, computed by Newton's method from Tricomi's estimate.
+/// Returns the `(node, weight)` pairs of the Gauss-Legendre rule with `n` nodes.
+///
+/// The rule is exact for polynomials up to degree `2n − 1`. The nodes are the roots of the Legendre polynomial of degree `n`. Newton's
+/// method computes them from Tricomi's initial estimate.
 pub(super) fn gauss_legendre(n: usize) -> Vec<(f64, f64)> {
-    let node = |i: usize| {
+    let node_and_weight = |i: usize| {
         let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (n as f64 + 0.5)).cos();
-        let mut slope = 1.0;
-        // Each step doubles the correct digits, so a few suffice.
+        let mut derivative = 1.0;
+        // Newton's method doubles the number of correct digits per step. 16 steps are more than enough.
         for _ in 0..16 {
             let value;
-            (value, slope) = legendre(n, x);
-            x -= value / slope;
+            (value, derivative) = legendre(n, x);
+            x -= value / derivative;
         }
-        (0.5 * (1.0 - x), 1.0 / ((1.0 - x * x) * slope * slope))
+        (0.5 * (1.0 - x), 1.0 / ((1.0 - x * x) * derivative * derivative))
     };
-    (0..n).map(node).collect()
+    (0..n).map(node_and_weight).collect()
 }
 
-/// Returns the Legendre polynomial of degree `n` and its derivative at `x` in (−1, 1).
+/// Returns the value and the derivative of the Legendre polynomial of degree `n` at `x`, for −1 < `x` < 1.
 fn legendre(n: usize, x: f64) -> (f64, f64) {
-    let (mut before, mut value) = (1.0, x);
+    let (mut previous, mut value) = (1.0, x);
     for k in 2..=n {
         let k = k as f64;
-        (before, value) = (value, ((2.0 * k - 1.0) * x * value - (k - 1.0) * before) / k);
+        (previous, value) = (value, ((2.0 * k - 1.0) * x * value - (k - 1.0) * previous) / k);
     }
-    (value, n as f64 * (x * value - before) / (x * x - 1.0))
+    (value, n as f64 * (x * value - previous) / (x * x - 1.0))
 }
 
 #[cfg(test)]

@@ -1,34 +1,34 @@
-//! Element types.
+//! Element types of tensors.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Element type of activations and weights.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
-    /// Unsigned bytes: pixels before normalisation.
+    /// Unsigned 8-bit integer, used for pixels before normalisation.
     U8,
-    /// Signed bytes: weights with a scale per row.
+    /// Signed 8-bit integer, used for weights with one scale per row.
     I8,
-    /// 8-bit floating point, E4M3 in OCP's encoding (gfx950, gfx12, NVIDIA from compute capability 8.9).
+    /// 8-bit floating point, E4M3 in OCP's encoding. Supported by gfx950, gfx12, and NVIDIA GPUs of compute capability 8.9 or higher.
     F8E4M3,
-    /// E4M3 in the FNUZ encoding of gfx942: the same bits are half the value.
+    /// 8-bit floating point, E4M3 in the FNUZ encoding of gfx942. A bit pattern has half the value that it has in [`DType::F8E4M3`].
     F8E4M3Fnuz,
-    /// Signed 32-bit integers: sums of an int8 GEMM.
+    /// Signed 32-bit integer, used for the accumulators of an int8 GEMM.
     I32,
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 half precision.
     F16,
-    /// bfloat16: the exponent of f32, 8 bits of significand.
+    /// bfloat16: the exponent range of f32, with 8 bits of significand.
     BF16,
 }
 
 impl DType {
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E4M3Fnuz => 1,
@@ -38,15 +38,16 @@ impl DType {
     }
 }
 
-/// Names of the dtypes that models compute in. [`Display`](fmt::Display) writes the first of each dtype.
+/// Dtypes that a model can compute in, each with its accepted names. [`Display`](fmt::Display) writes the first name.
 const PRECISIONS: [(DType, &[&str]); 3] = [
     (DType::F32, &["f32", "float32", "fp32", "float"]),
     (DType::F16, &["f16", "float16", "fp16", "half"]),
     (DType::BF16, &["bf16", "bfloat16"]),
 ];
 
-/// Parses the dtypes that models compute in, in any case, with or without `torch.`: `f32`, `float32`, `fp32`, `float`, `f16`, `float16`,
-/// `fp16`, `half`, `bf16`, `bfloat16`.
+/// Parses the name of a dtype that a model can compute in. Case is ignored, and the prefix `torch.` is optional.
+///
+/// The names are `f32`, `float32`, `fp32`, `float`, `f16`, `float16`, `fp16`, `half`, `bf16` and `bfloat16`.
 ///
 /// ```
 /// # fn main() -> hipvit_graph::Result<()> {
@@ -64,7 +65,7 @@ impl FromStr for DType {
         let name = lower.strip_prefix("torch.").unwrap_or(&lower);
         let found = PRECISIONS.iter().find(|(_, names)| names.contains(&name));
         found.map(|&(dtype, _)| dtype).ok_or_else(|| {
-            let names = PRECISIONS.map(|(_, names)| names.join(" = "));
+            let names = PRECISIONS.map(|(_, names)| format!("{} ({})", names[0], names[1..].join(", ")));
             Error::argument(
                 "dtype",
                 format_args!("`{text}` is not one of {}", names.join(", ")),
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_precision_has_the_names_of_every_library() {
+    fn names_of_all_libraries_are_parsed() {
         for (dtype, names) in PRECISIONS {
             assert_eq!(names[0], dtype.to_string());
             for name in names {
@@ -111,7 +112,7 @@ mod tests {
             let error = wrong.parse::<DType>().unwrap_err().to_string();
             assert!(
                 error.contains(&format!(
-                    "`{wrong}` is not one of f32 = float32 = fp32 = float, f16 = "
+                    "`{wrong}` is not one of f32 (float32, fp32, float), f16 ("
                 )),
                 "{error}"
             );

@@ -1,4 +1,4 @@
-//! Connections: accepting them within a limit, TLS, the choice of HTTP/1.1 or HTTP/2, and their orderly end.
+//! Accepts connections up to a limit, sets up TLS, selects HTTP/1.1 or HTTP/2, and closes connections gracefully.
 
 use std::convert::Infallible;
 use std::io::{self, Cursor};
@@ -31,40 +31,41 @@ use super::options::ServerOptions;
 use super::{refusals, tls};
 use hipvit::error::Result;
 
-/// First bytes from an HTTP/2 client.
+/// Connection preface: the first bytes that an HTTP/2 client sends.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Maximum concurrent requests of one HTTP/2 connection.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
 
-/// Bytes that an HTTP/2 client may send before they are read.
+/// Initial flow-control window of HTTP/2: bytes that a client may send before the server reads them.
 const WINDOW_BYTES: u32 = 256 << 10;
 
-/// Maximum size of the fields of an HTTP/2 request. Each field counts 32 bytes more than its name and value.
-const HEADER_LIST: u32 = 8 << 10;
+/// Maximum size of the header fields of an HTTP/2 request. Each field counts as its name, its value and 32 bytes.
+const MAX_HEADER_LIST_BYTES: u32 = 8 << 10;
 
-/// Bytes that are read from an HTTP/1 client at once, and the maximum size of a head.
+/// Size of the read buffer of an HTTP/1 connection. The request line and the headers must fit into it.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Idle time after which an HTTP/2 client is pinged.
+/// Interval between keep-alive pings to an HTTP/2 client.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time for closing a connection without an open request.
-const CLOSING_TIME: Duration = Duration::from_secs(5);
+/// Timeout for closing a connection that has no open request.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval between warnings that connections cannot be accepted.
+/// Minimum interval between warnings about connections that cannot be accepted.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts connections for a router.
+/// Accepts connections and serves their requests through a router.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     router: Router,
     tls: Option<TlsAcceptor>,
     table: Arc<Table>,
-    header_time: Duration,
-    idle_time: Duration,
-    write_time: Duration,
-    request_time: Duration,
+    /// Timeout for the headers of a request, for the TLS handshake, and for the first authorised request.
+    header_timeout: Duration,
+    idle_timeout: Duration,
+    write_timeout: Duration,
+    request_timeout: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -75,15 +76,15 @@ impl Acceptor {
             router,
             tls: options.tls.as_ref().map(tls::acceptor).transpose()?,
             table: Table::new(limits.connections, metrics.clone()),
-            header_time: limits.header_time,
-            idle_time: limits.idle_time,
-            write_time: limits.body_time,
-            request_time: limits.request_time,
+            header_timeout: limits.header_time,
+            idle_timeout: limits.idle_time,
+            write_timeout: limits.body_time,
+            request_timeout: limits.request_time,
             metrics,
         })
     }
 
-    /// Accepts until `stop` is set.
+    /// Accepts connections until `stop` becomes true.
     pub(super) async fn accept_all(
         self,
         listener: TcpListener,
@@ -99,7 +100,7 @@ impl Acceptor {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // This connection failed, or no file descriptor is free.
+                    // The connection failed, or the process has no free file descriptor. Retry after a pause.
                     self.metrics.accept_errors.inc();
                     failures.warn(&error);
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -110,7 +111,7 @@ impl Acceptor {
                 self.metrics.refused_connections.inc();
                 continue;
             };
-            // Send small responses immediately.
+            // Send small responses immediately (disable Nagle's algorithm).
             let _ = stream.set_nodelay(true);
             let (acceptor, watcher, stop) = (self.clone(), graceful.watcher(), stop.clone());
             tokio::spawn(async move {
@@ -119,13 +120,13 @@ impl Acceptor {
                     () = acceptor.serve(stream, Peer(peer), connection, stop) => {}
                     () = connection.displaced() => {}
                 }
-                // The server waits for the watchers before it ends.
+                // On shutdown, the server waits until all watchers are dropped.
                 drop(watcher);
             });
         }
     }
 
-    /// Serves one connection to its end. Its errors concern only its client.
+    /// Serves one connection until it is closed. Errors of the connection are dropped, since they affect only its client.
     async fn serve(
         &self,
         stream: TcpStream,
@@ -133,9 +134,9 @@ impl Acceptor {
         connection: &Arc<Connection>,
         stop: watch::Receiver<bool>,
     ) {
-        // A client that does not read answers counts as gone.
+        // Treat a client that does not read responses as disconnected.
         let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(self.write_time));
+        stream.set_write_timeout(Some(self.write_timeout));
         let stream = Box::pin(stream);
         match &self.tls {
             None => {
@@ -143,11 +144,11 @@ impl Acceptor {
                 self.serve_plain((reader, writer), peer, connection, stop).await;
             }
             Some(tls) => {
-                let accept = async {
-                    let _turn = connection.handshakes.acquire().await;
+                let handshake = async {
+                    let _permit = connection.handshakes.acquire().await;
                     tls.accept(stream).await
                 };
-                if let Some(Ok(stream)) = self.begin(accept, stop.clone()).await {
+                if let Some(Ok(stream)) = self.first_bytes(handshake, stop.clone()).await {
                     let (reader, writer) = tokio::io::split(stream);
                     self.serve_plain((reader, writer), peer, connection, stop).await;
                 }
@@ -155,15 +156,20 @@ impl Acceptor {
         }
     }
 
-    /// Waits for the first bytes of a client. Returns `None` if they take longer than a head may, or if the
-    /// server stops.
-    async fn begin<T>(&self, begin: impl Future<Output = T>, mut stop: watch::Receiver<bool>) -> Option<T> {
+    /// Runs `work`, which reads the first bytes from a client. Returns `None` after the header timeout, or if
+    /// the server stops.
+    async fn first_bytes<T>(
+        &self,
+        work: impl Future<Output = T>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Option<T> {
         tokio::select! {
-            begin = tokio::time::timeout(self.header_time, begin) => begin.ok(),
+            result = tokio::time::timeout(self.header_timeout, work) => result.ok(),
             _ = stop.wait_for(|&stop| stop) => None,
         }
     }
 
+    /// Serves HTTP on a stream without TLS, or inside TLS.
     async fn serve_plain<R, W>(
         &self,
         (mut reader, writer): (R, W),
@@ -174,27 +180,28 @@ impl Acceptor {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        // Read the preface here, because hyper waits for the first bytes without a limit.
-        let Some(Ok(begin)) = self.begin(read_preface(&mut reader), stop.clone()).await else {
+        // Detect the protocol here, because hyper waits for the first bytes without a timeout.
+        let Some(Ok(received)) = self.first_bytes(read_preface(&mut reader), stop.clone()).await else {
             return;
         };
-        let http2 = begin == HTTP2_PREFACE;
+        let is_http2 = received == HTTP2_PREFACE;
         let reader = Received::new(reader, connection.clone(), self.metrics.clone());
-        let io = TokioIo::new(tokio::io::join(Cursor::new(begin).chain(reader), writer));
-        self.serve_http(io, http2, peer, connection, stop).await;
+        let io = TokioIo::new(tokio::io::join(Cursor::new(received).chain(reader), writer));
+        self.serve_http(io, is_http2, peer, connection, stop).await;
     }
 
+    /// Serves HTTP/1.1 or HTTP/2.
     async fn serve_http(
         &self,
         io: impl Read + Write + Unpin + Send + 'static,
-        http2: bool,
+        is_http2: bool,
         peer: Peer,
         connection: &Arc<Connection>,
         stop: watch::Receiver<bool>,
     ) {
-        let (router, metrics, of) = (self.router.clone(), self.metrics.clone(), connection.clone());
+        let (router, metrics, owner) = (self.router.clone(), self.metrics.clone(), connection.clone());
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            let (router, metrics, connection) = (router.clone(), metrics.clone(), of.clone());
+            let (router, metrics, connection) = (router.clone(), metrics.clone(), owner.clone());
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(connection.clone());
             async move {
@@ -207,7 +214,7 @@ impl Acceptor {
                 Ok::<_, Infallible>(response.map(|body| Counted::answer(body, connection, open)))
             }
         });
-        if http2 {
+        if is_http2 {
             let mut builder = http2::Builder::new(StreamExecutor);
             builder
                 .timer(TokioTimer::new())
@@ -215,7 +222,7 @@ impl Acceptor {
                 .keep_alive_interval(PING_INTERVAL)
                 .initial_connection_window_size(WINDOW_BYTES)
                 .initial_stream_window_size(WINDOW_BYTES)
-                .max_header_list_size(HEADER_LIST)
+                .max_header_list_size(MAX_HEADER_LIST_BYTES)
                 .max_concurrent_streams(MAX_STREAMS);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
@@ -225,14 +232,16 @@ impl Acceptor {
                 .timer(TokioTimer::new())
                 .auto_date_header(false)
                 .max_buf_size(MAX_HEAD_BYTES)
-                .header_read_timeout(self.header_time);
+                .header_read_timeout(self.header_timeout);
             self.drive(builder.serve_connection(io, service), connection, stop)
                 .await;
         }
     }
 
-    /// Drives a connection until it ends or must end. Open requests are then answered, and a peer that does
-    /// not close is cut off.
+    /// Serves a connection until the client closes it, a timeout expires, or the server stops.
+    ///
+    /// After a timeout or a stop, the server completes the open requests. It then drops a connection that the client
+    /// does not close.
     async fn drive(
         &self,
         serving: impl GracefulConnection,
@@ -242,31 +251,33 @@ impl Acceptor {
         let mut serving = pin!(serving);
         let reason = tokio::select! {
             _ = serving.as_mut() => return,
-            reason = connection.expired(self.header_time, self.idle_time) => Some(reason),
+            reason = connection.expired(self.header_timeout, self.idle_timeout) => Some(reason),
             _ = stop.wait_for(|&stop| stop) => None,
         };
         if let Some(reason) = reason {
             self.metrics.closed_connection(reason);
         }
         serving.as_mut().graceful_shutdown();
-        // More requests do not delay the end. When the server stops, the drain time-out is the limit.
-        let end = match reason {
-            Some(Closed::Unauthorized) => CLOSING_TIME,
-            Some(_) => CLOSING_TIME.saturating_add(self.request_time),
+        // Further requests do not extend this timeout. While the server stops, its drain timeout is the limit.
+        let timeout = match reason {
+            Some(Closed::Unauthorized) => CLOSE_TIMEOUT,
+            Some(_) => CLOSE_TIMEOUT.saturating_add(self.request_timeout),
             None => Duration::MAX,
         };
         tokio::select! {
             _ = serving.as_mut() => {}
-            () = connection.quiet(CLOSING_TIME.min(self.header_time)) => {}
-            () = tokio::time::sleep(end) => {}
+            () = connection.quiet(CLOSE_TIMEOUT.min(self.header_timeout)) => {}
+            () = tokio::time::sleep(timeout) => {}
         }
     }
 }
 
-/// Failures to accept a connection. At most one per [`WARNING_INTERVAL`] is logged.
+/// Logs failures to accept connections, at most one warning per [`WARNING_INTERVAL`].
 #[derive(Debug, Default)]
 struct Failures {
+    /// Time of the last warning.
     warned: Option<Instant>,
+    /// Number of failures since the last warning.
     unreported: u64,
 }
 
@@ -274,11 +285,12 @@ impl Failures {
     fn warn(&mut self, error: &io::Error) {
         self.unreported += 1;
         if self.is_due(Instant::now()) {
-            tracing::warn!(%error, times = self.unreported, "connections cannot be accepted");
+            tracing::warn!(%error, times = self.unreported, "cannot accept connections");
             self.unreported = 0;
         }
     }
 
+    /// Returns true if a warning is due, and then counts the interval from `now`.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self
             .warned
@@ -290,9 +302,9 @@ impl Failures {
     }
 }
 
-/// Sets the header `Date`. hyper panics if the clock shows a year that the header cannot represent.
+/// Sets the header `Date`. Leaves it out for a year that the header cannot represent, in which case hyper would panic.
 fn set_date(response: &mut Response, now: SystemTime) {
-    /// The first second of the year 10000.
+    /// First second of the year 10000 in Unix time.
     const END: u64 = 253_402_300_800;
     let is_valid = now
         .duration_since(UNIX_EPOCH)
@@ -302,16 +314,16 @@ fn set_date(response: &mut Response, now: SystemTime) {
     }
 }
 
-/// Reads until the bytes are the HTTP/2 preface or differ from it.
+/// Reads until the received bytes equal the HTTP/2 preface or differ from it. Returns the received bytes.
 async fn read_preface(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let mut begin = Vec::with_capacity(HTTP2_PREFACE.len());
-    while begin.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&begin) {
-        let missing = (HTTP2_PREFACE.len() - begin.len()) as u64;
-        if (&mut *reader).take(missing).read_buf(&mut begin).await? == 0 {
+    let mut received = Vec::with_capacity(HTTP2_PREFACE.len());
+    while received.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&received) {
+        let missing = (HTTP2_PREFACE.len() - received.len()) as u64;
+        if (&mut *reader).take(missing).read_buf(&mut received).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    Ok(begin)
+    Ok(received)
 }
 
 #[cfg(test)]
@@ -324,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_is_read_until_it_differs_from_http2() {
+    fn bytes_are_read_until_they_differ_from_the_http2_preface() {
         let sent = [HTTP2_PREFACE, b"more"].concat();
         assert_eq!(preface(&sent).unwrap(), HTTP2_PREFACE);
         let begin = preface(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -334,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_beyond_what_a_date_can_say_is_not_shown() {
+    fn a_year_that_the_date_header_cannot_represent_is_left_out() {
         let date = |now: SystemTime| {
             let mut response = Response::new(Body::empty());
             set_date(&mut response, now);
@@ -354,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_to_accept_are_logged_once_in_a_while() {
+    fn failures_to_accept_are_logged_at_most_once_per_interval() {
         let (mut failures, begin) = (Failures::default(), Instant::now());
         assert!(failures.is_due(begin));
         assert!(!failures.is_due(begin + WARNING_INTERVAL / 2));

@@ -4,7 +4,7 @@ use super::context::ExecutionContext;
 use super::executor::HipExecutor;
 use super::graphs::{Submitted, is_due, is_unwritten};
 use super::results::{boundary, downloaded, is_overwritten};
-use super::run::Waited;
+use super::run::CompletedRun;
 use super::steps::Steps;
 use crate::error::Result;
 use crate::graph::plan::Plan;
@@ -17,17 +17,17 @@ impl HipExecutor {
     ///
     /// A replay is checked if it is `suspect` or due, if it left a result unwritten, or if another replay was wrong in the meantime. The
     /// input is still in the context's memory.
-    pub(super) fn check(&self, waited: &mut Waited, suspect: bool) -> Result<bool> {
-        let Submitted::Replay(run) = waited.submitted else {
+    pub(super) fn check(&self, completed: &mut CompletedRun, suspect: bool) -> Result<bool> {
+        let Submitted::Replay(run) = completed.submitted else {
             return Ok(false);
         };
-        let Waited {
+        let CompletedRun {
             plan,
             context,
             results,
             on_device,
             ..
-        } = waited;
+        } = completed;
         let plan: &Plan = plan;
         let others_wrong = self.graphs.has_fallen_back();
         let unwritten = || {
@@ -81,14 +81,14 @@ impl HipExecutor {
     }
 
     /// Computes a finished run again step by step, from the corrected activations of the previous stage.
-    pub(super) fn repeat(&self, waited: &mut Waited, input: Operand<'_>) -> Result<()> {
-        let context = &mut waited.context;
+    pub(super) fn repeat(&self, completed: &mut CompletedRun, input: Operand<'_>) -> Result<()> {
+        let context = &mut completed.context;
         context.memory.input.copy_part_from_peer(0, input)?;
-        for bytes in waited.results.drain(..) {
+        for bytes in completed.results.drain(..) {
             context.results.keep(bytes);
         }
-        waited.results = self.recompute(context, &waited.plan)?;
-        waited.on_device = false;
+        completed.results = self.recompute(context, &completed.plan)?;
+        completed.on_device = false;
         Ok(())
     }
 

@@ -1,21 +1,29 @@
-//! Pipeline parallelism: the [stages](crate::graph::stages()) of a model on one GPU each.
+//! Pipeline parallelism: each GPU runs one [stage](crate::graph::stages()) of the model.
 //!
-//! A batch is submitted to all stages at once. Each stage's stream copies the activations of the previous stage from GPU to GPU once they
-//! are written; no host thread waits. Several batches in flight, each with its own execution contexts, keep all stages busy. A stage
-//! computes them one after the other, in the order of submission. Batches are not split, so the results have the same bits as on one GPU.
+//! The host submits a batch to all stages without waiting. When the activations of a stage are complete, the stream of the next stage
+//! copies them from GPU to GPU. Several batches in flight keep all stages busy. A batch has its own execution context on each stage. A stage
+//! computes the batches one after the other, in the order of submission. Batches are not split, so the results are bit-identical to those
+//! of one GPU.
 //!
-//! Each stage captures its steps as a graph. The copy of activations is not part of it, and precedes each replay. Replays are checked as on
-//! one GPU ([`GraphMode`](crate::exec::GraphMode)), including the activations for the next stage. After a wrong replay, its stage and all
-//! later stages are computed again, and all stages submit their steps one by one from then on. The activations are overwritten before a
-//! replay. If the replay does not write them, the results are NaN, and NaN in logits or embeddings triggers a recomputation.
+//! # Replays
 //!
-//! With [tensor parallelism](super::tensor), each rank is such an executor over the rank's shards of all stages.
+//! Each stage captures its steps as a HIP graph. The copy of the activations is not captured, and precedes each replay. Replays are checked
+//! as on one GPU ([`GraphMode`](crate::exec::GraphMode)). The check includes the activations for the next stage.
+//!
+//! After a wrong replay, its stage and all later stages are computed again. From then on, all stages submit their steps one by one.
+//!
+//! The activations for the next stage are overwritten with NaN before each replay. If a replay does not write them, the logits or embeddings
+//! contain NaN, and the run is computed again.
+//!
+//! # Tensor parallelism
+//!
+//! With [tensor parallelism](super::tensor), each rank has a pipeline executor. It runs the rank's shards of all stages.
 
 use std::sync::{Arc, OnceLock};
 
 use super::executor::HipExecutor;
 use super::reserve::Reserved;
-use super::run::{Running, Waited, phase_observer};
+use super::run::{CompletedRun, Running, phase_observer};
 use crate::error::{Error, Result};
 use crate::exec::executor::{
     Executor, ExecutorInfo, FinishOptions, Finished, PendingRun, Reservation, Statistics, Submission,
@@ -31,7 +39,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{self, Graph, stages};
 use crate::hip::{Device, Event};
 
-/// Runs the stages of a model on several GPUs.
+/// Runs a model on several GPUs, one stage per GPU.
 #[derive(Debug)]
 pub struct PipelineExecutor {
     info: ExecutorInfo,
@@ -40,6 +48,7 @@ pub struct PipelineExecutor {
     stages: Vec<StageExecutor>,
 }
 
+/// Executor of one stage.
 #[derive(Debug)]
 struct StageExecutor {
     executor: Arc<HipExecutor>,
@@ -48,17 +57,19 @@ struct StageExecutor {
 }
 
 impl PipelineExecutor {
-    /// Divides `graph`, which is [optimised](crate::graph::optimize), into one stage per device.
+    /// Divides an [optimised](crate::graph::optimize) graph into one stage per device.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`], naming the model, if it cannot be divided into as many stages. The errors of [`HipExecutor::new`].
+    /// [`Error::Argument`] if `devices` is empty, or if the model cannot be divided into that many stages. Also returns the errors of
+    /// [`HipExecutor::new`].
     pub fn new(graph: &Graph, devices: &[Device], options: &ExecutorOptions) -> Result<Self> {
         let first = devices.first();
-        let first = first.ok_or_else(|| Error::argument("devices", "no GPU is named"))?;
+        let first =
+            first.ok_or_else(|| Error::argument("devices", "the list is empty. Name at least one GPU"))?;
         let host = HostThreads::near(first, options.threads)?;
         let parts = stages(graph, devices.len())?.into_iter().zip(devices);
-        let stage = |(index, (part, device)): (usize, (graph::Stage, &Device))| {
+        let create = |(index, (part, device)): (usize, (graph::Stage, &Device))| {
             let options = ExecutorOptions {
                 resize: options.resize.clone().filter(|_| index == 0),
                 ..options.clone()
@@ -66,22 +77,22 @@ impl PipelineExecutor {
             let executor = HipExecutor::of_share(&part.graph, device, host.clone(), &options)?;
             Ok((part, executor))
         };
-        let parts = parts.enumerate().map(stage).collect::<Result<_>>()?;
+        let parts = parts.enumerate().map(create).collect::<Result<_>>()?;
         Self::of_stages(Arc::new(Plans::new(graph, options.dtype)), parts)
     }
 
-    /// Builds an executor from at least one stage. `plans` are the plans of the whole model.
+    /// Creates an executor from its stages, at least one. `plans` contains the plans of the whole model.
     pub(super) fn of_stages(plans: Arc<Plans>, stages: Vec<(graph::Stage, HipExecutor)>) -> Result<Self> {
         for pair in stages.windows(2) {
-            let [before, after] = [&pair[0], &pair[1]].map(|(_, executor)| executor.device());
-            // Without peer access, copies go through the host.
-            if after.can_access_peer(before)? {
-                after.enable_peer_access(before)?;
+            let [source, target] = [&pair[0], &pair[1]].map(|(_, executor)| executor.device());
+            // Without peer access, HIP copies through the host.
+            if target.can_access_peer(source)? {
+                target.enable_peer_access(source)?;
             }
         }
         let infos: Vec<&ExecutorInfo> = stages.iter().map(|(_, executor)| executor.info()).collect();
         let Some(&first) = infos.first() else {
-            return Err(Error::internal("pipeline", "has no stage"));
+            return Err(Error::internal("pipeline", "the model has no stages"));
         };
         let info = ExecutorInfo {
             devices: infos.iter().flat_map(|info| info.devices.clone()).collect(),
@@ -93,7 +104,7 @@ impl PipelineExecutor {
         };
         let fallback = Arc::<OnceLock<String>>::default();
         let in_order = stages.len() > 1;
-        let stage = |(part, mut executor): (graph::Stage, HipExecutor)| {
+        let into_stage = |(part, mut executor): (graph::Stage, HipExecutor)| {
             executor.set_stage(info.graphs.clone(), fallback.clone(), in_order);
             StageExecutor {
                 executor: Arc::new(executor),
@@ -101,13 +112,13 @@ impl PipelineExecutor {
             }
         };
         Ok(Self {
-            stages: stages.into_iter().map(stage).collect(),
+            stages: stages.into_iter().map(into_stage).collect(),
             info,
             plans,
         })
     }
 
-    /// Submits a run to all stages.
+    /// Submits a run to all stages, without waiting.
     fn submit(
         &self,
         reserved: Vec<Reserved>,
@@ -120,9 +131,10 @@ impl PipelineExecutor {
             let input = match input.take() {
                 Some(input) => input,
                 None => {
-                    let left = runs.last().and_then(Running::boundary);
-                    let missing = || Error::internal("pipeline", "a stage leaves nothing for the next");
-                    InputData::Peer(left.ok_or_else(missing)?)
+                    let activations = runs.last().and_then(Running::boundary);
+                    let missing =
+                        || Error::internal("pipeline", "a stage has no activations for the next stage");
+                    InputData::Peer(activations.ok_or_else(missing)?)
                 }
             };
             let run = stage.executor.submit(reserved, input, submission);
@@ -131,15 +143,17 @@ impl PipelineExecutor {
         Ok(runs)
     }
 
-    /// Checks the replays of a run, stage by stage. All stages after a wrong replay used its activations.
-    fn check(&self, waited: &mut [Waited]) -> Result<()> {
-        // A single stage detects unwritten results itself.
-        let suspect = self.stages.len() > 1 && waited.iter().any(Waited::have_nan);
+    /// Checks the replays of a run in the order of the stages. After a wrong replay, computes all later stages again.
+    ///
+    /// `runs` contains the run of each stage.
+    fn check(&self, runs: &mut [CompletedRun]) -> Result<()> {
+        // A single stage detects results that its replay did not write.
+        let suspect = self.stages.len() > 1 && runs.iter().any(CompletedRun::have_nan);
         let mut wrong = false;
         for (index, stage) in self.stages.iter().enumerate() {
-            let (before, rest) = waited.split_at_mut(index);
+            let (previous, rest) = runs.split_at_mut(index);
             let Some(run) = rest.first_mut() else { break };
-            match before.last().and_then(Waited::boundary).filter(|_| wrong) {
+            match previous.last().and_then(CompletedRun::boundary).filter(|_| wrong) {
                 Some(input) => stage.with_rank(stage.executor.repeat(run, input))?,
                 None => wrong = stage.with_rank(stage.executor.check(run, suspect))?,
             }
@@ -149,7 +163,7 @@ impl PipelineExecutor {
 }
 
 impl StageExecutor {
-    /// Adds the rank to the error of a rank.
+    /// With tensor parallelism, adds the rank to an error.
     fn with_rank<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.executor.with_rank(error))
     }
@@ -173,12 +187,12 @@ impl Executor for PipelineExecutor {
     }
 
     fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
-        let reserve = |stage: &StageExecutor| {
+        let reserve_stage = |stage: &StageExecutor| {
             let plan = stage.executor.plan(plan.batch())?;
             let context = stage.executor.reserve_context(&plan)?;
             Ok(Reserved { plan, context })
         };
-        let stages = self.stages.iter().map(reserve).collect::<Result<_>>()?;
+        let stages = self.stages.iter().map(reserve_stage).collect::<Result<_>>()?;
         Ok(Box::new(PipelineReservation {
             executor: self,
             plan: plan.clone(),
@@ -186,16 +200,16 @@ impl Executor for PipelineExecutor {
         }))
     }
 
-    /// Counts a run as replayed if all stages replayed it.
+    /// Returns the statistics of all stages. A run counts as replayed if all stages replayed it.
     fn statistics(&self) -> Statistics {
         let stages = self.stages.iter().map(|stage| stage.executor.replays());
-        let replays = stages.reduce(|all, one| Replays {
-            replayed_runs: all.replayed_runs.min(one.replayed_runs),
-            eager_runs: all.eager_runs.max(one.eager_runs),
-            checked_runs: all.checked_runs.max(one.checked_runs),
-            // Counted once per run, by the stage of the wrong replay.
-            recomputed_runs: all.recomputed_runs + one.recomputed_runs,
-            ..all
+        let replays = stages.reduce(|total, stage| Replays {
+            replayed_runs: total.replayed_runs.min(stage.replayed_runs),
+            eager_runs: total.eager_runs.max(stage.eager_runs),
+            checked_runs: total.checked_runs.max(stage.checked_runs),
+            // Only the stage with the wrong replay counts the run.
+            recomputed_runs: total.recomputed_runs + stage.recomputed_runs,
+            ..total
         });
         Statistics {
             replays,
@@ -204,7 +218,7 @@ impl Executor for PipelineExecutor {
     }
 }
 
-/// Memory for a run on all stages.
+/// Reserved memory for a run on all stages.
 struct PipelineReservation {
     executor: Arc<PipelineExecutor>,
     plan: Arc<Plan>,
@@ -241,19 +255,19 @@ impl PendingRun for PipelineRun {
     fn finish(self: Box<Self>, options: FinishOptions<'_>) -> Result<Finished> {
         let Self { executor, stages } = *self;
         let mut timing = options.timing;
-        let waited = executor.stages.iter().zip(stages);
-        let waited = waited.map(|(stage, run)| stage.with_rank(stage.executor.wait(run)));
-        let mut waited = waited.collect::<Result<Vec<_>>>()?;
-        executor.check(&mut waited)?;
+        let pairs = executor.stages.iter().zip(stages);
+        let runs = pairs.map(|(stage, run)| stage.with_rank(stage.executor.wait(run)));
+        let mut runs = runs.collect::<Result<Vec<_>>>()?;
+        executor.check(&mut runs)?;
         let mut outputs = Vec::new();
         let mut staging = None;
-        for (stage, waited) in executor.stages.iter().zip(waited) {
-            let plan = waited.plan.clone();
+        for (stage, run) in executor.stages.iter().zip(runs) {
+            let plan = run.plan.clone();
             let finished = stage.with_rank(match timing.as_deref_mut() {
                 Some(timing) => stage
                     .executor
-                    .conclude(waited, Some(&mut phase_observer(&plan, timing))),
-                None => stage.executor.conclude(waited, None),
+                    .collect_results(run, Some(&mut phase_observer(&plan, timing))),
+                None => stage.executor.collect_results(run, None),
             })?;
             outputs.extend(stage.outputs.iter().copied().zip(finished.outputs));
             staging = staging.or(finished.staging);

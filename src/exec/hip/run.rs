@@ -62,8 +62,8 @@ impl Running {
     }
 }
 
-/// A run that the device has finished, with its results as bytes.
-pub(super) struct Waited {
+/// A run that the device has completed, with its results as bytes.
+pub(super) struct CompletedRun {
     uploads: Uploads,
     /// The results that [`downloaded`] lists.
     pub(super) results: Vec<PinnedBuffer<u8>>,
@@ -75,7 +75,7 @@ pub(super) struct Waited {
     pub(super) context: ExecutionContext,
 }
 
-impl Waited {
+impl CompletedRun {
     /// Returns the activations that the next stage read, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
         handed_on(&self.plan, &self.context)
@@ -154,7 +154,7 @@ impl HipExecutor {
     }
 
     /// Waits until the device has finished a run.
-    pub(super) fn wait(&self, running: Running) -> Result<Waited> {
+    pub(super) fn wait(&self, running: Running) -> Result<CompletedRun> {
         let Running {
             uploads,
             downloads,
@@ -181,7 +181,7 @@ impl HipExecutor {
             let replayed = matches!(submitted, Submitted::Replay(_));
             clock.record(&plan, (entry, replayed), &anchor, self.device.ordinal(), streams)?;
         }
-        Ok(Waited {
+        Ok(CompletedRun {
             uploads,
             results,
             on_device,
@@ -193,13 +193,13 @@ impl HipExecutor {
         })
     }
 
-    /// Returns the results of a run and releases its context.
-    pub(super) fn conclude(
+    /// Converts the results of a completed run, and returns its context to the pool.
+    pub(super) fn collect_results(
         &self,
-        waited: Waited,
+        completed: CompletedRun,
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Finished> {
-        let Waited {
+        let CompletedRun {
             uploads,
             results,
             on_device,
@@ -208,7 +208,7 @@ impl HipExecutor {
             plan,
             mut context,
             ..
-        } = waited;
+        } = completed;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
         let mut outputs = Vec::with_capacity(results.len());
         for ((kind, value, id), bytes) in downloaded(&plan, on_device).zip(results) {
@@ -250,10 +250,10 @@ impl HipExecutor {
     }
 
     /// Calls `keep` with each result on the device, before its memory is reused.
-    fn give_results(&self, waited: &Waited, keep: &mut KeepResult<'_>) -> Result<()> {
-        let arena = waited.context.memory.arena.reading();
-        for (index, &(_, _, id)) in waited.plan.outputs().iter().enumerate() {
-            let buffer = waited.plan.buffer(id);
+    fn give_results(&self, completed: &CompletedRun, keep: &mut KeepResult<'_>) -> Result<()> {
+        let arena = completed.context.memory.arena.reading();
+        for (index, &(_, _, id)) in completed.plan.outputs().iter().enumerate() {
+            let buffer = completed.plan.buffer(id);
             keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
         }
         Ok(())
@@ -266,12 +266,12 @@ impl HipExecutor {
         observer: Option<&mut StageObserver<'_>>,
         keep: Option<&mut KeepResult<'_>>,
     ) -> Result<Finished> {
-        let mut waited = self.wait(running)?;
-        self.check(&mut waited, false)?;
+        let mut completed = self.wait(running)?;
+        self.check(&mut completed, false)?;
         if let Some(keep) = keep {
-            self.give_results(&waited, keep)?;
+            self.give_results(&completed, keep)?;
         }
-        self.conclude(waited, observer)
+        self.collect_results(completed, observer)
     }
 
     pub(super) fn download(

@@ -1,4 +1,4 @@
-//! Side-by-side comparison of rows: matching, ratios and regressions.
+//! Compares benchmark rows side by side: matches rows, computes speed ratios, and finds regressions.
 
 use std::path::{Path, PathBuf};
 
@@ -7,52 +7,53 @@ use serde_json::Value;
 
 use super::rows::{Metric, Row};
 
-/// Options that distinguish rows of one engine, each with its default. Other options only describe a row. A missing
-/// option counts as its default.
-const VARIANTS: [(&str, &str); 7] = [
+/// Names and defaults of the options that distinguish the columns of an engine.
+///
+/// A missing option has its default. Rows that differ only in other options belong to the same column.
+const VARIANTS: [(&str, &str); 6] = [
     ("rung", "null"),
     ("in_flight", "1"),
-    ("reproducible", "false"),
     ("graphs", "auto"),
     ("reproducible", "false"),
     ("image_size", "null"),
     ("optimizations", "null"),
 ];
 
-/// Rows grouped by model, batch size and dtype. The columns differ in file, engine, device or options.
+/// Rows grouped by model, batch size and dtype. Each column has its own combination of file, engine, device and options.
 #[derive(Debug)]
 pub struct Comparison {
     pub columns: Vec<Column>,
     pub groups: Vec<Group>,
 }
 
-/// Rows of one engine on one device in one file.
+/// Rows of one file with the same engine, device and options.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Index of the column's file.
+    /// Index of the file on the command line.
     pub file: usize,
     pub path: PathBuf,
     pub engine: String,
+    /// Kind of device, such as `hip`.
     pub kind: String,
-    /// Values of the options in [`VARIANTS`].
+    /// Values of the options in [`VARIANTS`]; null for a default.
     options: [Value; VARIANTS.len()],
-    /// Latest row of the column, for the facts that all its rows share.
+    /// Last row of the column, for properties that all its rows share.
     pub sample: Row,
     /// Label that distinguishes the column from the others.
     pub label: String,
 }
 
-/// A model, batch size and dtype, with one cell per column.
+/// Rows with the same model, batch size and dtype, one cell per column.
 #[derive(Debug)]
 pub struct Group {
     pub model: String,
     pub batch: u64,
     pub dtype: String,
-    /// One cell per column.
+    /// Row of each column. `None` if the column has no such row.
     pub cells: Vec<Option<Row>>,
 }
 
-/// A cell that is slower than its baseline in the first file, or that no longer runs.
+/// A row that is slower than its baseline in the first file, failed, or is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regression {
     pub model: String,
@@ -60,26 +61,26 @@ pub struct Regression {
     pub dtype: String,
     /// Letter and label of the column.
     pub column: String,
-    /// The compared metric; `null` if the cell did not run.
+    /// Metric that regressed; `null` if the row failed or is missing.
     pub metric: Option<Metric>,
     /// Slowdown in percent.
     pub slower_percent: Option<f64>,
-    /// Tolerance in percent.
+    /// Permitted slowdown in percent.
     pub allowed_percent: Option<f64>,
     /// Description of the regression.
     pub reason: String,
 }
 
 impl Comparison {
-    /// Compares all rows of the files. If a file has several rows for one cell, the last one counts.
+    /// Compares all rows of the files. If several rows of a file belong to the same cell, the last one is used.
     pub fn new(files: Vec<(&Path, Vec<Row>)>) -> Self {
         let mut columns: Vec<Column> = Vec::new();
-        // A failed row may lack its options, so it opens a column only if no other row does.
+        // Failed rows may lack their options. Add the successful rows first, so that failed rows can join their columns.
         for failed in [false, true] {
             for (file, (path, rows)) in files.iter().enumerate() {
                 for row in rows.iter().filter(|row| row.error.is_some() == failed) {
                     let column = Column::of(file, path, row);
-                    match columns.iter_mut().find(|known| known.takes(&column)) {
+                    match columns.iter_mut().find(|known| known.accepts(&column)) {
                         Some(known) if !failed => known.sample = column.sample,
                         Some(_) => (),
                         None => columns.push(column),
@@ -92,7 +93,7 @@ impl Comparison {
         for (file, (path, rows)) in files.into_iter().enumerate() {
             for row in rows {
                 let column = Column::of(file, path, &row);
-                let Some(at) = columns.iter().position(|known| known.takes(&column)) else {
+                let Some(at) = columns.iter().position(|known| known.accepts(&column)) else {
                     continue;
                 };
                 let key = |group: &Group| {
@@ -114,21 +115,23 @@ impl Comparison {
         Self { columns, groups }
     }
 
-    /// Returns the speed relative to the first column (above 1 if faster), and whether the difference is within the
-    /// noise of both cells.
+    /// Returns the speed relative to the first column, above 1 if the column is faster.
+    ///
+    /// The second value is true if the difference is within the noise of both rows. Returns `None` if one of them has no
+    /// such time.
     pub fn speed(&self, group: &Group, column: usize, metric: Metric) -> Option<(f64, bool)> {
         let (first, cell) = (group.cells[0].as_ref()?, group.cells[column].as_ref()?);
         let (a, b) = (first.times(metric)?.p50_ms, cell.times(metric)?.p50_ms);
         Some((a / b, (b / a - 1.0).abs() <= noise(first, cell)))
     }
 
-    /// Returns true if any row has the metric.
+    /// Returns true if at least one row has the metric.
     pub fn has(&self, metric: Metric) -> bool {
         let mut cells = self.groups.iter().flat_map(|group| group.cells.iter().flatten());
         cells.any(|row| row.times(metric).is_some())
     }
 
-    /// Returns the letter of a column: A, B, … Z, AA, ….
+    /// Returns the name of a column as in a spreadsheet: A, B, … Z, AA, ….
     pub fn letter(column: usize) -> String {
         let last = char::from(b'A' + (column % 26) as u8);
         match column / 26 {
@@ -137,24 +140,28 @@ impl Comparison {
         }
     }
 
-    /// Returns the baseline of a column in the first file. It has the same engine, device and options. If both files
-    /// have a single column, these are compared.
+    /// Returns the index of the baseline of a column, which is a column of the first file.
+    ///
+    /// The baseline has the same engine, device and options. Otherwise, if each of the two files has one column, the
+    /// baseline is that of the first file. Returns `None` for columns of the first file and without a baseline.
     fn baseline(&self, column: usize) -> Option<usize> {
-        let this = &self.columns[column];
-        if this.file == 0 {
+        let current = &self.columns[column];
+        if current.file == 0 {
             return None;
         }
-        let of = |file: usize| (0..self.columns.len()).filter(move |&i| self.columns[i].file == file);
-        let same = of(0).find(|&i| self.columns[i].is_like(this));
-        let single = || match (of(0).count(), of(this.file).count()) {
-            (1, 1) => of(0).next(),
+        let in_file = |file: usize| (0..self.columns.len()).filter(move |&i| self.columns[i].file == file);
+        let same = in_file(0).find(|&i| self.columns[i].has_same_variant(current));
+        let single = || match (in_file(0).count(), in_file(current.file).count()) {
+            (1, 1) => in_file(0).next(),
             _ => None,
         };
         same.or_else(single)
     }
 
-    /// Returns the regressions: cells that are slower by more than `percent` and the noise of both rows, or no longer
-    /// run. `None` if no column has a baseline.
+    /// Returns all regressions. Returns `None` if no column has a baseline.
+    ///
+    /// A regression is a row that failed, is missing, or is slower than its baseline. The slowdown must exceed `percent`
+    /// and the noise of both rows.
     pub fn regressions(&self, percent: f64) -> Option<Vec<Regression>> {
         let pairs: Vec<(usize, usize)> = (0..self.columns.len())
             .filter_map(|column| Some((self.baseline(column)?, column)))
@@ -168,13 +175,21 @@ impl Comparison {
                 let Some(before) = group.cells[baseline].as_ref().filter(|row| row.error.is_none()) else {
                     continue;
                 };
-                self.judge(group, before, column, percent, &mut found);
+                self.find_regressions(group, before, column, percent, &mut found);
             }
         }
         Some(found)
     }
 
-    fn judge(&self, group: &Group, before: &Row, column: usize, percent: f64, found: &mut Vec<Regression>) {
+    /// Compares a cell with its baseline `before`, and appends its regressions to `found`.
+    fn find_regressions(
+        &self,
+        group: &Group,
+        before: &Row,
+        column: usize,
+        percent: f64,
+        found: &mut Vec<Regression>,
+    ) {
         let regression = |metric, numbers: Option<(f64, f64)>, reason| Regression {
             model: group.model.clone(),
             batch: group.batch,
@@ -217,13 +232,16 @@ impl Comparison {
     }
 }
 
-/// Returns the relative difference of two rows that noise explains. The noise of a row is half the range of its
-/// repetitions. Beyond the sum of both, the ranges do not overlap.
+/// Returns the largest relative difference of two rows that noise can explain.
+///
+/// The noise of a row is half the range of its repetitions. If the difference exceeds the sum of both, the ranges do not
+/// overlap.
 fn noise(a: &Row, b: &Row) -> f64 {
     a.noise.unwrap_or(0.0) + b.noise.unwrap_or(0.0)
 }
 
 impl Column {
+    /// Creates a column with the single row `row`.
     fn of(file: usize, path: &Path, row: &Row) -> Self {
         Self {
             file,
@@ -239,20 +257,22 @@ impl Column {
         }
     }
 
-    /// Returns true if the rows of `row`, a column with a single row, belong to this column.
-    fn takes(&self, row: &Self) -> bool {
-        let silent = row.sample.error.is_some() && row.sample.options.is_empty();
-        let like = self.is_like(row) || silent && self.engine == row.engine && self.kind == row.kind;
-        self.file == row.file && like
+    /// Returns true if `other`, a column with a single row, belongs to this column.
+    ///
+    /// A failed row without options belongs to any column of its engine and device.
+    fn accepts(&self, other: &Self) -> bool {
+        let lacks_options = other.sample.error.is_some() && other.sample.options.is_empty();
+        let is_same_device = self.engine == other.engine && self.kind == other.kind;
+        self.file == other.file && (self.has_same_variant(other) || lacks_options && is_same_device)
     }
 
-    /// Returns true if the columns are equal except for their files.
-    fn is_like(&self, other: &Self) -> bool {
+    /// Returns true if the columns have the same engine, device and options.
+    fn has_same_variant(&self, other: &Self) -> bool {
         self.engine == other.engine && self.kind == other.kind && self.options == other.options
     }
 }
 
-/// Labels each column with the facts that differ: file, engine, device and options.
+/// Labels each column with those of file, engine, device and options that differ between columns.
 fn label(columns: &mut [Column]) {
     let differ = |of: &dyn Fn(&Column) -> String| columns.iter().any(|c| of(c) != of(&columns[0]));
     let files = differ(&|c| c.file.to_string());
@@ -268,7 +288,7 @@ fn label(columns: &mut [Column]) {
                 .into_owned()
         })
         .collect();
-    // Add the folder if files in several folders have the same name.
+    // Use whole paths if two files have the same name.
     let ambiguous = (0..columns.len())
         .any(|i| (0..i).any(|j| columns[i].file != columns[j].file && names[i] == names[j]));
     let options: Vec<usize> = (0..VARIANTS.len())
@@ -306,7 +326,7 @@ fn label(columns: &mut [Column]) {
     }
 }
 
-/// Returns the engine, its version and the device of a column.
+/// Describes a column by its engine, version, device and architecture.
 pub fn description(column: &Column) -> String {
     let row = &column.sample;
     let version = row.engine_version.as_ref().map(|version| format!(" {version}"));

@@ -1,4 +1,4 @@
-//! Plots of the report as inline SVG: throughput bars and rooflines.
+//! Plots of the HTML report as inline SVG: throughput bars and rooflines.
 
 use svg::Document;
 use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
@@ -8,19 +8,23 @@ use super::comparison::{Comparison, Group};
 use super::rows::{Metric, Row};
 use super::text::title;
 
-/// Colours that can be distinguished with any colour vision, from <https://jfly.uni-koeln.de/color/>.
+/// Palette that people with colour vision deficiency can distinguish, from <https://jfly.uni-koeln.de/color/>.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000",
 ];
 
+/// Width of a plot in pixels.
 const WIDTH: f64 = 960.0;
-const LINE: f64 = 20.0;
 
+/// Height of a line of text or a bar in pixels.
+const LINE_HEIGHT: f64 = 20.0;
+
+/// Returns the colour of a column. Colours repeat after eight columns.
 pub fn colour(column: usize) -> &'static str {
     COLOURS[column % COLOURS.len()]
 }
 
-/// Returns bars with the throughput of each row. Each group has its own scale.
+/// Draws a bar chart with the throughput of each row. The best row of a group has the longest bar.
 pub fn bars(comparison: &Comparison, metric: Metric) -> String {
     const LEFT: f64 = 190.0;
     const RIGHT: f64 = WIDTH - 190.0;
@@ -29,7 +33,7 @@ pub fn bars(comparison: &Comparison, metric: Metric) -> String {
     for group in &comparison.groups {
         let rate = |row: &Row| row.times(metric).map(|times| row.images_per_s(times));
         let best = group.cells.iter().flatten().filter_map(rate).fold(0.0, f64::max);
-        y += LINE;
+        y += LINE_HEIGHT;
         drawing = drawing.add(text(title(group), 0.0, y, "start").set("font-weight", "bold"));
         for (at, row) in group.cells.iter().enumerate() {
             let Some(row) = row else { continue };
@@ -47,7 +51,7 @@ pub fn bars(comparison: &Comparison, metric: Metric) -> String {
                         .set("x", LEFT)
                         .set("y", y + 3.0)
                         .set("width", width)
-                        .set("height", LINE - 5.0)
+                        .set("height", LINE_HEIGHT - 5.0)
                         .set("fill", colour(at));
                     drawing = drawing.add(bar);
                     let speed = match comparison.speed(group, at, metric) {
@@ -60,20 +64,20 @@ pub fn bars(comparison: &Comparison, metric: Metric) -> String {
                 (None, None) => (LEFT + 6.0, "–".into()),
             };
             drawing = drawing.add(text(label.1, label.0, middle, "start"));
-            y += LINE;
+            y += LINE_HEIGHT;
         }
         y += 8.0;
     }
     document(y + 4.0).add(drawing).to_string()
 }
 
-/// Returns one roofline plot per device and dtype with known peaks and at least one point.
+/// Returns the title and the SVG of a roofline plot per device and dtype. Plots without points or without peaks are left out.
 pub fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
     let mut plots: Vec<Roofline<'_>> = Vec::new();
     for group in &comparison.groups {
         for (column, row) in group.cells.iter().enumerate() {
             if let Some(row) = row {
-                add(&mut plots, group, column, row);
+                add_row(&mut plots, group, column, row);
             }
         }
     }
@@ -84,7 +88,8 @@ pub fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
         .collect()
 }
 
-fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: &'a Row) {
+/// Adds a row to the plot of its device and dtype, which is created on first use.
+fn add_row<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: &'a Row) {
     let device = row.device.name.as_deref().unwrap_or(row.kind());
     let title = format!("{device}, {}", group.dtype);
     let at = plots
@@ -100,14 +105,14 @@ fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: 
         });
     let plot = &mut plots[at];
     let peak = &row.peak;
-    plot.roof("measured", peak.measured_tflops, peak.measured_gbps);
-    plot.roof("datasheet", peak.datasheet_tflops, peak.datasheet_gbps);
-    // For an engine that does not report bytes, use another engine's intensity. Both run the same model.
+    plot.add_roof("measured", peak.measured_tflops, peak.measured_gbps);
+    plot.add_roof("datasheet", peak.datasheet_tflops, peak.datasheet_gbps);
+    // Engines that do not report bytes get the intensity of another engine, which runs the same model.
     let intensity = row
         .intensity()
         .or_else(|| group.cells.iter().flatten().find_map(Row::intensity));
     if let (Some(x), Some(y)) = (intensity, row.tflops()) {
-        plot.point(
+        plot.add_point(
             column,
             x,
             y,
@@ -118,32 +123,34 @@ fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: 
     for step in &row.steps {
         if let (Some(ms), Some(flops), Some(bytes)) = (step.ms, step.flops, step.bytes) {
             let name = format!("{}: {}, {}", row.engine, super::text::title(group), step.name);
-            plot.point(column, flops / bytes, flops / ms / 1e9, false, name);
+            plot.add_point(column, flops / bytes, flops / ms / 1e9, false, name);
         }
     }
 }
 
-/// A roofline plot.
+/// A roofline plot of one device and dtype.
 struct Roofline<'a> {
     title: String,
-    /// Name, TFLOP/s and TB/s of each roof.
+    /// Name, peak TFLOP/s and peak TB/s of each roof.
     roofs: Vec<(&'a str, f64, f64)>,
     points: Vec<Point>,
 }
 
+/// A point of a roofline plot: a whole model or one of its steps.
 struct Point {
+    /// Index of the column, which determines the colour.
     column: usize,
-    /// FLOP per byte.
+    /// Arithmetic intensity in FLOP per byte.
     x: f64,
-    /// TFLOP/s.
+    /// Achieved TFLOP/s.
     y: f64,
-    whole: bool,
+    is_whole_model: bool,
     name: String,
 }
 
 impl<'a> Roofline<'a> {
-    /// Keeps the highest peak of all rows.
-    fn roof(&mut self, name: &'a str, tflops: Option<f64>, gbps: Option<f64>) {
+    /// Adds a roof. If it exists, raises its peaks to those of the new row.
+    fn add_roof(&mut self, name: &'a str, tflops: Option<f64>, gbps: Option<f64>) {
         let (Some(tflops), Some(gbps)) = (tflops, gbps) else {
             return;
         };
@@ -156,19 +163,20 @@ impl<'a> Roofline<'a> {
         }
     }
 
-    fn point(&mut self, column: usize, x: f64, y: f64, whole: bool, name: String) {
-        // A logarithmic scale cannot show steps without operations.
+    /// Adds a point, unless a logarithmic scale cannot show it, such as a step without floating-point operations.
+    fn add_point(&mut self, column: usize, x: f64, y: f64, is_whole_model: bool, name: String) {
         if x.is_normal() && y.is_normal() && x > 0.0 && y > 0.0 {
             self.points.push(Point {
                 column,
                 x,
                 y,
-                whole,
+                is_whole_model,
                 name,
             });
         }
     }
 
+    /// Returns the SVG.
     fn draw(&self) -> String {
         const HEIGHT: f64 = 420.0;
         let ridges = self.roofs.iter().map(|roof| roof.1 / roof.2);
@@ -183,22 +191,23 @@ impl<'a> Roofline<'a> {
             .iter()
             .map(|p| p.y)
             .chain(tops.flat_map(|t| [t / 10.0, t]));
-        let x = Axis::over(xs, 70.0, WIDTH - 20.0);
-        let y = Axis::over(ys, HEIGHT - 50.0, 16.0);
+        let x = Axis::containing(xs, 70.0, WIDTH - 20.0);
+        let y = Axis::containing(ys, HEIGHT - 50.0, 16.0);
         let mut plot = document(HEIGHT).add(grid(&x, &y));
         for (name, tflops, terabytes) in &self.roofs {
-            plot = plot.add(roof(&x, &y, name, *tflops, *terabytes));
+            plot = plot.add(draw_roof(&x, &y, name, *tflops, *terabytes));
         }
-        // Draw models on top of their steps.
-        for whole in [false, true] {
-            for point in self.points.iter().filter(|point| point.whole == whole) {
+        // Draw the steps first, and the models on top.
+        for is_whole_model in [false, true] {
+            let points = self.points.iter();
+            for point in points.filter(|point| point.is_whole_model == is_whole_model) {
                 plot = plot.add(
                     Circle::new()
                         .set("cx", x.at(point.x))
                         .set("cy", y.at(point.y))
-                        .set("r", if whole { 6 } else { 2 })
+                        .set("r", if is_whole_model { 6 } else { 2 })
                         .set("fill", colour(point.column))
-                        .set("fill-opacity", if whole { 1.0 } else { 0.6 })
+                        .set("fill-opacity", if is_whole_model { 1.0 } else { 0.6 })
                         .add(Title::new(format!(
                             "{}\n{} TFLOP/s, {} FLOP/byte",
                             one_line(&point.name),
@@ -212,7 +221,7 @@ impl<'a> Roofline<'a> {
     }
 }
 
-/// Draws the axes, their names, and a grid line per power of ten.
+/// Draws the labels of both axes, and a grid line for each power of ten.
 fn grid(x: &Axis, y: &Axis) -> Node {
     let mut node = Node::new().set("fill", "#444");
     for value in x.ticks() {
@@ -244,11 +253,11 @@ fn grid(x: &Axis, y: &Axis) -> Node {
         ))
 }
 
-/// Draws a roof: sloped by the bandwidth up to the ridge, then level at the compute peak.
-fn roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
+/// Draws a roof. The bandwidth limits it up to the ridge point, and the compute peak beyond.
+fn draw_roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
     let ridge = tflops / terabytes;
-    // Where the slope enters the plot.
-    let start = x.least.max(y.least / terabytes);
+    // The intensity at which the slope enters the plot.
+    let start = x.min.max(y.min / terabytes);
     let slope = line(
         (x.at(start), y.at(start * terabytes)),
         (x.at(ridge), y.at(tflops)),
@@ -265,37 +274,44 @@ fn roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
         .add(text(label, x.to, y.at(tflops) - 5.0, "end").set("fill", "#333"))
 }
 
-/// Logarithmic axis from `least` to `most`, mapped to pixels.
+/// Logarithmic axis that maps the values from `min` to `max` to pixels.
 struct Axis {
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
+    /// Pixel coordinate of `min`.
     from: f64,
+    /// Pixel coordinate of `max`.
     to: f64,
 }
 
 impl Axis {
-    /// Creates an axis of whole powers of ten that contains all values.
-    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
+    /// Creates an axis that contains all values, and starts and ends at powers of ten.
+    fn containing(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let (min, max) = values.fold((f64::INFINITY, 0.0_f64), |(min, max), value| {
+            (min.min(value), max.max(value))
+        });
         Self {
-            least: 10f64.powf(least.log10().floor()),
-            most: 10f64.powf((most * 1.2).log10().ceil()),
+            min: 10f64.powf(min.log10().floor()),
+            max: 10f64.powf((max * 1.2).log10().ceil()),
             from,
             to,
         }
     }
 
+    /// Returns the pixel coordinate of a value.
     fn at(&self, value: f64) -> f64 {
-        let part = (value / self.least).log10() / (self.most / self.least).log10();
-        self.from + part * (self.to - self.from)
+        let fraction = (value / self.min).log10() / (self.max / self.min).log10();
+        self.from + fraction * (self.to - self.from)
     }
 
+    /// Returns the powers of ten from `min` to `max`.
     fn ticks(&self) -> impl Iterator<Item = f64> {
-        let decades = (self.most / self.least).log10().round() as i32;
-        (0..=decades).map(|i| self.least * 10f64.powi(i))
+        let decades = (self.max / self.min).log10().round() as i32;
+        (0..=decades).map(|i| self.min * 10f64.powi(i))
     }
 }
 
+/// Creates an SVG document of the plots' width.
 fn document(height: f64) -> Document {
     Document::new()
         .set("viewBox", (0, 0, WIDTH, height))
@@ -303,6 +319,7 @@ fn document(height: f64) -> Document {
         .set("font-size", 12)
 }
 
+/// Draws a line between two points.
 fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
     Line::new()
         .set("x1", from.0)
@@ -312,7 +329,7 @@ fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
         .set("stroke", colour)
 }
 
-/// Draws text. The SVG writer escapes markup. Control characters are escaped here, because XML does not allow them.
+/// Draws text. `anchor` is `start`, `middle` or `end`. Control characters are escaped, because XML does not allow them.
 fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
     Text::new(one_line(&content))
         .set("x", x)
@@ -320,7 +337,7 @@ fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
         .set("text-anchor", anchor)
 }
 
-/// Formats a number with three significant digits, or with all digits before the decimal point.
+/// Formats a number with three significant digits, without trailing zeros. Numbers from 1000 are rounded to integers.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         100.0.. => 0,

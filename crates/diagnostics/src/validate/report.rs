@@ -226,8 +226,8 @@ impl Report {
         for (reason, rows) in self.skips() {
             text += &line(format!("skipped {rows}: {reason}"));
         }
-        for complaint in self.complaints() {
-            text += &line(format!("FAIL {complaint}"));
+        for message in self.failure_messages() {
+            text += &line(format!("FAIL {message}"));
         }
         text + &format!(
             "{} passed, {} failed, {} skipped\n",
@@ -236,9 +236,9 @@ impl Report {
     }
 
     /// Returns one line for each failed row.
-    pub fn complaints(&self) -> impl Iterator<Item = String> {
+    pub fn failure_messages(&self) -> impl Iterator<Item = String> {
         let failed = self.rows.iter().filter(|row| row.status == Status::Failed);
-        failed.map(Row::complaint)
+        failed.map(Row::failure_message)
     }
 
     /// Returns the reasons of skipped rows in their order, with the number of rows for each.
@@ -346,7 +346,7 @@ impl Row {
     }
 
     /// Returns one line about the failure.
-    fn complaint(&self) -> String {
+    fn failure_message(&self) -> String {
         let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
         let mut text = format!(
             "{} of {} in {} ({}): {}",

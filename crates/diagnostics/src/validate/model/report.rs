@@ -100,8 +100,8 @@ impl LayerReport {
         self.failed == 0 && !self.layers.is_empty()
     }
 
-    /// Returns one line about the first layer beyond its tolerance.
-    pub fn complaint(&self) -> Option<String> {
+    /// Returns a line about the first layer beyond its tolerance. Returns `None` if there is no such layer.
+    pub fn failure_message(&self) -> Option<String> {
         let layer = self.layers.iter().find(|layer| !layer.within)?;
         Some(format!(
             "{}: {} is the first layer beyond its tolerance: error {:.1e}, tolerance {:.1e}; worst at index {}: got {:e}, want {:e}",
@@ -149,8 +149,8 @@ impl LayerReport {
             text += &line(format!("no graph was replayed: {reason}"));
         }
         text += &format!("\n{}\n\n", self.table().text(width));
-        if let Some(complaint) = self.complaint() {
-            text += &line(format!("FAIL {complaint}"));
+        if let Some(message) = self.failure_message() {
+            text += &line(format!("FAIL {message}"));
         }
         let within = self.layers.len() - self.failed;
         text + &format!(

@@ -83,8 +83,8 @@ fn a_wrong_weight_is_named_at_its_layer() {
         .unwrap();
         assert_eq!(report.first_beyond.as_deref(), Some(layer), "{tensor}\n{report}");
         assert!(!report.is_clean());
-        let complaint = report.complaint().unwrap();
-        assert!(complaint.contains(layer), "{complaint}");
+        let message = report.failure_message().unwrap();
+        assert!(message.contains(layer), "{message}");
         // Earlier layers are within their tolerance.
         let first = report
             .layers
