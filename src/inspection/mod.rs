@@ -207,7 +207,7 @@ pub struct Parameter {
     pub bytes: usize,
     /// Where it is stored.
     pub place: Place,
-    /// The host address of its first element, in hexadecimal.
+    /// The host address of its first element, or of the first element that it is assembled from, in hexadecimal.
     pub address: String,
     /// Its copy on the GPU, if the model was loaded onto one and a step reads it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,6 +235,9 @@ pub enum Place {
     /// In memory of its own, because a pass computed or packed it.
     #[serde(rename = "folded, host memory")]
     HostMemory,
+    /// In those of other tensors, whose rows are packed or multiplied by factors when an executor reads them.
+    #[serde(rename = "assembled from others")]
+    Assembled,
 }
 
 impl fmt::Display for Place {
@@ -242,6 +245,7 @@ impl fmt::Display for Place {
         f.pad(match self {
             Self::MappedFile => "mapped file",
             Self::HostMemory => "folded, host memory",
+            Self::Assembled => "assembled from others",
         })
     }
 }
@@ -359,6 +363,7 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
         .filter_map(|id| {
             let value = graph.value(id);
             let tensor = value.constant.as_ref()?;
+            let first = tensor.stored_parts().next().unwrap_or(tensor);
             Some(Parameter {
                 name: value.name.clone(),
                 shape: tensor.shape().to_vec(),
@@ -366,10 +371,12 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
                 bytes: tensor.size_in_bytes(),
                 place: if tensor.is_mapped() {
                     Place::MappedFile
+                } else if tensor.is_assembled() {
+                    Place::Assembled
                 } else {
                     Place::HostMemory
                 },
-                address: format!("{:#x}", tensor.address()),
+                address: format!("{:#x}", first.address()),
                 device: None,
                 id,
             })

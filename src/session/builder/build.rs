@@ -247,7 +247,9 @@ fn finite_weights(graph: &Graph, executor: &dyn Executor) -> HashSet<(usize, usi
     };
     let ids = host.cpu().finite_weights();
     let tensors = ids.filter_map(|id| graph.value(id).constant.as_ref());
+    // A factor of a row makes no number finite.
     tensors
+        .flat_map(Tensor::stored_parts)
         .map(|tensor| (tensor.address(), tensor.size_in_bytes()))
         .collect()
 }

@@ -1,12 +1,11 @@
 //! Tensors of the rows and columns of others: parts, concatenations, padding, and rows with factors.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::{DType, Data, Tensor};
+use super::{DType, Data, Tensor, assembled};
 
 impl Tensor {
-    /// Rows `range` of the outermost dimension, sharing the storage where it is mapped.
+    /// Rows `range` of the outermost dimension, sharing the storage unless it is computed.
     ///
     /// Returns `None` if the tensor is a scalar or the range is outside it.
     pub fn rows(&self, range: Range<usize>) -> Option<Self> {
@@ -18,6 +17,7 @@ impl Tensor {
         let shape: Vec<usize> = std::iter::once(range.len())
             .chain(inner.iter().copied())
             .collect();
+        let dtype = self.dtype;
         let data = match &self.data {
             Data::Owned(values) => Data::Owned(values[range.start * stride..range.end * stride].into()),
             Data::View {
@@ -31,7 +31,7 @@ impl Tensor {
                 mapped,
                 ..
             } => {
-                let width = stride * self.dtype.size();
+                let width = stride * dtype.size();
                 let start = at.start + range.start * width;
                 Data::View {
                     bytes: bytes.clone(),
@@ -39,16 +39,18 @@ impl Tensor {
                     mapped: *mapped,
                 }
             }
+            Data::Assembled(parts) => {
+                let elements = range.start * stride..range.end * stride;
+                return match assembled::cut(parts, elements) {
+                    Some(parts) => Some(Self::assembled(shape, dtype, parts)),
+                    None => self.written().rows(range),
+                };
+            }
         };
-        let scales = self.scaled_parts().map(|(_, scales)| Arc::from(&scales[range]));
-        let rows = Self {
-            shape,
-            dtype: self.dtype,
-            data,
-        };
-        Some(match scales {
-            Some(scales) => rows.with_scales(scales),
-            None => rows,
+        let rows = Self { shape, dtype, data };
+        Some(match &self.data {
+            Data::Scaled { scales, .. } => rows.with_scales(scales[range].into()),
+            _ => rows,
         })
     }
 
@@ -63,6 +65,12 @@ impl Tensor {
             return None;
         }
         let shape = vec![rows, range.len()];
+        if let Data::Assembled(parts) = &self.data {
+            return match assembled::columns(parts, width, &range) {
+                Some(parts) => Some(Self::assembled(shape, self.dtype, parts)),
+                None => self.written().columns(range),
+            };
+        }
         let size = self.dtype.size();
         let part = |stored: &[u8]| -> Vec<u8> {
             let rows = stored.chunks(width.max(1) * size);
@@ -70,10 +78,10 @@ impl Tensor {
             rows.flat_map(|row| &row[part.clone()]).copied().collect()
         };
         if let Some((stored, scales)) = self.scaled_parts() {
-            return Some(Self::stored(shape, self.dtype, part(stored)).with_scales(scales.into()));
+            return Some(Self::stored(shape, self.dtype, part(&stored)).with_scales(scales.into()));
         }
-        match self.stored_as(self.dtype).filter(|_| size == 2) {
-            Some(stored) => Some(Self::stored(shape, self.dtype, part(stored))),
+        match self.halves() {
+            Some(stored) => Some(Self::stored(shape, self.dtype, part(&stored))),
             None => {
                 let values: Vec<f32> = self
                     .to_f32()
@@ -97,6 +105,7 @@ impl Tensor {
                 let all = start == 0 && end == values.len();
                 Data::Owned(all.then(|| values.clone())?)
             }
+            Data::Assembled(_) => return None,
             Data::View { bytes, range, mapped }
             | Data::Scaled {
                 bytes, range, mapped, ..
@@ -113,8 +122,7 @@ impl Tensor {
         Some(Self { shape, dtype, data })
     }
 
-    /// The rows of all `parts`, one part after the other, in one new tensor: f32, or 8 or 16 bits wide if all parts are of
-    /// one such type.
+    /// The rows of all `parts`, one part after the other: f32, or 8 or 16 bits wide if all parts are of one such type. No element is copied.
     ///
     /// Returns `None` if there is no part, or if the extents differ beyond the outermost.
     pub fn concat_rows(parts: &[&Self]) -> Option<Self> {
@@ -126,22 +134,10 @@ impl Tensor {
         let rows = parts.iter().map(|part| part.shape[0]).sum();
         let shape: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
         let alike = parts.iter().all(|part| part.dtype == first.dtype);
-        let scaled: Option<Vec<_>> = parts.iter().map(|part| part.scaled_parts()).collect();
-        if let Some(scaled) = scaled.filter(|_| alike) {
-            let bytes: Vec<u8> = scaled.iter().flat_map(|(bytes, _)| *bytes).copied().collect();
-            let scales: Vec<f32> = scaled.iter().flat_map(|(_, scales)| *scales).copied().collect();
-            return Some(Self::stored(shape, first.dtype, bytes).with_scales(scales.into()));
-        }
-        let stored: Option<Vec<&[u8]>> = parts.iter().map(|part| part.stored_as(first.dtype)).collect();
-        match (first.dtype, stored) {
-            (DType::F16 | DType::BF16, Some(stored)) => {
-                Some(Self::stored(shape, first.dtype, stored.concat()))
-            }
-            _ => {
-                let values: Vec<f32> = parts.iter().flat_map(|part| part.to_f32().into_owned()).collect();
-                Self::from_f32(shape, values)
-            }
-        }
+        let narrow = parts.iter().all(|part| part.has_scales()) || first.dtype.size() == 2;
+        let dtype = if alike && narrow { first.dtype } else { DType::F32 };
+        let parts = parts.iter().flat_map(|part| part.to_parts());
+        Some(Self::assembled(shape, dtype, parts.collect()))
     }
 
     /// The matrix or vector with zeros after its rows and columns, up to `shape`, in a new tensor: f32, or 16 bits wide if this
@@ -156,10 +152,10 @@ impl Tensor {
         let elements = shape.iter().product::<usize>();
         let rows = rows.first().copied().unwrap_or(1);
         let size = self.dtype.size();
-        match self.stored_as(self.dtype).filter(|_| size == 2) {
+        match self.halves() {
             Some(stored) => {
                 let mut bytes = vec![0; elements * size];
-                place(stored, width * size, &mut bytes, new_width * size, rows);
+                place(&stored, width * size, &mut bytes, new_width * size, rows);
                 Some(Self::stored(shape.to_vec(), self.dtype, bytes))
             }
             None => {
@@ -170,12 +166,11 @@ impl Tensor {
         }
     }
 
-    /// Row i times `factors[i]`, each product rounded once to f32; of a tensor with scales these.
+    /// Row i times `factors[i]`, each product rounded once to f32; of a tensor with scales these. No element is copied.
     ///
     /// Returns `None` if there is not one factor a row.
     pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
-        let (&rows, inner) = self.shape.split_first()?;
-        if rows != factors.len() {
+        if self.shape.first() != Some(&factors.len()) {
             return None;
         }
         if let Data::Scaled { scales, .. } = &self.data {
@@ -186,14 +181,11 @@ impl Tensor {
                 .collect();
             return Some(self.clone().with_scales(scales.into()));
         }
-        let width: usize = inner.iter().product();
-        let values: Vec<f32> = self
-            .to_f32()
-            .chunks(width.max(1))
-            .zip(factors)
-            .flat_map(|(row, factor)| row.iter().map(move |value| value * factor))
-            .collect();
-        Self::from_f32(self.shape.clone(), values)
+        let dtype = if self.has_scales() { self.dtype } else { DType::F32 };
+        match assembled::scale(self, factors) {
+            Some(parts) => Some(Self::assembled(self.shape.clone(), dtype, parts)),
+            None => self.written().scale_rows(factors),
+        }
     }
 }
 
@@ -206,6 +198,8 @@ fn place<T: Copy>(from: &[T], width: usize, to: &mut [T], new_width: usize, rows
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use half::f16;
 
     use super::*;
@@ -257,17 +251,15 @@ mod tests {
         assert_eq!(a.to_f32().as_ref(), [0.5, -1.0, 254.0, -256.0]);
         assert_eq!((a.dtype(), a.size_in_bytes()), (DType::I8, 12));
         let both = Tensor::concat_rows(&[&a, &b]).unwrap();
-        assert_eq!(both.scaled_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
+        assert_eq!(*both.scaled_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
         assert_eq!(
             both.rows(1..3).unwrap().to_f32().as_ref(),
             [254.0, -256.0, 3.0, 4.0]
         );
-        assert_eq!(both.rows(1..3).unwrap().scaled_parts().unwrap().1, [2.0, 1.0]);
+        assert_eq!(*both.rows(1..3).unwrap().scaled_parts().unwrap().1, [2.0, 1.0]);
         let scaled = a.scale_rows(&[-2.0, 0.5]).unwrap();
-        assert_eq!(
-            scaled.scaled_parts().unwrap(),
-            (&[1, 254, 127, 128][..], &[-1.0, 1.0][..])
-        );
+        let (bytes, scales) = scaled.scaled_parts().unwrap();
+        assert_eq!((&*bytes, &*scales), (&[1, 254, 127, 128][..], &[-1.0, 1.0][..]));
         assert_eq!(a.columns(1..2).unwrap().to_f32().as_ref(), [-1.0, -256.0]);
         assert_eq!(tensor([1; 4], [f32::NAN, 1.0]).count_non_finite(), 1);
         let single = Tensor::from_f32([1, 2], vec![7.0, 8.0]).unwrap();
