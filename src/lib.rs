@@ -205,8 +205,8 @@ pub use pipeline::Pipeline;
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{
-    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, PlanCache, ResizeOn,
-    RunInput, RunOptions, Session, SessionBuilder,
+    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, ResizeOn, RunInput,
+    RunOptions, Session, SessionBuilder,
 };
 pub use tensor::DType;
 #[cfg(feature = "text")]

@@ -7,7 +7,6 @@ mod devices;
 mod gpu_outputs;
 mod parallelism;
 mod pinned;
-mod plan_cache;
 mod run;
 #[cfg(feature = "text")]
 mod text;
@@ -24,7 +23,6 @@ pub use self::devices::DeviceSet;
 pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
-pub use self::plan_cache::PlanCache;
 pub use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 #[cfg(feature = "text")]
@@ -79,7 +77,6 @@ struct Loaded {
     )]
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
-    plan_cache: Option<PlanCache>,
     world: Option<World>,
 }
 
@@ -261,12 +258,6 @@ impl Session {
     /// in the page cache, on two cores of a shared Xeon (medians).
     pub fn non_finite_weights(&self) -> &[NonFinite] {
         &self.loaded.non_finite
-    }
-
-    /// Whether the optimised graph was read from the [folder for it](SessionBuilder::plan_cache); `None` without such a folder,
-    /// and for a model that is not loaded from files.
-    pub fn plan_cache(&self) -> Option<&PlanCache> {
-        self.loaded.plan_cache.as_ref()
     }
 
     /// Whether results that are NaN or infinite are errors.

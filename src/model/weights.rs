@@ -13,7 +13,6 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::bf16_layers::{self, Bf16Layers};
 use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
-use super::weight_file::WeightFile;
 use super::{hub, mapped, renames};
 use crate::error::{Error, Result};
 use crate::ops::Rounding;
@@ -43,7 +42,6 @@ pub(super) struct Weights {
     rounding: BTreeMap<String, Rounding>,
     quantization: Quantization,
     sparsity: Sparsity,
-    files: Vec<WeightFile>,
     /// Description of the adapter that was merged, if there is one.
     pub(super) adapter: Option<String>,
 }
@@ -130,7 +128,6 @@ impl Weights {
             rounding: BTreeMap::new(),
             quantization: Quantization::default(),
             sparsity: Sparsity::default(),
-            files: Vec::new(),
             adapter: None,
         }
     }
@@ -234,20 +231,7 @@ impl Weights {
     ///
     /// Returns [`Error::Io`] if the file cannot be opened or mapped, and the errors of [`add`](Self::add).
     pub(crate) fn map(&mut self, file: &Path) -> Result<()> {
-        let (bytes, metadata) = mapped::map(file)?;
-        self.add(file, &bytes)?;
-        self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());
-        Ok(())
-    }
-
-    /// Adds the files of `other`, from which tensors were computed.
-    pub(super) fn add_files(&mut self, other: &Self) {
-        self.files.extend(other.files.iter().cloned());
-    }
-
-    /// Returns the files that were mapped.
-    pub(super) fn files(&self) -> &[WeightFile] {
-        &self.files
+        self.add(file, &mapped::map(file)?)
     }
 
     /// Adds all tensors of a safetensors file, without the prefixes that [`renames::bare`] removes. Converts F64 to

@@ -3,7 +3,7 @@
 mod build;
 mod processes;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +47,6 @@ pub struct SessionBuilder {
     attention_statistics: bool,
     load: LoadOptions,
     labels: Option<Labels>,
-    plan_cache: Option<PathBuf>,
     world: Option<World>,
     /// Maximum time that the processes wait for each other.
     rendezvous_timeout: Duration,
@@ -71,7 +70,6 @@ impl Default for SessionBuilder {
             attention_statistics: false,
             load: LoadOptions::default(),
             labels: None,
-            plan_cache: None,
             world: None,
             rendezvous_timeout: Duration::from_secs(300),
         }
@@ -241,31 +239,6 @@ impl SessionBuilder {
     /// wrong image size, is an error. The cost of attention grows with the fourth power of the image's side.
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
-        self
-    }
-
-    /// The folder in which the optimised graph of a model in files is kept, with the weights that were computed for it, so that
-    /// the next load with the same files and options does not run the passes over the graph; by default the one that the
-    /// environment variable `HIPVIT_PLAN_CACHE` names, and none if it is not set. An empty path is none, too.
-    ///
-    /// Weight files are told apart by path, size, the times of the last modification and change, device and inode, not by their
-    /// content. What does not match or is damaged is made anew and replaced, and where nothing can be written, loading goes on:
-    /// [`Session::plan_cache`] tells. The folder may be shared by processes and deleted at any time; nothing in it is ever removed, so
-    /// that graphs of models that have changed stay until it is. Whoever can write to it can change what models compute.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hipvit::{PlanCache, Session};
-    ///
-    /// let folder = tempfile::tempdir()?;
-    /// let builder = Session::builder().plan_cache(folder.path());
-    /// builder.load("assets/tinyvit32")?;
-    /// let session = builder.load("assets/tinyvit32")?;
-    /// assert!(matches!(session.plan_cache(), Some(PlanCache::Cached { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub fn plan_cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.plan_cache = Some(folder.into());
         self
     }
 

@@ -35,7 +35,6 @@ mod model;
 mod naflex;
 mod output_files;
 mod outputs;
-mod plan_cache;
 mod processors;
 mod profile;
 mod pull;

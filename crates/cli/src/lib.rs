@@ -58,8 +58,7 @@ use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, Device, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
-    Sparse,
+    AllReduceKind, DType, Device, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder, Sparse,
 };
 use progress::Progress;
 use ranks::Ranks;
@@ -195,9 +194,6 @@ pub struct ComputeArgs {
     /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
     #[arg(long, value_name = "N", value_parser = flops)]
     max_flops: Option<u64>,
-    /// Keep the optimised graph in this folder, and read it from there the next time [default: what HIPVIT_PLAN_CACHE names]
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    plan_cache: Option<PathBuf>,
 }
 
 impl ComputeArgs {
@@ -212,9 +208,6 @@ impl ComputeArgs {
         }
         if let Some(flops) = self.max_flops {
             builder = builder.max_flops(flops);
-        }
-        if let Some(folder) = &self.plan_cache {
-            builder = builder.plan_cache(folder);
         }
         builder
     }
@@ -350,15 +343,6 @@ impl ModelArgs {
             output::warning(&format!(
                 "the GPUs sum by RCCL, which may round differently, because peer memory failed: {reason}"
             ));
-        }
-        if let Some(
-            refused @ (PlanCache::NotWritten { .. }
-            | PlanCache::Written {
-                replaced: Some(_), ..
-            }),
-        ) = session.plan_cache()
-        {
-            output::note(&format!("optimised graph: {refused}"));
         }
         Ok(session)
     }

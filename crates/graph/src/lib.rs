@@ -26,7 +26,6 @@ pub mod reference;
 mod rewrite;
 mod shard;
 mod stages;
-mod stored;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -40,7 +39,6 @@ pub use evaluate::evaluate;
 pub use grad::grad;
 pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
-pub use passes::CODE;
 pub use passes::float8::store as store_float8;
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
@@ -81,7 +79,7 @@ pub enum ValueKind {
 }
 
 /// What flows along an edge.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Value {
     /// A unique, readable name; a constant's is the tensor's name in the weight file.
     pub name: String,
@@ -91,15 +89,12 @@ pub struct Value {
     pub shape: Vec<usize>,
     /// How its elements are rounded to 8 bits, if plans store it so, a row with what its own elements decide: see [`Float8::Stored`]
     /// and [`Passes::rounded_rows`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounding: Option<Rounding>,
     /// Where it comes from.
     pub kind: ValueKind,
     /// A constant's elements, until [`Graph::release_constants`].
-    #[serde(skip)]
     pub constant: Option<Tensor>,
     /// A parameter's or state's elements before the first run.
-    #[serde(skip)]
     pub initial: Option<Tensor>,
 }
 
@@ -132,7 +127,7 @@ impl Value {
 }
 
 /// One op applied to some values.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Node {
     /// A unique, readable name, such as `blocks.3.attn`.
     pub name: String,
@@ -218,14 +213,13 @@ pub fn matrix<T>(shape: &[usize], values: Vec<T>) -> std::result::Result<Array2<
 }
 
 /// A model: nodes in an order in which they can run. Shapes are those of batch 1; see [`Graph::shapes`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Graph {
     name: String,
     values: Vec<Value>,
     nodes: Vec<Node>,
     input: ValueId,
     outputs: Vec<(OutputKind, ValueId)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     updates: Vec<(ValueId, ValueId)>,
     optimizations: Optimizations,
     /// The input is not an image, but what an earlier [stage](stages()) left: activations, in a plan's dtype.

@@ -136,7 +136,7 @@ impl Tensor {
     }
 
     /// The same bytes with these scales, of which there is one for each row.
-    pub fn with_scales(self, scales: Arc<[f32]>) -> Self {
+    fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
             | Data::Scaled {

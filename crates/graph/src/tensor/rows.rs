@@ -94,34 +94,6 @@ impl Tensor {
         }
     }
 
-    /// The elements from the one at `start` on under `shape`, sharing the storage; of a tensor with scales the bytes alone.
-    ///
-    /// Returns `None` if there are not that many, or if the values were computed and it is not all of them.
-    pub fn part(&self, start: usize, shape: Vec<usize>) -> Option<Self> {
-        let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-        let end = start.checked_add(len).filter(|&end| end <= self.len())?;
-        let data = match &self.data {
-            Data::Owned(values) => {
-                let all = start == 0 && end == values.len();
-                Data::Owned(all.then(|| values.clone())?)
-            }
-            Data::Assembled(_) => return None,
-            Data::View { bytes, range, mapped }
-            | Data::Scaled {
-                bytes, range, mapped, ..
-            } => {
-                let at = |element| range.start + element * self.dtype.size();
-                Data::View {
-                    bytes: bytes.clone(),
-                    range: at(start)..at(end),
-                    mapped: *mapped,
-                }
-            }
-        };
-        let dtype = self.dtype;
-        Some(Self { shape, dtype, data })
-    }
-
     /// The rows of all `parts`, one part after the other: f32, or 8 or 16 bits wide if all parts are of one such type. No element is copied.
     ///
     /// Returns `None` if there is no part, or if the extents differ beyond the outermost.
