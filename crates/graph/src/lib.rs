@@ -22,6 +22,7 @@ pub mod op;
 mod optimize;
 mod passes;
 pub mod plan;
+mod provenance;
 pub mod reference;
 mod rewrite;
 mod shard;
@@ -40,6 +41,7 @@ pub use grad::grad;
 pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub use passes::float8::store as store_float8;
+pub use provenance::{Change, Layout, Provenance};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 
@@ -81,7 +83,7 @@ pub enum ValueKind {
 /// What flows along an edge.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// A unique, readable name; a constant's is the tensor's name in the weight file.
+    /// A unique, readable name. A constant's shows its [provenance](Self::provenance).
     pub name: String,
     /// The element type. Activations are f32 here; a plan may choose a narrower one.
     pub dtype: DType,
@@ -92,6 +94,8 @@ pub struct Value {
     pub rounding: Option<Rounding>,
     /// Where it comes from.
     pub kind: ValueKind,
+    /// Where a constant's elements come from.
+    pub provenance: Option<Provenance>,
     /// A constant's elements, until [`Graph::release_constants`].
     pub constant: Option<Tensor>,
     /// A parameter's or state's elements before the first run.
@@ -102,6 +106,11 @@ impl Value {
     /// Whether it is a constant.
     pub fn is_constant(&self) -> bool {
         self.kind == ValueKind::Constant
+    }
+
+    /// Names of the model's [tensors](Provenance::tensors) whose elements these are, if it is a constant.
+    pub fn tensors(&self) -> Vec<&str> {
+        self.provenance.as_ref().map_or(Vec::new(), Provenance::tensors)
     }
 
     /// Whether it survives runs, which may write it.
@@ -120,6 +129,7 @@ impl Value {
             shape,
             rounding: None,
             kind: ValueKind::Result,
+            provenance: None,
             constant: None,
             initial: None,
         }
@@ -237,6 +247,7 @@ impl Graph {
             shape: input_shape.to_vec(),
             rounding: None,
             kind: ValueKind::Input,
+            provenance: None,
             constant: None,
             initial: None,
         };
@@ -361,14 +372,20 @@ impl Graph {
         self.outputs.push((kind, value));
     }
 
-    /// Adds a constant.
-    pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+    /// Adds a constant. Its name shows where its elements come from: `"w"` is the model's tensor of this name.
+    pub fn constant(&mut self, provenance: impl Into<Provenance>, tensor: Tensor) -> ValueId {
+        let provenance = provenance.into();
+        self.push_constant(provenance.to_string(), provenance, tensor)
+    }
+
+    fn push_constant(&mut self, name: String, provenance: Provenance, tensor: Tensor) -> ValueId {
         self.push_value(Value {
-            name: name.into(),
+            name,
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
             rounding: None,
             kind: ValueKind::Constant,
+            provenance: Some(provenance),
             constant: Some(tensor),
             initial: None,
         })
@@ -391,6 +408,7 @@ impl Graph {
             shape: tensor.shape().to_vec(),
             rounding: None,
             kind,
+            provenance: None,
             constant: None,
             initial: Some(tensor),
         })

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::auto::Unit;
-use super::stored_names;
 use hipvit::cpu::int8::{self, Int8Weight};
 use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
@@ -86,8 +85,10 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Resul
 /// the weights.
 fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
-        matches!(node.op, Op::Linear(_))
-            && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
+        matches!(node.op, Op::Linear(_)) && {
+            let names = graph.value(node.inputs[1]).tensors();
+            names.into_iter().any(|name| unit.tensors.contains(name))
+        }
     });
     nodes.map(|(index, _)| index)
 }
