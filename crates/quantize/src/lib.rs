@@ -348,7 +348,8 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
         let all = weights.iter().all(|name| layers.quantized.contains(name));
         // A per-head norm has fewer weights than there are channels.
         let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
-        let norm = node.inputs[1..].iter().map(|&id| graph.value(id).name.clone());
+        let norm = node.inputs[1..].iter().flat_map(|&id| graph.value(id).tensors());
+        let norm = norm.map(str::to_owned);
         (all && whole).then(|| Group {
             output,
             norm: norm.collect(),
