@@ -207,8 +207,8 @@ pub use run_config::{ExecutionConfig, RunConfig};
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{
-    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, PlanCache, ResizeOn,
-    RunInput, RunOptions, Session, SessionBuilder,
+    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, ResizeOn, RunInput,
+    RunOptions, Session, SessionBuilder,
 };
 pub use tensor::DType;
 #[cfg(feature = "text")]

@@ -26,7 +26,6 @@ mod model;
 mod naflex;
 mod output_files;
 mod outputs;
-mod plan_cache;
 mod processors;
 mod profile;
 mod pull;

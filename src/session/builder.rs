@@ -3,7 +3,7 @@
 mod build;
 mod processes;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +47,6 @@ pub struct SessionBuilder {
     attention_statistics: bool,
     load: LoadOptions,
     labels: Option<Labels>,
-    plan_cache: Option<PathBuf>,
     world: Option<World>,
     /// Maximum time that the processes wait for each other.
     rendezvous_timeout: Duration,
@@ -71,7 +70,6 @@ impl Default for SessionBuilder {
             attention_statistics: false,
             load: LoadOptions::default(),
             labels: None,
-            plan_cache: None,
             world: None,
             rendezvous_timeout: Duration::from_secs(300),
         }
@@ -241,31 +239,6 @@ impl SessionBuilder {
     /// image size, is an error. The cost of attention grows with the fourth power of the image's side.
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
-        self
-    }
-
-    /// Sets the directory for plan caches. A plan cache holds the optimised graph of a model in files, and the weights computed for it. The
-    /// next load with the same files and options skips the graph passes. The default is the environment variable `HIPVIT_PLAN_CACHE`.
-    /// Without it, or with an empty path, there is no plan cache.
-    ///
-    /// Weight files are identified by path, size, modification and change times, device and inode, not by their content. An entry that does
-    /// not match or is damaged is replaced. A failed write does not fail the load: [`Session::plan_cache`] reports it. Processes may share
-    /// the directory, and it may be deleted at any time. Entries of changed models are never removed. Keep the directory writable for
-    /// trusted users only, since its contents decide what models compute.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hipvit::{PlanCache, Session};
-    ///
-    /// let folder = tempfile::tempdir()?;
-    /// let builder = Session::builder().plan_cache(folder.path());
-    /// builder.load("assets/tinyvit32")?;
-    /// let session = builder.load("assets/tinyvit32")?;
-    /// assert!(matches!(session.plan_cache(), Some(PlanCache::Cached { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub fn plan_cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.plan_cache = Some(folder.into());
         self
     }
 

@@ -86,7 +86,6 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
                 "HIPVIT_CACHE_DIR",
                 "Cache of kernels and tuning results [default: ~/.cache/hipvit]",
             ),
-            ("HIPVIT_PLAN_CACHE", "Default of --plan-cache"),
         ],
     ),
     (

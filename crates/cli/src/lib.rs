@@ -66,7 +66,7 @@ use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::run_config::Devices;
 use hipvit::run_config::parsers::positive;
-use hipvit::{Device, PlanCache, RunConfig, Session, SessionBuilder};
+use hipvit::{Device, RunConfig, Session, SessionBuilder};
 use progress::Progress;
 use ranks::Ranks;
 
@@ -290,15 +290,6 @@ impl ModelArgs {
             output::warning(&format!(
                 "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
             ));
-        }
-        if let Some(
-            refused @ (PlanCache::NotWritten { .. }
-            | PlanCache::Written {
-                replaced: Some(_), ..
-            }),
-        ) = session.plan_cache()
-        {
-            output::note(&format!("optimised graph: {refused}"));
         }
         Ok(session)
     }

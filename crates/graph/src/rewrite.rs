@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Graph, Node, Role, ValueId, ValueKind};
+use super::{Graph, Node, Provenance, Role, ValueId, ValueKind};
 use crate::error::{Error, Result};
 use crate::op::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
@@ -183,15 +183,16 @@ impl<'a> Rewriter<'a> {
         ids.iter().map(|&id| self.map(id)).collect()
     }
 
-    /// Adds a constant that the pass computed. Appends a number if the name is taken.
-    pub(super) fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
-        let mut unique = name.to_owned();
+    /// Adds a constant that the pass computed, named by its provenance. Appends a number if the name is taken.
+    pub(super) fn constant(&mut self, provenance: Provenance, tensor: Tensor) -> ValueId {
+        let name = provenance.to_string();
+        let mut unique = name.clone();
         let mut count = 1;
         while !self.names.insert(unique.clone()) {
             count += 1;
             unique = format!("{name} #{count}");
         }
-        self.new.constant(unique, tensor)
+        self.new.push_constant(unique, provenance, tensor)
     }
 
     /// Appends a node over new values.
@@ -209,23 +210,23 @@ impl<'a> Rewriter<'a> {
         self.new.push(role, name, op, inputs)
     }
 
-    /// Appends a Linear over the new value `x`. The pass computed its constants, each with a name.
+    /// Appends a Linear over the new value `x` with constants that the pass computed.
     pub(super) fn emit_linear(
         &mut self,
         role: Role,
         name: &str,
         x: ValueId,
-        weight: (String, Tensor),
-        bias: Option<(String, Tensor)>,
+        weight: (Provenance, Tensor),
+        bias: Option<(Provenance, Tensor)>,
         rounding: Option<Rounding>,
     ) -> Result<ValueId> {
-        let mut inputs = vec![x, self.constant(&weight.0, weight.1)];
+        let mut inputs = vec![x, self.constant(weight.0, weight.1)];
         let op = Op::Linear(Linear {
             bias: bias.is_some(),
             rounding,
             ..Linear::default()
         });
-        inputs.extend(bias.map(|(name, tensor)| self.constant(&name, tensor)));
+        inputs.extend(bias.map(|(provenance, tensor)| self.constant(provenance, tensor)));
         self.emit(role, name, op, inputs)
     }
 
@@ -238,6 +239,13 @@ impl<'a> Rewriter<'a> {
             Some(node) => node.outputs.iter().copied().take(count).collect(),
             None => vec![first],
         }
+    }
+
+    /// Returns the provenance of the old value `id`. For a value that is not a constant, this is only its name.
+    pub(super) fn provenance(&self, id: ValueId) -> Provenance {
+        let value = self.old.value(id);
+        let other = || Provenance::computed(&value.name, []);
+        value.provenance.clone().unwrap_or_else(other)
     }
 
     /// Returns the name of the old value `id`.
