@@ -42,6 +42,7 @@ pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, inter
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub use passes::CODE;
 pub use passes::float8::store as store_float8;
+pub use rewrite::{Rewriter, Rewritten, rewrite};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 

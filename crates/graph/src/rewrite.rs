@@ -10,10 +10,11 @@ use crate::tensor::Tensor;
 
 /// What a pass returns.
 #[derive(Debug)]
-pub(super) struct Rewritten {
-    pub(super) graph: Graph,
+pub struct Rewritten {
+    /// The new graph.
+    pub graph: Graph,
     /// How many times the pass applied.
-    pub(super) changes: usize,
+    pub changes: usize,
 }
 
 /// Builds a new graph from `old`. `visit` is called with every node; it appends a replacement with [`Rewriter::emit`] and
@@ -21,7 +22,11 @@ pub(super) struct Rewritten {
 ///
 /// A pass that merges a node into its consumer acts at the consumer; the merged node is kept, found unused, and
 /// dropped.
-pub(super) fn rewrite<'a>(
+///
+/// # Errors
+///
+/// Those of `visit`; [`Error::Op`] if a node that is kept does not accept its operands any more.
+pub fn rewrite<'a>(
     old: &'a Graph,
     mut visit: impl FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>,
 ) -> Result<Rewritten> {
@@ -61,7 +66,7 @@ pub(super) fn rewrite<'a>(
 
 /// The old graph, read-only, and the new one.
 #[derive(Debug)]
-pub(super) struct Rewriter<'a> {
+pub struct Rewriter<'a> {
     old: &'a Graph,
     new: Graph,
     /// The new value of each old one.
@@ -149,17 +154,17 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The node that computes the old value `id`.
-    pub(super) fn producer(&self, id: ValueId) -> Option<&'a Node> {
+    pub fn producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producers.get(&id).copied()
     }
 
     /// The node that computes the old value `id`, if nothing but one operand of one node reads it.
-    pub(super) fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
+    pub fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producer(id).filter(|_| self.uses[id.index()] == 1)
     }
 
     /// The tensor of the old value `id`, if it is a constant.
-    pub(super) fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
+    pub fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
         self.old.value(id).constant.as_ref()
     }
 
@@ -169,7 +174,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The new value for the old value `id`.
-    pub(crate) fn map(&mut self, id: ValueId) -> ValueId {
+    pub fn map(&mut self, id: ValueId) -> ValueId {
         if let Some(&new) = self.map.get(&id) {
             return new;
         }
@@ -180,12 +185,12 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The new values for old ones.
-    pub(super) fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
+    pub fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
         ids.iter().map(|&id| self.map(id)).collect()
     }
 
     /// Adds a constant that the pass computed; if the name is taken, a number tells them apart.
-    pub(super) fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
+    pub fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
         let mut unique = name.to_owned();
         let mut count = 1;
         while !self.names.insert(unique.clone()) {
@@ -200,7 +205,7 @@ impl<'a> Rewriter<'a> {
     /// # Errors
     ///
     /// [`Error::Graph`] if the op does not accept the operands' shapes.
-    pub(super) fn emit(
+    pub fn emit(
         &mut self,
         role: Role,
         name: &str,
@@ -208,6 +213,29 @@ impl<'a> Rewriter<'a> {
         inputs: impl Into<Vec<ValueId>>,
     ) -> Result<ValueId> {
         self.new.push(role, name, op, inputs)
+    }
+
+    /// Appends a node over new values, and returns all of its results.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Op`] if the op does not accept the operands' shapes.
+    pub fn emit_node(
+        &mut self,
+        role: Role,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: impl Into<Vec<ValueId>>,
+    ) -> Result<Vec<ValueId>> {
+        let node = self
+            .new
+            .push_node(role, name.to_owned(), op.into(), inputs.into())?;
+        Ok(node.outputs.clone())
+    }
+
+    /// Makes the nodes that are visited later read the new value `new` where they read the old value `old`.
+    pub fn replace(&mut self, old: ValueId, new: ValueId) {
+        self.map.insert(old, new);
     }
 
     /// Appends a Linear over the new value `x` with constants that the pass computed, each with its name.

@@ -40,6 +40,14 @@ pub enum OpError {
         /// Layout that the op takes.
         expected: String,
     },
+    /// An op that another crate defines does not accept its operands.
+    #[error("{op}: {source}")]
+    Custom {
+        /// Name of the op.
+        op: &'static str,
+        /// Cause.
+        source: Box<OpError>,
+    },
     /// The attributes contradict each other or the operands.
     #[error("{0}")]
     Attributes(String),
