@@ -116,6 +116,7 @@
 //! - [`model`]: the models that can be loaded, and facts about a loaded one.
 //! - [`graph`] (the crate hipvit-graph): graphs of ops, passes, plans; [`exec`]: what runs plans; [`cpu`] and [`kernels`]: the ops on the
 //!   CPU and on GPUs.
+//! - [`custom`]: ops that are defined outside this crate.
 //! - [`timing`], [`timeline`]: the time of each phase of a run; spans for profilers.
 //! - [`hip`] (the crate hip-safe): the safe HIP layer, over the GPU's libraries, which are opened at run time.
 //! - [`error`]: the error type.
@@ -161,6 +162,7 @@ mod guide {
 }
 
 pub mod cpu;
+pub mod custom;
 pub mod digits;
 pub mod dtype;
 pub mod error;

@@ -112,6 +112,14 @@ impl<'a> Operands<'a> {
         }
     }
 
+    /// The operand's extents; those of constants are at batch 1.
+    pub(crate) fn batched_shape(&self, index: usize) -> Result<&'a [usize], OpError> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => Ok(self.plan.input_shape()),
+            _ => self.shape(index),
+        }
+    }
+
     /// The operand's channels, its last extent.
     pub(crate) fn channels(&self, index: usize) -> Result<usize, OpError> {
         let channels = self.shape(index)?.last().copied();

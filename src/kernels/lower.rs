@@ -14,6 +14,7 @@ pub(crate) use super::attention::lower::AttentionCall;
 use super::attention::lower::score_bytes;
 use super::attention::{Variant as AttentionVariant, is_fused, unit as attention_unit};
 use super::bindings::BiasActivationArgs;
+pub(crate) use super::custom::CustomCall;
 pub(crate) use super::linear::{Float8Call, Float8Result, Int8Call, LinearCall, SparseForm, Unfused};
 pub(crate) use super::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
@@ -103,7 +104,7 @@ macro_rules! dispatch {
 for_each_op!(dispatch);
 
 /// One thing to submit. Addresses are the device's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Kernel(KernelCall),
     Gemm {
@@ -121,6 +122,8 @@ pub(crate) enum Call {
     CopyRows(CopyRows),
     /// The sum over all ranks of a tensor-parallel model.
     AllReduce(AllReduceCall),
+    /// A kernel of an op that another crate defines.
+    Custom(Box<CustomCall>),
 }
 
 impl Call {
@@ -133,12 +136,12 @@ impl Call {
     }
 
     /// The same without MIOpen.
-    pub(crate) fn own(self) -> Result<Vec<Self>, OpError> {
+    pub(crate) fn own(&self) -> Result<Vec<Self>, OpError> {
         match self {
             Self::Patches(call) => one(call.extract),
             Self::Projection(call) => one(Self::Linear(call.linear)),
             Self::Attention(call) => call.own(),
-            call => one(call),
+            call => one(call.clone()),
         }
     }
 }

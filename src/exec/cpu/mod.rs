@@ -43,7 +43,7 @@ impl CpuExecutor {
     /// # Errors
     ///
     /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
-    /// released.
+    /// released, or if a [custom op](crate::custom) has no kernel for the CPU.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
     }
@@ -67,6 +67,10 @@ impl CpuExecutor {
                 "dtype",
                 format!("the CPU computes in f32, f16 or bf16, not in {dtype}"),
             ));
+        }
+        for node in graph.nodes() {
+            let checked = node.op.check();
+            checked.map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
         }
         let pool = Arc::new(thread_pool(threads, || ())?);
         let constants = pool.install(|| Constants::new(graph, dtype))?;
