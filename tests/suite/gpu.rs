@@ -30,6 +30,7 @@ use crate::goldens::{Case, cases};
 
 mod all_reduce;
 mod architectures;
+mod custom_op;
 mod naflex;
 mod parallel;
 mod quantized;

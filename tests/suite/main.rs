@@ -16,6 +16,7 @@ mod command_line;
 mod compare;
 mod compressed_tensors;
 mod configs;
+mod custom_op;
 mod damaged_images;
 mod digits;
 mod distributed;
