@@ -63,6 +63,11 @@ pub struct HipLaunch {
 enum Argument {
     Operand(usize),
     Result(usize),
+    Value(Value),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
     U32(u32),
     I32(i32),
     F32(f32),
@@ -91,22 +96,22 @@ impl HipLaunch {
 
     /// The next argument: an `unsigned`.
     pub fn u32(self, value: u32) -> Self {
-        self.with(Argument::U32(value))
+        self.with(Argument::Value(Value::U32(value)))
     }
 
     /// The next argument: an `int`.
     pub fn i32(self, value: i32) -> Self {
-        self.with(Argument::I32(value))
+        self.with(Argument::Value(Value::I32(value)))
     }
 
     /// The next argument: a `float`.
     pub fn f32(self, value: f32) -> Self {
-        self.with(Argument::F32(value))
+        self.with(Argument::Value(Value::F32(value)))
     }
 
     /// The next argument: an `unsigned long long`.
     pub fn u64(self, value: u64) -> Self {
-        self.with(Argument::U64(value))
+        self.with(Argument::Value(Value::U64(value)))
     }
 
     fn with(mut self, argument: Argument) -> Self {
@@ -115,40 +120,30 @@ impl HipLaunch {
     }
 }
 
-/// A launch with the addresses of its operands and results.
+/// A launch whose arguments have addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CustomCall {
     op: Custom,
-    launch: HipLaunch,
-    /// Address and bytes of each operand, then of each result.
-    operands: Vec<(u64, usize)>,
-    results: Vec<(u64, usize)>,
+    kernel: Cow<'static, str>,
+    geometry: Launch,
+    arguments: Vec<Passed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Passed {
+    Memory { address: u64, bytes: usize },
+    Value(Value),
 }
 
 impl CustomCall {
     /// The kernel's name.
     pub(crate) fn kernel(&self) -> &str {
-        &self.launch.kernel
+        &self.kernel
     }
 
     /// The grid and block.
     pub(crate) fn geometry(&self) -> Launch {
-        self.launch.geometry
-    }
-
-    /// The memory that an argument points to.
-    fn memory(&self, argument: Argument) -> Option<Result<(u64, usize), OpError>> {
-        let (what, index, all) = match argument {
-            Argument::Operand(index) => ("operand", index, &self.operands),
-            Argument::Result(index) => ("result", index, &self.results),
-            Argument::U32(_) | Argument::I32(_) | Argument::F32(_) | Argument::U64(_) => return None,
-        };
-        let memory = all.get(index).copied();
-        Some(memory.ok_or_else(|| {
-            let kernel = self.kernel();
-            let count = all.len();
-            format!("its launch of `{kernel}` takes {what} {index}, and the node has {count}").into()
-        }))
+        self.geometry
     }
 }
 
@@ -176,10 +171,10 @@ fn calls(op: &Custom, kernel: &dyn HipKernel, step: &Lowering<'_>) -> Result<Vec
     let shapes = (0..count)
         .map(|index| step.shape_of(index))
         .collect::<Result<_, _>>()?;
-    let results = step.step.outputs.iter().map(|&id| plan.buffer(id));
+    let results = step.step.outputs.iter();
     let launches = kernel.launches(&HipStep {
         operands: shapes,
-        results: results.clone().map(|buffer| buffer.shape.as_slice()).collect(),
+        results: results.map(|&id| plan.buffer(id).shape.as_slice()).collect(),
         dtype,
     })?;
     let operand = |index: usize| {
@@ -189,24 +184,32 @@ fn calls(op: &Custom, kernel: &dyn HipKernel, step: &Lowering<'_>) -> Result<Vec
                 let found = plan.buffer(id).dtype;
                 Err(format!("its operand {index} is {found}, and its kernels take {dtype}").into())
             }
-            _ => Ok((step.address(index)?, elements * dtype.size())),
+            _ => Ok(Passed::Memory {
+                address: step.address(index)?,
+                bytes: elements * dtype.size(),
+            }),
         }
     };
-    let operands: Vec<_> = (0..count).map(operand).collect::<Result<_, OpError>>()?;
-    let results: Vec<_> = results
-        .map(|buffer| (step.addresses.arena + buffer.offset as u64, buffer.bytes))
-        .collect();
+    let result = |index: usize| {
+        let id = step.step.outputs.get(index);
+        let id = id.ok_or_else(|| OpError::from(format!("has no result {index}")))?;
+        Ok(Passed::Memory {
+            address: step.result(index)?,
+            bytes: plan.buffer(*id).bytes,
+        })
+    };
     let call = |launch: HipLaunch| {
-        let call = CustomCall {
+        let arguments = launch.arguments.iter().map(|&argument| match argument {
+            Argument::Operand(index) => operand(index),
+            Argument::Result(index) => result(index),
+            Argument::Value(value) => Ok(Passed::Value(value)),
+        });
+        Ok(Call::Custom(Box::new(CustomCall {
             op: op.clone(),
-            launch,
-            operands: operands.clone(),
-            results: results.clone(),
-        };
-        for &argument in &call.launch.arguments {
-            call.memory(argument).transpose()?;
-        }
-        Ok(Call::Custom(Box::new(call)))
+            arguments: arguments.collect::<Result<_, OpError>>()?,
+            kernel: launch.kernel,
+            geometry: launch.geometry,
+        })))
     };
     launches.into_iter().map(call).collect()
 }
@@ -296,18 +299,13 @@ impl Kernels {
     ) -> Result<()> {
         let function = self.custom.function(call)?;
         let mut launch = function.launch(stream, call.geometry());
-        for &argument in &call.launch.arguments {
+        for &argument in &call.arguments {
             launch = match argument {
-                Argument::U32(value) => launch.value(value),
-                Argument::I32(value) => launch.value(value),
-                Argument::F32(value) => launch.value(value),
-                Argument::U64(value) => launch.value(value),
-                Argument::Operand(_) | Argument::Result(_) => {
-                    let memory = call.memory(argument).transpose();
-                    let memory = memory.map_err(|error| Error::argument("kernel", call.op.error(error)))?;
-                    let (address, bytes) = memory.unwrap_or_default();
-                    launch.buffer(part(regions, address, bytes)?)
-                }
+                Passed::Memory { address, bytes } => launch.buffer(part(regions, address, bytes)?),
+                Passed::Value(Value::U32(value)) => launch.value(value),
+                Passed::Value(Value::I32(value)) => launch.value(value),
+                Passed::Value(Value::F32(value)) => launch.value(value),
+                Passed::Value(Value::U64(value)) => launch.value(value),
             };
         }
         // SAFETY: `HipKernel` promises that the kernel takes these arguments, and accesses only the buffers among them.
