@@ -55,9 +55,11 @@ pub struct SessionBuilder {
     rendezvous_timeout: Duration,
 }
 
+type RewriteFn = dyn Fn(&Graph) -> graph::Result<Graph> + Send + Sync;
+
 /// A caller's rewrite of a model's graph.
 #[derive(Clone)]
-struct Rewrite(Arc<dyn Fn(&Graph) -> graph::Result<Graph> + Send + Sync>);
+struct Rewrite(Arc<RewriteFn>);
 
 impl fmt::Debug for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
