@@ -10,6 +10,7 @@ mod command_line;
 mod compare;
 mod compressed_tensors;
 mod configs;
+mod custom_op;
 mod damaged_images;
 mod devices;
 mod digits;

@@ -3,6 +3,7 @@
 mod build;
 mod processes;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::{Device, Origin, ResizeOn, Session};
 use crate::error::Result;
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, SelectOptions, Sparse, Store};
-use crate::graph::Optimizations;
+use crate::graph::{self, Graph, Optimizations};
 use crate::hip::{self, World};
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
@@ -47,9 +48,22 @@ pub struct SessionBuilder {
     attention_statistics: bool,
     load: LoadOptions,
     labels: Option<Labels>,
+    rewrites: Vec<Rewrite>,
     world: Option<World>,
     /// Maximum time that the processes wait for each other.
     rendezvous_timeout: Duration,
+}
+
+type RewriteFn = dyn Fn(&Graph) -> graph::Result<Graph> + Send + Sync;
+
+/// A caller's rewrite of a model's graph.
+#[derive(Clone)]
+struct Rewrite(Arc<RewriteFn>);
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rewrite")
+    }
 }
 
 impl Default for SessionBuilder {
@@ -70,6 +84,7 @@ impl Default for SessionBuilder {
             attention_statistics: false,
             load: LoadOptions::default(),
             labels: None,
+            rewrites: Vec::new(),
             world: None,
             rendezvous_timeout: Duration::from_secs(300),
         }
@@ -232,6 +247,18 @@ impl SessionBuilder {
     /// ```
     pub fn labels(mut self, labels: Labels) -> Self {
         self.labels = Some(labels);
+        self
+    }
+
+    /// Adds a rewrite of the model's graph, which runs before the passes of [`optimize`](crate::graph::optimize()).
+    ///
+    /// Together with [`rewrite`](crate::graph::rewrite()) and a [custom op](crate::custom), this adds your own fusion. See
+    /// `examples/custom_op.rs`. Rewrites run in the order in which they were added.
+    pub fn rewrite(
+        mut self,
+        rewrite: impl Fn(&Graph) -> graph::Result<Graph> + Send + Sync + 'static,
+    ) -> Self {
+        self.rewrites.push(Rewrite(Arc::new(rewrite)));
         self
     }
 

@@ -43,6 +43,7 @@ pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, inter
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub use passes::float8::store as store_float8;
 pub use provenance::{Change, Layout, Provenance};
+pub use rewrite::{Rewriter, Rewritten, rewrite};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 

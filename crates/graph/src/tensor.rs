@@ -54,6 +54,9 @@ enum Data {
     Assembled(Arc<[Part]>),
 }
 
+/// The bytes of a tensor's elements, and the scale of each row.
+pub type ScaledParts<'a> = (Cow<'a, [u8]>, Cow<'a, [f32]>);
+
 impl Tensor {
     /// Creates a tensor of `values` in row-major order.
     ///
@@ -122,7 +125,7 @@ impl Tensor {
     }
 
     /// Returns the bytes and the row scales of a tensor with scales.
-    pub fn scaled_parts(&self) -> Option<(Cow<'_, [u8]>, Cow<'_, [f32]>)> {
+    pub fn scaled_parts(&self) -> Option<ScaledParts<'_>> {
         match &self.data {
             Data::Scaled {
                 bytes, range, scales, ..
@@ -135,7 +138,7 @@ impl Tensor {
         }
     }
 
-    /// The same bytes with these scales, of which there is one for each row.
+    /// Returns the bytes with these scales, one per row.
     fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }

@@ -124,7 +124,7 @@ impl SessionBuilder {
     ) -> Result<Session> {
         let Model {
             name,
-            graph,
+            mut graph,
             preprocess,
             mut labels,
             scores,
@@ -136,6 +136,9 @@ impl SessionBuilder {
             labels = given.clone();
         }
         let weights = weights(&graph);
+        for rewrite in &self.rewrites {
+            graph = (rewrite.0)(&graph)?;
+        }
         let degrees = self.degrees(&device)?;
         let passes = Passes {
             float8: self.float8(&graph, &device, &degrees),

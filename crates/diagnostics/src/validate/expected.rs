@@ -9,7 +9,7 @@ use super::cases::{Case, Work, attention_parts, patch_part};
 use super::operands::random;
 use hipvit::error::{Error, Result};
 use hipvit::ops::{Locality, Op};
-use hipvit::reference::{self, Array, op_tolerance};
+use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
 /// Maximum cost of the reference per case in floating-point operations: about a second on one core.
@@ -56,11 +56,22 @@ impl Part {
         }
     }
 
-    /// Evaluates the op on operands whose result has exactly these rows.
+    /// Evaluates the op on operands whose first result has exactly these rows.
     pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
+        Self::eval_result(op, 0, operands, rows, dtype)
+    }
+
+    /// Evaluates the op on operands whose result `result` has exactly these rows.
+    fn eval_result(
+        op: &Op,
+        result: usize,
+        operands: &[Array],
+        rows: &[usize],
+        dtype: DType,
+    ) -> Result<Self, String> {
         let operands: Vec<&Array> = operands.iter().collect();
-        let result = reference::eval(op, &operands)?;
-        Ok(Self::new(&result, rows, op_tolerance(op, &operands, dtype)))
+        let values = op.eval(&operands)?.swap_remove(result);
+        Ok(Self::new(&values, rows, op.tolerance(result, &operands, dtype)))
     }
 }
 
@@ -133,27 +144,25 @@ fn parts(
         (Locality::Queries, Op::Attention(spec)) => attention_parts(spec, None, operands, rows, dtype),
         (Locality::Patches { patch, layout }, _) => patch_part(op, patch, layout, operands, rows, dtype),
         (Locality::Images, _) => image_parts(op, result, operands, rows, dtype),
-        (Locality::Rows { parameters }, _) => row_part(op, parameters, operands, rows, dtype),
-        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, operands, rows, dtype)?]),
+        (Locality::Rows { parameters }, _) => row_part(op, result, parameters, operands, rows, dtype),
+        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, result, operands, rows, dtype)?]),
     }
 }
 
 /// Computes all images together.
-fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
+fn whole(op: &Op, result: usize, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
     let arrays: Vec<&Array> = arrays.iter().collect();
-    let result = reference::eval(op, &arrays)?;
-    Ok(Part::new(
-        &gather_array(&result, rows)?,
-        rows,
-        op_tolerance(op, &arrays, dtype),
-    ))
+    let values = op.eval(&arrays)?.swap_remove(result);
+    let tolerance = op.tolerance(result, &arrays, dtype);
+    Ok(Part::new(&gather_array(&values, rows)?, rows, tolerance))
 }
 
 /// Computes ops where row i of the result depends on row i of the activations, which have as many rows, and
 /// on all parameters.
 fn row_part(
     op: &Op,
+    result: usize,
     parameters: Range<usize>,
     operands: &[Tensor],
     rows: &[usize],
@@ -171,7 +180,7 @@ fn row_part(
         .enumerate()
         .map(operand)
         .collect::<Result<_, _>>()?;
-    Ok(vec![Part::eval(op, &operands, rows, dtype)?])
+    Ok(vec![Part::eval_result(op, result, &operands, rows, dtype)?])
 }
 
 /// Returns these rows of a tensor, modulo its number of rows: `[rows, channels]`.

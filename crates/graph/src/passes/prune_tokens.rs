@@ -84,6 +84,11 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
     let want = |demands: &mut Vec<Demand>, id: ValueId, demand| {
         demands[id.index()] = demands[id.index()].join(demand);
     };
+    let set = |demands: &mut Vec<Demand>, node: &Node, demand| {
+        for id in &node.outputs {
+            demands[id.index()] = demand;
+        }
+    };
     for &(_, id) in graph.outputs() {
         want(&mut demands, id, Demand::All);
     }
@@ -101,7 +106,10 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
         {
             *wanted = Demand::All;
         }
-        let demand = demands[node.output().index()];
+        // All results have the same tokens.
+        let joined = |joined: Demand, id: &ValueId| joined.join(demands[id.index()]);
+        let demand = node.outputs.iter().fold(Demand::Nothing, joined);
+        set(&mut demands, node, demand);
         let token = matches!(demand, Demand::Token(_));
         match &node.op {
             Op::Attention(attention) if token && !is_constant_bias(graph, node, attention) => {
@@ -129,7 +137,7 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
                     .tokenwise()
                     .filter(|operands| token && operands.iter().all(|&i| has_tokens(node.inputs[i])));
                 if narrowed.is_none() && token {
-                    demands[node.output().index()] = Demand::All;
+                    set(&mut demands, node, Demand::All);
                 }
                 let narrowed = narrowed.unwrap_or_default();
                 for (i, &id) in node.inputs.iter().enumerate() {
