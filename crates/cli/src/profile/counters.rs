@@ -1,28 +1,31 @@
-//! Instruction counts of an emulated GPU: reads one record per launch and adds them up by kernel. hip-emu's README
-//! describes the records, and gcnrun's README the counting rules.
+//! Performance counters of an emulated GPU. Parses one record per launch, and sums the counts of each kernel. hip-emu's
+//! README describes the records, and gcnrun's README the counting rules.
 
 use std::collections::BTreeMap;
 
 use hipvit_diagnostics::table::{Column, Table};
 use serde::{Deserialize, Serialize};
 
-/// Size of a line of global memory in bytes.
-const LINE: f64 = 128.0;
+/// Size of a cache line of global memory in bytes.
+const LINE_BYTES: f64 = 128.0;
 
-/// Record of a launch.
+/// Record of one launch: a line of hip-emu's JSON output.
 #[derive(Deserialize)]
 struct Record {
     launch: u64,
     kernel: String,
     wave: u32,
-    /// Earlier launch with equal counts.
+    /// Number of an earlier launch with the same counts. Set if `profile` is absent.
     same_as: Option<u64>,
     profile: Option<Profile>,
 }
 
+/// Counts over the sampled blocks of one launch.
 #[derive(Clone, Deserialize)]
 struct Profile {
+    /// Number of blocks in the grid.
     blocks: u64,
+    /// Number of blocks that ran and were counted.
     sampled_blocks: u64,
     waves: u64,
     instructions: u64,
@@ -34,6 +37,7 @@ struct Profile {
     scratch_bytes: u64,
 }
 
+/// Accesses to LDS.
 #[derive(Clone, Deserialize)]
 struct Lds {
     load_bytes: u64,
@@ -42,20 +46,25 @@ struct Lds {
     conflict_cycles: u64,
 }
 
+/// Loads from or stores to global memory.
 #[derive(Clone, Deserialize)]
 struct Traffic {
+    /// Bytes that all lanes access.
     bytes: u64,
+    /// Distinct bytes per instruction, summed over instructions.
     distinct_bytes: u64,
+    /// 128-byte lines that each instruction touches, summed over instructions.
     segments_128: u64,
 }
 
-/// Counts of all launches of a kernel.
+/// Counts of a kernel, summed over its launches.
 #[derive(Default, Serialize)]
 pub struct Counters {
     kernel: String,
     launches: u64,
+    /// Number of blocks in the grids.
     pub blocks: u64,
-    /// Number of blocks that ran. Counts are extrapolated from them.
+    /// Number of blocks that ran and were counted. The other counts are extrapolated from them.
     pub sampled_blocks: u64,
     waves: u64,
     /// Number of wave instructions.
@@ -64,30 +73,29 @@ pub struct Counters {
     classes: BTreeMap<String, u64>,
     /// Fraction of wave instructions that run on matrix cores.
     matrix_share: f64,
-    /// Fraction of active lanes in vector instructions. `None` for a kernel without vector instructions.
+    /// Average fraction of lanes that are active in a vector instruction. `None` for a kernel without vector instructions.
     active_lanes: Option<f64>,
-    /// Bytes of global memory that lanes load and store.
+    /// Bytes that all lanes load from and store to global memory.
     global_bytes: u64,
-    /// Bytes of global memory, counted once per instruction even if several lanes access them.
+    /// Distinct bytes of global memory that each instruction accesses, summed over instructions.
     requested_bytes: u64,
-    /// Bytes of the 128-byte lines that each instruction touches.
+    /// Size of the 128-byte lines that each instruction touches, summed over instructions.
     line_bytes: u64,
-    /// Requested bytes divided by bytes of touched lines. `None` for a kernel without global memory accesses.
+    /// `requested_bytes` divided by `line_bytes`. `None` for a kernel without global memory accesses.
     coalescing: Option<f64>,
     lds_bytes: u64,
-    /// Cycles in which the LDS banks are busy.
+    /// Number of cycles in which the LDS banks are busy.
     lds_cycles: u64,
-    /// LDS cycles that bank conflicts cause.
+    /// Number of additional LDS cycles due to bank conflicts.
     lds_conflict_cycles: u64,
     scratch_bytes: u64,
 }
 
-/// Returns the counters of each kernel, in the order of the first launches. `lines` is the content of a file of
-/// records.
+/// Sums the counters of each kernel, in the order of first launches. `lines` are the records, one per line.
 ///
 /// # Errors
 /// Returns the number of the first invalid line, and the reason.
-pub fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
+pub fn sum_by_kernel(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
     let mut counted: BTreeMap<u64, Profile> = BTreeMap::new();
     let mut sums: Vec<Sum> = Vec::new();
     for (line, number) in lines.lines().zip(1..) {
@@ -96,35 +104,40 @@ pub fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
             (Some(profile), _) => profile,
             (None, Some(earlier)) => match counted.get(&earlier) {
                 Some(profile) => profile.clone(),
-                None => return Err((number, format!("launch {earlier} was not counted"))),
+                None => {
+                    return Err((
+                        number,
+                        format!("`same_as` refers to launch {earlier}, which has no earlier record"),
+                    ));
+                }
             },
-            (None, None) => return Err((number, "has no counts".into())),
+            (None, None) => return Err((number, "neither `profile` nor `same_as` is set".into())),
         };
-        let at = match sums.iter().position(|sum| sum.counters.kernel == record.kernel) {
-            Some(at) => at,
+        let index = match sums.iter().position(|sum| sum.counters.kernel == record.kernel) {
+            Some(index) => index,
             None => {
-                sums.push(Sum::of(record.kernel));
+                sums.push(Sum::new(record.kernel));
                 sums.len() - 1
             }
         };
-        sums[at].add(&profile, f64::from(record.wave));
+        sums[index].add(&profile, f64::from(record.wave));
         counted.insert(record.launch, profile);
     }
-    Ok(sums.into_iter().map(Sum::counters).collect())
+    Ok(sums.into_iter().map(Sum::into_counters).collect())
 }
 
-/// Sum over a kernel's launches. Each launch is extrapolated to its whole grid.
+/// Running sum over the launches of a kernel. Each launch is extrapolated to its whole grid.
 struct Sum {
     counters: Counters,
     classes: BTreeMap<String, f64>,
-    /// Number of active lanes, and of all lanes.
+    /// Number of active lanes and of all lanes, summed over vector instructions.
     lanes: [f64; 2],
     requested_bytes: f64,
     line_bytes: f64,
 }
 
 impl Sum {
-    fn of(kernel: String) -> Self {
+    fn new(kernel: String) -> Self {
         Self {
             counters: Counters {
                 kernel,
@@ -157,7 +170,7 @@ impl Sum {
         for traffic in [&profile.loads, &profile.stores] {
             sum.global_bytes += scaled(traffic.bytes);
             self.requested_bytes += traffic.distinct_bytes as f64 * scale;
-            self.line_bytes += traffic.segments_128 as f64 * LINE * scale;
+            self.line_bytes += traffic.segments_128 as f64 * LINE_BYTES * scale;
         }
         sum.lds_bytes += scaled(profile.lds.load_bytes + profile.lds.store_bytes);
         sum.lds_cycles += scaled(profile.lds.cycles);
@@ -165,15 +178,15 @@ impl Sum {
         sum.scratch_bytes += scaled(profile.scratch_bytes);
     }
 
-    fn counters(self) -> Counters {
-        let part = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+    fn into_counters(self) -> Counters {
+        let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
         let matrix = self.classes.get("matrix").copied().unwrap_or(0.0);
         Counters {
-            matrix_share: part(matrix, self.classes.values().sum()).unwrap_or(0.0),
-            active_lanes: part(self.lanes[0], self.lanes[1]),
+            matrix_share: ratio(matrix, self.classes.values().sum()).unwrap_or(0.0),
+            active_lanes: ratio(self.lanes[0], self.lanes[1]),
             requested_bytes: self.requested_bytes.round() as u64,
             line_bytes: self.line_bytes.round() as u64,
-            coalescing: part(self.requested_bytes, self.line_bytes),
+            coalescing: ratio(self.requested_bytes, self.line_bytes),
             classes: self
                 .classes
                 .into_iter()
@@ -184,7 +197,7 @@ impl Sum {
     }
 }
 
-/// Instruction classes that have their own column, with its heading and rank.
+/// Instruction classes with their own column: class, heading and [rank](Column::rank).
 const CLASSES: [(&str, &str, u32); 8] = [
     ("valu", "VALU", 0),
     ("transcendental", "trans.", 4),
@@ -196,8 +209,8 @@ const CLASSES: [(&str, &str, u32); 8] = [
     ("barrier", "barrier", 3),
 ];
 
-/// Returns tables of the instructions and of the memory accesses.
-pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
+/// Formats a table of instructions and a table of memory accesses.
+pub fn format_tables(kernels: &[Counters], width: Option<usize>) -> String {
     let fixed = [("kernel", 0), ("launches", 5), ("waves", 6), ("instr.", 0)];
     let fixed = fixed.into_iter().enumerate().map(|(n, (heading, rank))| match n {
         0 => Column::left(heading),
@@ -216,19 +229,19 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
         let mut cells = vec![
             row.kernel.clone(),
             row.launches.to_string(),
-            short(row.waves),
-            short(row.instructions),
+            format_count(row.waves),
+            format_count(row.instructions),
         ];
-        cells.extend(CLASSES.iter().map(|class| short(of_class(class))));
-        cells.push(short(others));
-        cells.push(percent(Some(row.matrix_share)));
-        cells.push(percent(row.active_lanes));
+        cells.extend(CLASSES.iter().map(|class| format_count(of_class(class))));
+        cells.push(format_count(others));
+        cells.push(format_percent(Some(row.matrix_share)));
+        cells.push(format_percent(row.active_lanes));
         instructions.row(cells);
     }
     let mut memory = Table::new([
         Column::left("kernel"),
         Column::right("requested"),
-        Column::right("of lines"),
+        Column::right("in lines"),
         Column::right("coalescing %"),
         Column::right("LDS").rank(3),
         Column::right("LDS cycles").rank(1),
@@ -240,14 +253,14 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
         let conflicts = (row.lds_cycles > 0).then(|| row.lds_conflict_cycles as f64 / row.lds_cycles as f64);
         memory.row([
             row.kernel.clone(),
-            short(row.requested_bytes),
-            short(row.line_bytes),
-            percent(row.coalescing),
-            short(row.lds_bytes),
-            short(row.lds_cycles),
-            short(row.lds_conflict_cycles),
-            percent(conflicts),
-            short(row.scratch_bytes),
+            format_count(row.requested_bytes),
+            format_count(row.line_bytes),
+            format_percent(row.coalescing),
+            format_count(row.lds_bytes),
+            format_count(row.lds_cycles),
+            format_count(row.lds_conflict_cycles),
+            format_percent(conflicts),
+            format_count(row.scratch_bytes),
         ]);
     }
     format!(
@@ -258,16 +271,17 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
     )
 }
 
-pub fn percent(part: Option<f64>) -> String {
+/// Formats a fraction as a percentage. `None` gives an empty string.
+pub fn format_percent(part: Option<f64>) -> String {
     part.map_or_else(String::new, |part| format!("{:.1}", 100.0 * part))
 }
 
-/// Formats a count with at least three significant digits and a decimal prefix.
-pub fn short(count: u64) -> String {
+/// Formats a count. From 10,000 on, it has three significant digits and an SI prefix.
+pub fn format_count(count: u64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut value = count as f64;
     let mut prefix = 0;
-    // 999.5 would be rounded to 1000.
+    // Values from 999.5 on would be printed as 1000.
     while (value >= 9999.5 || prefix > 0 && value >= 999.5) && prefix + 1 < prefixes.len() {
         value /= 1000.0;
         prefix += 1;
@@ -292,7 +306,7 @@ mod tests {
 
     #[test]
     fn launches_are_scaled_and_summed_by_kernel() {
-        let kernels = sum(LINES).unwrap();
+        let kernels = sum_by_kernel(LINES).unwrap();
         let [add, pool] = &kernels[..] else {
             panic!("{} kernels", kernels.len())
         };
@@ -301,7 +315,7 @@ mod tests {
         assert_eq!(add.classes["valu"], 80);
         assert_eq!(add.matrix_share, 0.25);
         assert_eq!(add.active_lanes, Some(0.5));
-        // 512 distinct bytes in six lines. Both launches count twice what was sampled.
+        // Per launch, the sample has 512 distinct bytes in 6 lines. Half of the blocks are sampled, so counts double.
         assert_eq!((add.requested_bytes, add.line_bytes), (2048, 3072));
         assert_eq!(add.coalescing, Some(512.0 / 768.0));
         assert_eq!(
@@ -312,20 +326,22 @@ mod tests {
             (pool.launches, pool.active_lanes, pool.coalescing),
             (1, None, None)
         );
-        let text = text(&kernels, None);
+        let text = format_tables(&kernels, None);
         assert!(text.contains("66.7"), "{text}");
     }
 
     #[test]
-    fn what_is_no_record_is_named_by_its_line() {
-        let (line, reason) = sum(&LINES.replace("\"launch\":1,", "")).err().unwrap();
+    fn errors_name_the_line_of_an_invalid_record() {
+        let (line, reason) = sum_by_kernel(&LINES.replace("\"launch\":1,", "")).err().unwrap();
         assert_eq!((line, reason.contains("launch")), (2, true), "{reason}");
-        let (line, _) = sum(&LINES.replace("same_as\":0", "same_as\":7")).err().unwrap();
+        let (line, _) = sum_by_kernel(&LINES.replace("same_as\":0", "same_as\":7"))
+            .err()
+            .unwrap();
         assert_eq!(line, 3);
     }
 
     #[test]
-    fn numbers_keep_three_digits() {
+    fn counts_have_three_significant_digits() {
         for (count, text) in [
             (0, "0"),
             (9999, "9999"),
@@ -334,7 +350,7 @@ mod tests {
             (999_600, "1.00M"),
             (20_272_128, "20.3M"),
         ] {
-            assert_eq!(short(count), text);
+            assert_eq!(format_count(count), text);
         }
     }
 }

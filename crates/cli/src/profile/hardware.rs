@@ -5,7 +5,7 @@ use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
-use super::counters::{percent, short};
+use super::counters::{format_count, format_percent};
 
 /// A column that shows a counter.
 struct Counter {
@@ -122,7 +122,7 @@ impl Counter {
 
     fn cell(&self, kernel: &KernelCounts) -> String {
         self.value(kernel)
-            .map_or_else(|| ABSENT.into(), |value| short(value.round() as u64))
+            .map_or_else(|| ABSENT.into(), |value| format_count(value.round() as u64))
     }
 
     fn column(&self) -> Column {
@@ -133,7 +133,7 @@ impl Counter {
 /// Formats a fraction in percent; empty if a value is missing.
 fn share(part: Option<f64>, whole: Option<f64>) -> String {
     match (part, whole) {
-        (Some(part), Some(whole)) => percent((whole > 0.0).then(|| part / whole)),
+        (Some(part), Some(whole)) => format_percent((whole > 0.0).then(|| part / whole)),
         _ => ABSENT.into(),
     }
 }

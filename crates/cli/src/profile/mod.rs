@@ -231,7 +231,7 @@ impl Args {
         let (session, grey) = self.session()?;
         session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
         let counted = fs::read_to_string(records).map_err(super::refused(records))?;
-        let kernels = counters::sum(&counted)
+        let kernels = counters::sum_by_kernel(&counted)
             .map_err(|(line, reason)| anyhow!("{}, line {line}: {reason}", records.display()))?;
         let report = Report {
             model: session.name(),
@@ -260,7 +260,7 @@ impl Args {
             "{model}, batch {batch}, {dtype}, {} ({}, emulated)\n\n{}",
             device.name,
             device.arch,
-            counters::text(kernels, self.output.width())
+            counters::format_tables(kernels, self.output.width())
         );
         let blocks: u64 = kernels.iter().map(|kernel| kernel.blocks).sum();
         let ran: u64 = kernels.iter().map(|kernel| kernel.sampled_blocks).sum();
