@@ -1,7 +1,7 @@
-//! Environment variables: the list of all of them, and the parsing of those that are defaults of options.
+//! Lists all environment variables, and applies those that set defaults of options.
 //!
-//! A variable is ignored if the command line has its option or an argument that replaces the option. So a variable
-//! never conflicts with an argument. An empty variable counts as unset.
+//! The command line takes precedence: its options and arguments override variables, and never conflict with them. An
+//! empty variable counts as unset.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -21,8 +21,8 @@ struct Variable {
     option: &'static str,
     /// Commands that have the option.
     commands: &'static [&'static str],
-    /// Arguments that replace the option.
-    unless: &'static [&'static str],
+    /// Arguments that override the variable, in addition to the option.
+    overridden_by: &'static [&'static str],
 }
 
 static VARIABLES: [Variable; 3] = [
@@ -43,7 +43,7 @@ static VARIABLES: [Variable; 3] = [
             "trace",
             "tune",
         ],
-        unless: &["positional", "models", "repository"],
+        overridden_by: &["positional", "models", "repository"],
     },
     Variable {
         name: "HIPVIT_DEVICE",
@@ -52,7 +52,7 @@ static VARIABLES: [Variable; 3] = [
             "advise", "bench", "classify", "embed", "eval", "explain", "profile", "serve", "trace", "tune",
             "validate",
         ],
-        unless: &["gpu"],
+        overridden_by: &["gpu"],
     },
     Variable {
         name: "HIPVIT_DTYPE",
@@ -61,11 +61,11 @@ static VARIABLES: [Variable; 3] = [
             "advise", "bench", "classify", "embed", "eval", "explain", "inspect", "profile", "serve",
             "trace", "tune",
         ],
-        unless: &[],
+        overridden_by: &[],
     },
 ];
 
-/// Other variables, grouped by purpose, with their descriptions.
+/// Variables that set no option, grouped by purpose, with their descriptions.
 static OTHERS: [(&str, &[(&str, &str)]); 5] = [
     (
         "GPU libraries",
@@ -76,7 +76,7 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
             ),
             ("ROCM_PATH, HIP_PATH", "Installation directory of ROCm"),
             ("HIP_VISIBLE_DEVICES", "GPUs that are visible to this process"),
-            ("HIPVIT_ROCTX", "Ranges for profilers: 1 always, 0 never"),
+            ("HIPVIT_ROCTX", "Emit ranges for profilers: 1 always, 0 never"),
         ],
     ),
     (
@@ -146,21 +146,21 @@ pub fn table() -> String {
     groups.collect::<Vec<_>>().join("\n")
 }
 
-/// Prints the table.
+/// Prints the table of all variables.
 pub fn print() -> anyhow::Result<Outcome> {
     output::stdout().write_all(table().as_bytes())?;
     Ok(Outcome::Complete)
 }
 
-/// Variables in effect, with their values.
-static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
+/// Variables that this command applied, with their values.
+static APPLIED: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 
-/// Parses the command line, with the variables as defaults. The first argument is the program's name.
+/// Parses the command line. Variables are defaults of its options. The first argument is the program's name.
 ///
 /// # Errors
 ///
-/// Returns an error if the command line or the value of a variable is invalid. A note on standard error names the
-/// variable.
+/// Returns an error if the command line or the value of a variable is invalid. For a variable, prints a note with its
+/// name to standard error.
 pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = options::command();
     let mut matches = command.clone().try_get_matches_from(&arguments)?;
@@ -185,38 +185,39 @@ pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
             .try_get_matches_from(&arguments)
             .inspect_err(|_| {
                 for (variable, value) in &defaults {
-                    note(variable, value);
+                    print_origin(variable, value);
                 }
             })?;
-        let _ = TAKEN.set(defaults);
+        let _ = APPLIED.set(defaults);
     }
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Prints a note that names the variables which set the values in `error`. `is_of_gpu` is true for an error of the GPU
-/// or its libraries.
-pub fn note_origins(error: &str, is_of_gpu: bool) {
-    for (variable, value) in TAKEN.get().into_iter().flatten() {
+/// Prints a note for each variable whose option or value `error` mentions. `is_gpu_error` is true if the GPU or its
+/// libraries reported the error. Then it also prints a note for `HIPVIT_DEVICE`.
+pub fn print_origins(error: &str, is_gpu_error: bool) {
+    for (variable, value) in APPLIED.get().into_iter().flatten() {
         let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
-        if is_named || (is_of_gpu && variable.option == "device") {
-            note(variable, value);
+        if is_named || (is_gpu_error && variable.option == "device") {
+            print_origin(variable, value);
         }
     }
 }
 
-fn note(variable: &Variable, value: &OsStr) {
+/// Prints the origin of an option's value.
+fn print_origin(variable: &Variable, value: &OsStr) {
     let Variable { name, option, .. } = variable;
     output::note(&format!("--{option} comes from {name}={}", value.display()));
 }
 
-/// Adds each variable to the help of its option.
-pub fn with_help(command: Command) -> Command {
+/// Appends `[env: NAME]` to the help of each option that a variable sets.
+pub fn add_to_help(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
-        let of_command = VARIABLES
+        let applicable = VARIABLES
             .iter()
             .filter(|variable| variable.commands.contains(&name.as_str()));
-        of_command.fold(command, |command, variable| {
+        applicable.fold(command, |command, variable| {
             command.mut_arg(variable.option, |arg| {
                 let with = |help: String| format!("{help} [env: {}]", variable.name);
                 let short = with(arg.get_help().map(ToString::to_string).unwrap_or_default());
@@ -231,7 +232,7 @@ pub fn with_help(command: Command) -> Command {
     })
 }
 
-/// Returns the variables that apply to the command and are not overridden by the command line, with their values.
+/// Returns the values of the variables that apply to the command and that the command line does not override.
 fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
     let Some((name, matches)) = matches.subcommand() else {
         return Vec::new();
@@ -244,12 +245,14 @@ fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, 
         arguments.any(|argument| argument.get_id() == id)
     };
     let given = |id: &str| {
-        has(id) && matches.value_source(id) == Some(ValueSource::CommandLine) && !is_image(matches, id)
+        has(id)
+            && matches.value_source(id) == Some(ValueSource::CommandLine)
+            && !is_image_argument(matches, id)
     };
     let applies = |variable: &&Variable| {
         variable.commands.contains(&name)
             && !given(variable.option)
-            && !variable.unless.iter().any(|id| given(id))
+            && !variable.overridden_by.iter().any(|id| given(id))
     };
     let value = |variable: &'static Variable| {
         let value = env::var_os(variable.name).filter(|value| !value.is_empty())?;
@@ -258,8 +261,8 @@ fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, 
     VARIABLES.iter().filter(applies).filter_map(value).collect()
 }
 
-/// Returns true if the first argument of `profile` is an image, not a model.
-fn is_image(matches: &ArgMatches, id: &str) -> bool {
+/// Returns true if the argument `id` is an image. `profile` accepts an image in place of its first argument, the model.
+fn is_image_argument(matches: &ArgMatches, id: &str) -> bool {
     let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
     path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
 }
@@ -269,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_the_options_of_its_variables() {
+    fn commands_have_the_options_that_variables_set() {
         let command = options::command();
         for variable in &VARIABLES {
             for name in variable.commands {

@@ -13,8 +13,8 @@ pub fn failed(error: &Error) -> u8 {
         return 0;
     }
     say_error(error);
-    let is_of_gpu = matches!(error.downcast_ref(), Some(hipvit::Error::Hip(_)));
-    environment::note_origins(&with_causes(error), is_of_gpu);
+    let is_gpu_error = matches!(error.downcast_ref(), Some(hipvit::Error::Hip(_)));
+    environment::print_origins(&with_causes(error), is_gpu_error);
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
         && let Some(advice) = gpu_libraries()
     {

@@ -82,7 +82,7 @@ pub fn command() -> Command {
         }
         command
     });
-    environment::with_help(command).mut_subcommands(in_order)
+    environment::add_to_help(command).mut_subcommands(in_order)
 }
 
 /// Sorts the arguments by heading, because clap shows headings in the order of their first arguments.
