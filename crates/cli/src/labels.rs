@@ -1,4 +1,4 @@
-//! `--labels`, for commands that print classes.
+//! The option `--labels` of commands that print class names.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,16 @@ use hipvit::{Labels, SessionBuilder};
 
 #[derive(Debug, clap::Args)]
 pub struct LabelArgs {
-    /// File with the class names [default: the model's]
+    /// File with class names [default: the model's]
     ///
-    /// A text file with one name per line, or JSON: a list, or the id2label of transformers. A model with 1,000 unnamed
-    /// classes uses the names of ImageNet.
+    /// A text file with one name per line, or a JSON file with a list or with the id2label of transformers. For a model
+    /// with 1,000 classes and no names, the default is the ImageNet names.
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     labels: Option<PathBuf>,
 }
 
 impl LabelArgs {
+    /// Sets the class names of `builder`, if a file was given.
     pub fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
         Ok(match self.read()? {
             Some(labels) => builder.labels(labels),
@@ -27,7 +28,7 @@ impl LabelArgs {
         self.labels.is_some()
     }
 
-    /// Reads the labels, if a file was given.
+    /// Reads the class names, if a file was given.
     pub fn read(&self) -> hipvit::Result<Option<Labels>> {
         self.labels.as_ref().map(Labels::from_file).transpose()
     }
