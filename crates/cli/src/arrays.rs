@@ -18,7 +18,7 @@ use tempfile::SpooledTempFile;
 
 use super::Usage;
 use super::output::Sink;
-use super::record::json_text;
+use super::record::escape_json;
 
 /// Rows of one array. The number of rows is known only at the end.
 struct Rows {
@@ -85,7 +85,7 @@ impl<W: Write> Npy<W> {
     /// Adds the row of the image `name`.
     pub fn push(&mut self, name: &str, shape: &[usize], values: &[f32]) -> io::Result<()> {
         if let Some(names) = &mut self.names {
-            writeln!(names, "{}", json_text(name))?;
+            writeln!(names, "{}", escape_json(name))?;
         }
         self.rows.push(shape, values)
     }

@@ -244,7 +244,7 @@ impl Args {
                         tokens: None,
                         layers: BTreeMap::new(),
                     };
-                    record::write(out, &Record::of_text(&session, text, embedded))?;
+                    record::write(out, &Record::for_text(&session, text, embedded))?;
                 }
                 writer => writer.row(text, &embedding)?,
             }

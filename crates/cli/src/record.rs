@@ -1,4 +1,4 @@
-//! The JSON lines that `--json` prints, one object per line.
+//! Output of `--json`: one JSON object per line.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{acts_on_terminal, escaped};
 
-/// Results of one image or one text, with the model and the device. Serialization appends the fields of `results`.
+/// Results of one image or one text, with the model and the device. The fields of `results` are flattened into the JSON object.
 #[derive(Debug, Serialize)]
 pub struct Record<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 
     /// Creates the record of a text.
-    pub fn of_text(session: &'a Session, text: &'a str, results: R) -> Self {
+    pub fn for_text(session: &'a Session, text: &'a str, results: R) -> Self {
         Self {
             image: None,
             text: Some(text),
@@ -46,24 +46,24 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 }
 
-/// Writes `value` to `out` as one line of JSON. NaN and infinite numbers become `null`, because JSON cannot represent them.
+/// Writes `value` to `out` as one line of JSON. NaN and infinities become `null`, because JSON cannot represent them.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    // `serde_json::to_writer` would wrap the I/O error, so that a closed pipe is not recognised.
+    // `serde_json::to_writer` would wrap I/O errors, so `is_broken_pipe` would not detect a closed pipe.
     let line = serde_json::to_string(value)?;
-    writeln!(out, "{}", ascii_controls(&line))?;
+    writeln!(out, "{}", escape_controls(&line))?;
     Ok(())
 }
 
-/// Escapes a text for a JSON string, and returns it without the quotes. The result has no line breaks.
-pub fn json_text(text: &str) -> String {
+/// Returns `text` escaped for a JSON string, without quotes. The result has no line breaks.
+pub fn escape_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    ascii_controls(&quoted[1..quoted.len() - 1])
+    escape_controls(&quoted[1..quoted.len() - 1])
 }
 
-/// Escapes the control characters that JSON permits unescaped but a terminal would interpret.
-fn ascii_controls(line: &str) -> String {
+/// Escapes characters that are valid in JSON strings but that a terminal would interpret.
+fn escape_controls(line: &str) -> String {
     escaped(line, acts_on_terminal, |c, line| {
-        // All these characters are below U+10000, so no surrogate pair is needed. Writing to a string cannot fail.
+        // All of these characters are below U+10000, so one escape suffices. Writing to a string cannot fail.
         let _ = write!(line, "\\u{:04x}", u32::from(c));
     })
 }
