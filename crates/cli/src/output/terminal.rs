@@ -1,4 +1,4 @@
-//! Escapes text from files and models for a terminal, which would interpret its control characters.
+//! Escapes control characters in text from files and models, so that a terminal does not interpret them.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::{acts_on_terminal, escaped};
 /// A writer that escapes all control characters except line breaks.
 pub struct Escaping<W> {
     out: W,
-    /// First bytes of an incomplete character.
+    /// First bytes of a UTF-8 character whose other bytes have not been written yet.
     partial: Vec<u8>,
 }
 
@@ -19,9 +19,10 @@ impl<W: Write> Escaping<W> {
         }
     }
 
-    fn put(&mut self, text: &str) -> io::Result<()> {
-        let acts = |c| c != '\n' && acts_on_terminal(c);
-        let text = escaped(text, acts, |c, line| line.extend(c.escape_default()));
+    /// Writes text, with control characters escaped.
+    fn write_text(&mut self, text: &str) -> io::Result<()> {
+        let is_control = |c| c != '\n' && acts_on_terminal(c);
+        let text = escaped(text, is_control, |c, line| line.extend(c.escape_default()));
         self.out.write_all(text.as_bytes())
     }
 }
@@ -32,10 +33,10 @@ impl<W: Write> Write for Escaping<W> {
         rest.extend_from_slice(bytes);
         let mut chunks = rest.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
-            self.put(chunk.valid())?;
+            self.write_text(chunk.valid())?;
             let invalid = chunk.invalid();
-            let is_begun = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
-            if chunks.peek().is_none() && is_begun {
+            let is_incomplete = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            if chunks.peek().is_none() && is_incomplete {
                 self.partial = invalid.to_owned();
             } else {
                 write!(self.out, "{}", invalid.escape_ascii())?;
@@ -59,7 +60,7 @@ mod tests {
     fn control_characters_are_escaped_and_text_is_kept() {
         let text = "name,é\n\"\u{1b}]0;title\u{7}\",\u{9b}2J\r\u{202e}€\n".as_bytes();
         let expected = "name,é\n\"\\u{1b}]0;title\\u{7}\",\\u{9b}2J\\r\\u{202e}€\n";
-        // The result does not depend on how the text is split.
+        // The output is the same for any split of the text into writes.
         for size in 1..=text.len() {
             let mut out = Escaping::new(Vec::new());
             for piece in text.chunks(size) {
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_escaped() {
+    fn invalid_utf8_is_escaped() {
         let mut out = Escaping::new(Vec::new());
         out.write_all(b"a\xff\x9bb\xe2\x82").unwrap();
         out.flush().unwrap();
