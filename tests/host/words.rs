@@ -92,7 +92,7 @@ fn a_file_url_is_read_and_others_are_not_fetched() {
     );
     assert_eq!(
         stderr(&output),
-        "error: https://h.invalid/b.png: URLs are not fetched. Download the file: curl -LO 'https://h.invalid/b.png', or pipe it: \
+        "error: https://h.invalid/b.png: remote URLs are not supported. Download the file: curl -LO 'https://h.invalid/b.png', or pipe it: \
          curl -L 'https://h.invalid/b.png' | hipvit classify -\n"
     );
     for args in [
@@ -101,7 +101,7 @@ fn a_file_url_is_read_and_others_are_not_fetched() {
     ] {
         let output = hipvit(args);
         assert!(
-            stderr(&output).contains("URLs are not fetched"),
+            stderr(&output).contains("remote URLs are not supported"),
             "{}",
             stderr(&output)
         );

@@ -30,7 +30,7 @@ pub fn source(path: &Path) -> Result<Source> {
     Ok(if path == Path::new("-") {
         Source::Stdin
     } else {
-        Source::File(paths::local(path)?)
+        Source::File(paths::to_local_path(path)?)
     })
 }
 
@@ -209,8 +209,8 @@ impl Inputs {
             } else {
                 read_list(list).map_err(refused(list))?
             };
-            for path in paths::of_list(list, &bytes, self.null)? {
-                listing.add(match paths::local(&path) {
+            for path in paths::parse_list(list, &bytes, self.null)? {
+                listing.add(match paths::to_local_path(&path) {
                     Ok(path) if path.is_dir() => files(&path),
                     Ok(path) => (vec![path], Vec::new()),
                     Err(error) => (Vec::new(), vec![error]),
@@ -294,7 +294,7 @@ impl Listing {
 
 /// Returns the files of a path or pattern, and an error for each one that cannot be listed.
 pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
-    let path = match paths::local(path) {
+    let path = match paths::to_local_path(path) {
         Ok(path) => path,
         Err(error) => return (Vec::new(), vec![error]),
     };

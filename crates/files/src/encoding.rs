@@ -12,7 +12,7 @@ pub enum EncodingError {
     #[error("is not valid UTF-16. Save it in UTF-8")]
     InvalidUtf16,
     /// The text contains NUL bytes and does not look like UTF-16.
-    #[error("has NUL bytes. Save it in UTF-8 if it is in UTF-16")]
+    #[error("contains NUL bytes. Save it as UTF-8 if it is UTF-16")]
     Nul,
 }
 

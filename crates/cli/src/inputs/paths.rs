@@ -1,4 +1,4 @@
-//! Paths in arguments and lists: `file://` URLs, other URLs (rejected), and lists in several text encodings.
+//! Parses paths in arguments and lists. `file://` URLs are paths; other URLs are errors. Lists can be UTF-8 or UTF-16.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -9,33 +9,33 @@ use percent_encoding::percent_decode_str;
 
 use hipvit_files::encoding::{EncodingError, to_utf8};
 
-/// Returns the file or directory that an argument names: the path itself, or the path of a `file://` URL.
+/// Converts an argument to a local path. The argument is a path or a `file://` URL.
 ///
 /// # Errors
 ///
-/// Returns an error for any other URL, and for the URL of a file on another host.
-pub fn local(argument: &Path) -> Result<PathBuf> {
+/// Returns an error for URLs with another scheme, and for `file://` URLs with a host other than localhost.
+pub fn to_local_path(argument: &Path) -> Result<PathBuf> {
     let url = argument.to_str().and_then(split_scheme);
     let Some((scheme, rest)) = url.filter(|_| !argument.exists()) else {
         return Ok(argument.to_owned());
     };
     let url = argument.display();
     match scheme.as_str() {
-        "file" => of_file_url(rest).with_context(|| url.to_string()),
+        "file" => parse_file_url(rest).with_context(|| url.to_string()),
         "data" => bail!(
-            "data URLs are not decoded. Write the image to a file, or pipe it: echo DATA | base64 -d | hipvit classify -"
+            "data URLs are not supported. Write the image to a file, or pipe it: echo DATA | base64 -d | hipvit classify -"
         ),
         "http" | "https" | "ftp" => {
             let quoted = format!("'{}'", url.to_string().replace('\'', r"'\''"));
             bail!(
-                "{url}: URLs are not fetched. Download the file: curl -LO {quoted}, or pipe it: curl -L {quoted} | hipvit classify -"
+                "{url}: remote URLs are not supported. Download the file: curl -LO {quoted}, or pipe it: curl -L {quoted} | hipvit classify -"
             )
         }
-        _ => bail!("{url}: URLs are not fetched. Download the file first"),
+        _ => bail!("{url}: remote URLs are not supported. Download the file first"),
     }
 }
 
-/// Splits a URL into its scheme in lower case and the text after the colon. Returns `None` for a path.
+/// Splits a URL into its scheme, in lower case, and the text after the colon. Returns `None` if `text` is a path.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
@@ -51,14 +51,14 @@ fn split_scheme(text: &str) -> Option<(String, &str)> {
 }
 
 /// Returns the path of a `file` URL. `rest` is the text after `file:`.
-fn of_file_url(rest: &str) -> Result<PathBuf> {
+fn parse_file_url(rest: &str) -> Result<PathBuf> {
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => {
             let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
             if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
                 bail!(
-                    "`{host}` would be a host. Write an absolute path after `file://`: file:///home/me/a.png"
+                    "`{host}` is parsed as a host name. Write an absolute path after `file://`: file:///home/me/a.png"
                 );
             }
             &rest[host.len()..]
@@ -68,12 +68,16 @@ fn of_file_url(rest: &str) -> Result<PathBuf> {
     to_path(&bytes)
 }
 
-/// Parses a list of paths, separated by line breaks or by NUL.
-pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
+/// Parses a list of paths. The separator is NUL if `null` is set, and a line break otherwise.
+///
+/// # Errors
+///
+/// Returns an error if the encoding is not supported, or if the list contains no paths.
+pub fn parse_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     let bytes = to_utf8(bytes, null).map_err(|error| {
         let reason = match error {
             EncodingError::Nul => {
-                "has NUL bytes. Add -0 if `find -print0` wrote the list; save it in UTF-8 if it is in UTF-16"
+                "contains NUL bytes. Add -0 if `find -print0` wrote the list. Save it as UTF-8 if it is UTF-16"
                     .to_owned()
             }
             error => error.to_string(),
@@ -87,16 +91,16 @@ pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
             path => path,
         };
         if !path.is_empty() {
-            paths.push(to_path(path).with_context(|| format!("{}: a path", list.display()))?);
+            paths.push(to_path(path).with_context(|| format!("{}: invalid path", list.display()))?);
         }
     }
     if paths.is_empty() {
-        bail!("{}: no path in this list", list.display());
+        bail!("{}: the list contains no paths", list.display());
     }
     Ok(paths)
 }
 
-/// Converts bytes to a path, which can contain any byte except NUL.
+/// Converts bytes to a path. On Unix, a path can contain any byte except NUL.
 #[cfg(unix)]
 fn to_path(bytes: &[u8]) -> Result<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
@@ -124,42 +128,42 @@ mod tests {
             ("C://a.png", "C://a.png"),
             ("a b://c.png", "a b://c.png"),
         ] {
-            assert_eq!(local(Path::new(url)).unwrap(), Path::new(path), "{url}");
+            assert_eq!(to_local_path(Path::new(url)).unwrap(), Path::new(path), "{url}");
         }
-        let error = local(Path::new("file://a.png")).unwrap_err();
+        let error = to_local_path(Path::new("file://a.png")).unwrap_err();
         assert!(
-            format!("{error:#}").contains("`a.png` would be a host"),
+            format!("{error:#}").contains("`a.png` is parsed as a host name"),
             "{error:#}"
         );
     }
 
     #[test]
-    fn other_urls_are_not_fetched() {
+    fn other_urls_are_errors() {
         for (url, advice) in [
             ("https://h/a.png?x=1&y=2", "curl -LO 'https://h/a.png?x=1&y=2'"),
             ("HTTP://h/it's.png", r"curl -LO 'HTTP://h/it'\''s.png'"),
             ("s3://bucket/a.png", "Download the file first"),
             ("data:image/png;base64,iVBOR", "base64 -d"),
         ] {
-            let error = local(Path::new(url)).unwrap_err().to_string();
+            let error = to_local_path(Path::new(url)).unwrap_err().to_string();
             assert!(error.contains(advice), "{error}");
         }
     }
 
     #[test]
-    fn a_list_may_have_a_mark_or_be_in_utf_16() {
+    fn lists_can_be_utf_8_or_utf_16_with_or_without_bom() {
         let text = "ä/日本 1.png\r\nb.png\r\n";
         let paths = [PathBuf::from("ä/日本 1.png"), PathBuf::from("b.png")];
         let utf16 =
             |order: fn(u16) -> [u8; 2], text: &str| text.encode_utf16().flat_map(order).collect::<Vec<u8>>();
-        let read = |bytes: &[u8], null| of_list(Path::new("list"), bytes, null);
+        let read = |bytes: &[u8], null| parse_list(Path::new("list"), bytes, null);
         let (le, be) = (u16::to_le_bytes, u16::to_be_bytes);
-        let marked = format!("\u{feff}{text}");
+        let with_bom = format!("\u{feff}{text}");
         for bytes in [
             text.as_bytes().to_vec(),
-            marked.as_bytes().to_vec(),
-            utf16(le, &marked),
-            utf16(be, &marked),
+            with_bom.as_bytes().to_vec(),
+            utf16(le, &with_bom),
+            utf16(be, &with_bom),
             utf16(le, text),
             utf16(be, text),
         ] {
@@ -173,7 +177,7 @@ mod tests {
         ] {
             assert_eq!(read(&bytes, true).unwrap(), paths, "{bytes:?}");
         }
-        // One-letter names. With line breaks instead of NUL, the bytes would look like UTF-16.
+        // Without `null`, these one-letter names would look like UTF-16.
         assert_eq!(
             read(b"a\0b\0", true).unwrap(),
             [PathBuf::from("a"), PathBuf::from("b")]
