@@ -2,8 +2,8 @@
 
 /// Returns the `(node, weight)` pairs of the Gauss-Legendre rule with `n` nodes.
 ///
-/// The rule is exact for polynomials up to degree `2n − 1`. The nodes are the roots of the Legendre polynomial of degree `n`. Newton's
-/// method computes them from Tricomi's initial estimate.
+/// The rule is exact for polynomials up to degree `2n − 1`. Its nodes are the roots of the Legendre polynomial of degree `n`, mapped to
+/// [0, 1]. Newton's method computes the roots from Tricomi's initial estimate.
 pub(super) fn gauss_legendre(n: usize) -> Vec<(f64, f64)> {
     let node_and_weight = |i: usize| {
         let mut x = (std::f64::consts::PI * (i as f64 + 0.75) / (n as f64 + 0.5)).cos();
