@@ -1,11 +1,11 @@
-//! Selection problems of calls.
+//! Converts calls to [`Problem`]s, the keys by which kernels and libraries are selected.
 
 use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
 use crate::dtype::to_hip;
 use crate::exec::select::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 
 impl Call {
-    /// Returns the selection problem of the call. `None` if it has no choice.
+    /// Returns the problem for which a candidate is selected. `None` if the call has only one implementation.
     pub(crate) fn problem(&self) -> Option<Problem> {
         match self {
             Self::Linear(call) => Some(call.shape().into()),
