@@ -1,4 +1,4 @@
-//! Measurement of the candidates for a plan's problems.
+//! Measures the candidates for each problem of a plan.
 
 use std::time::Duration;
 
@@ -17,52 +17,53 @@ use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
-/// Bytes of weights that launches use in turn. Larger than any cache, since each layer of a model has its own weight.
+/// Total size of the weight copies that successive launches cycle through. Exceeds any cache, because each
+/// layer of a model has its own weight.
 const WEIGHT_BYTES: usize = 192 << 20;
-/// Device time of one measurement.
-const MEASURED: Duration = Duration::from_millis(2);
-/// Maximum time of a kernel that is measured in a captured graph. For longer kernels the host is ahead of the device.
-const CAPTURED: Duration = Duration::from_micros(150);
+/// Target device time of one measurement.
+const MEASUREMENT_TIME: Duration = Duration::from_millis(2);
+/// Maximum device time of a call that is measured by graph replay. During longer calls, the host enqueues the next ones in time.
+const MAX_REPLAYED_TIME: Duration = Duration::from_micros(150);
 /// Maximum number of launches of one measurement.
 const MAX_LAUNCHES: usize = 64;
-/// Number of fastest choices that are measured again.
+/// Number of fastest candidates of the first phase that the second phase measures again. It also measures the rule's candidate.
 const FINALISTS: usize = 6;
-/// Number of times that the fastest choices are measured again, interleaved.
+/// Number of measurements per finalist. Each round measures all finalists in turn.
 const ROUNDS: usize = 7;
 
-/// Measurements of one problem.
+/// Result of tuning one problem.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Tuned {
     /// The problem.
     pub shape: Problem,
-    /// Number of the plan's steps with this problem.
+    /// Number of steps of the plan that have this problem.
     pub steps: usize,
     /// Number of candidates.
     pub candidates: usize,
-    /// Choice by the rule.
+    /// Candidate that the rule selects without measurements.
     pub rule: Choice,
-    /// Time of the rule's choice in microseconds.
+    /// Time of `rule` in microseconds. NaN if it failed to run.
     pub rule_us: f64,
-    /// The fastest choice.
+    /// The fastest candidate.
     pub best: Choice,
-    /// Time of the fastest choice in microseconds.
+    /// Time of `best` in microseconds.
     pub best_us: f64,
-    /// The fastest choice for dense weights. Set if `best` is for packed 2:4 sparse weights.
+    /// The fastest candidate for dense weights. Set if `best` is for packed 2:4 sparse weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Dense>,
 }
 
-/// The fastest choice for a dense weight.
+/// The fastest candidate for a dense weight.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Dense {
-    /// The choice.
+    /// The candidate.
     pub best: Choice,
-    /// Time in microseconds.
+    /// Time of `best` in microseconds.
     pub best_us: f64,
 }
 
 impl Tuned {
-    /// Returns the measurements at a batch size of `images` if this is a linear layer that is fastest with a packed weight.
+    /// Returns the times with packed and dense weights, at a batch size of `images`. `None` unless packed 2:4 sparse weights are the fastest.
     pub fn packed_layer(&self, images: usize) -> Option<PackedLayer> {
         let dense = self.dense?;
         Some(PackedLayer {
@@ -75,18 +76,19 @@ impl Tuned {
 }
 
 impl HipExecutor {
-    /// Returns the problems of a plan that have a choice, and the number of steps of each.
+    /// Returns the problems of `plan`, and the number of steps that have each problem.
     ///
     /// # Errors
     ///
-    /// Fails if the device cannot compute a step.
+    /// Returns an error if the device cannot compute a step.
     pub fn problems(&self, plan: &Plan) -> Result<Vec<(Problem, usize)>> {
         let calls = self.problem_calls(plan)?;
         let problem = |(call, steps): (Call, usize)| Some((call.problem()?, steps));
         Ok(calls.into_iter().filter_map(problem).collect())
     }
 
-    /// Returns a call per problem. Linear layers come first, since the patch embedding includes one.
+    /// Returns one call per problem, and its number of steps. Linear layers come first, because a patch embedding uses the choice of its linear
+    /// layer.
     fn problem_calls(&self, plan: &Plan) -> Result<Vec<(Call, usize)>> {
         let mut all: Vec<(Call, usize)> = Vec::new();
         let mut add = |call: Call| match all
@@ -116,13 +118,13 @@ impl HipExecutor {
     }
 
     /// Measures all candidates for the [problems](HipExecutor::problems) of `plan` on random values, and calls `observe` with each result.
-    /// Problems without a choice are not measured. Returns a store to [save](Store::save) for later sessions. The selection of this
-    /// executor does not change.
+    /// Skips problems that have only one candidate. Returns a store to [save](Store::save) for later sessions. Does not change the selection
+    /// of this executor.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if nothing has a choice, since neither hipBLASLt nor MIOpen can be used. Fails if memory runs out or the device
-    /// fails.
+    /// - [`Error::Device`] if no problem has more than one candidate, because hipBLASLt and MIOpen are unavailable.
+    /// - The error of the device, for example if memory runs out.
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         let mut store = self.store();
         for (call, steps) in self.problem_calls(plan)? {
@@ -141,13 +143,16 @@ impl HipExecutor {
             let no_hipblaslt = self.selection.note().map(str::to_owned);
             let no_miopen = Dnn::version(&self.device).err().map(|e| e.to_string());
             let reasons: Vec<String> = no_hipblaslt.into_iter().chain(no_miopen).collect();
-            let reason = format!("has nothing to choose from: {}", reasons.join("; "));
+            let reason = format!(
+                "no call has more than one candidate, so there is nothing to tune ({}). Install hipBLASLt or MIOpen",
+                reasons.join("; ")
+            );
             return Err(Error::device(self.device.name(), reason));
         }
         Ok(store)
     }
 
-    /// Returns an empty store for this device and the versions of its libraries.
+    /// Returns an empty store for this device and its library versions.
     pub fn store(&self) -> Store {
         let key = self.selection.key().clone();
         let sparse = if self.constants.sparse().is_empty() {
@@ -159,12 +164,13 @@ impl HipExecutor {
         Store::new(key.with(HIPSPARSELT, sparse))
     }
 
-    /// Returns the measurements in the user's cache for this device and the versions of its libraries.
+    /// Loads the measurements for this device and its library versions from the user's cache.
     pub fn cached_store(&self) -> Store {
         Store::current(self.store().key())
     }
 
-    /// Measures the candidates for `call`. `None` if there is no choice. Parts of the call use the choices in `store`.
+    /// Measures the candidates for `call`. Returns `None` if there is only one. `store` selects the candidates for nested calls, such as the
+    /// linear layer of a patch embedding.
     fn tune_call(&self, call: &Call, steps: usize, store: &Store) -> Result<Option<Tuned>> {
         let Some(problem) = call.problem() else {
             return Ok(None);
@@ -206,9 +212,9 @@ impl HipExecutor {
             }
         }
         finalists.sort_by(|a, b| a.median().total_cmp(&b.median()));
-        let best = finalists
-            .first()
-            .ok_or_else(|| Error::device(self.device.name(), format!("no kernel computes {problem}")))?;
+        let best = finalists.first().ok_or_else(|| {
+            Error::device(self.device.name(), format!("no candidate can compute {problem}"))
+        })?;
         let dense = finalists.iter().find(|timer| is_dense(timer)).map(|timer| Dense {
             best: timer.candidate,
             best_us: timer.median(),
@@ -227,7 +233,7 @@ impl HipExecutor {
     }
 }
 
-/// A problem with operands in separate memory.
+/// Calls that compute one problem, and their operands. The operands are separate from the model's memory.
 struct Bench<'a> {
     stream: Stream,
     libraries: Libraries,
@@ -237,13 +243,13 @@ struct Bench<'a> {
     problem: Problem,
     memory: DeviceBuffer<u8>,
     weights: DeviceBuffer<u8>,
-    /// Calls that compute the problem, with each copy of the weight.
+    /// Calls that compute the problem, for each copy of the weight.
     launches: Vec<Vec<Call>>,
-    /// Calls with 2:4 sparse weights, for choices that skip their zeros. Empty for a dense problem.
+    /// Calls with packed 2:4 sparse weights, one entry per format. Empty for a dense problem.
     sparse: Vec<SparseLaunches>,
 }
 
-/// 2:4 sparse weights in separate memory, and the calls with each.
+/// Copies of a packed 2:4 sparse weight in one format, and the calls for each copy.
 struct SparseLaunches {
     form: SparseForm,
     weights: DeviceBuffer<u8>,
@@ -251,6 +257,7 @@ struct SparseLaunches {
 }
 
 impl SparseLaunches {
+    /// Returns true if `candidate` uses this format.
     fn is_for(&self, candidate: Choice) -> bool {
         match self.form {
             SparseForm::Dense => false,
@@ -282,7 +289,7 @@ impl<'a> Bench<'a> {
         let (_, end) = placed(call, 0, 0);
         let mut memory = stream.allocate(end as usize)?;
         let mut weights = stream.allocate(weight * number)?;
-        // The power draw, and therefore the clock, depends on the values.
+        // Use random values of realistic scale: they affect the power draw, and so the clock rate.
         let scale = 1.0 / (sum as f32).sqrt();
         fill(&stream, &mut memory, dtype, scale)?;
         fill(&stream, &mut weights, dtype, scale)?;
@@ -327,7 +334,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns the calls that compute the problem of `call` with operands at `base` and the given weight, and the end address of the operands.
+/// Returns copies of `call` with their operands at `base` and their weight at `weight`, and the end address of the operands.
 fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
     let mut end = base;
     let mut place = |bytes: usize| {
@@ -362,7 +369,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             x: place(m * k * call.gemm.inputs.size()),
             weight,
             bias: optional(call.bias, place(n * element)),
-            // Not in place, since repeated runs would accumulate.
+            // Do not alias `out`: repeated launches would accumulate.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
             scratch: place(m * n * scratch),
@@ -393,7 +400,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             vec![Call::Patches(call), Call::Projection(call)]
         }
         Call::Attention(call) => {
-            // Same layout as in the plan: queries, keys and values are parts of the same rows.
+            // Keep the plan's layout, in which queries, keys and values share rows.
             let bytes = |of: &Strided| call.images * of.tokens * of.token * call.dtype.size();
             let first = call.operands.iter().map(|of| of.address).min().unwrap_or(0);
             let last = call.operands.iter().map(|of| of.address + bytes(of) as u64).max();
@@ -417,7 +424,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
     (calls, end)
 }
 
-/// Creates `number` packed weights in one buffer. Elements are random; the first two of each four are kept.
+/// Creates `number` packed weights in one buffer. Values are random. The first two of every four elements are nonzero.
 fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32) -> Result<DeviceBuffer<u8>> {
     let Gemm { n, k, inputs, .. } = call.gemm;
     let (indices, end) = (sparse_indices_at(n, k), sparse_bytes(n, k));
@@ -432,7 +439,7 @@ fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32)
     Ok(weights)
 }
 
-/// Returns `number` copies of a weight compressed by hipSPARSELt. `None` if the library is unavailable or refuses the weight.
+/// Returns `number` copies of a weight that hipSPARSELt compressed. `None` if hipSPARSELt is unavailable or does not support the weight.
 fn compressed_weights(
     stream: &Stream,
     call: &LinearCall,
@@ -448,11 +455,11 @@ fn compressed_weights(
     };
     let mut dense = Vec::with_capacity(n * k * inputs.size());
     let kept = random(n * k / 2, scale);
-    let fours: Vec<f32> = kept
+    let rows: Vec<f32> = kept
         .chunks(2)
         .flat_map(|two| [two[0], two[1], 0.0, 0.0])
         .collect();
-    append(&mut dense, &fours, from_hip(inputs));
+    append(&mut dense, &rows, from_hip(inputs));
     let dense = stream.upload(&dense)?;
     let bytes = size.next_multiple_of(ALIGNMENT);
     let mut weights = stream.zeroed(bytes * number)?;
@@ -464,7 +471,7 @@ fn compressed_weights(
     Ok(Some((SparseForm::Compressed { bytes: size }, weights)))
 }
 
-/// Returns pseudo-random values in ±`scale`.
+/// Returns pseudo-random values between −`scale` and `scale`.
 fn random(count: usize, scale: f32) -> Vec<f32> {
     let numbers = std::iter::successors(Some(1u32), |x| {
         Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
@@ -473,10 +480,10 @@ fn random(count: usize, scale: f32) -> Vec<f32> {
     numbers.take(count).map(value).collect()
 }
 
-/// Fills a buffer with pseudo-random values in ±`scale`.
+/// Fills a buffer with pseudo-random values between −`scale` and `scale`.
 fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
-    // Integers are filled with the bytes of f32 values, so that the scales between them are valid numbers.
+    // Fill int8 buffers with bytes of f32 values: the operands include f32 scales, which must be finite.
     let dtype = match dtype {
         DType::I8 => DType::F32,
         dtype => dtype,
@@ -492,7 +499,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32
     Ok(())
 }
 
-/// Repeated launches of a candidate.
+/// Enqueues `count` launches of a candidate.
 struct Launches<'a, 'b> {
     bench: &'b mut Bench<'a>,
     candidate: Choice,
@@ -532,23 +539,25 @@ impl Work for Launches<'_, '_> {
     }
 }
 
-/// Times of a candidate.
+/// Measures a candidate, and stores its times.
 struct Timer {
     candidate: Choice,
+    /// Number of launches per measurement.
     count: usize,
+    /// Replay of these launches. `None` if they are launched one by one.
     replay: Option<Replay>,
     /// Microseconds per launch.
     times: Vec<f64>,
 }
 
 impl Timer {
-    /// Prepares and times a candidate for the first time.
+    /// Prepares a candidate, and determines the number of launches per measurement.
     ///
     /// # Errors
     ///
-    /// The candidate fails to run.
+    /// Returns an error if the candidate fails to run.
     fn new(bench: &mut Bench<'_>, candidate: Choice) -> Result<Self> {
-        // Otherwise another candidate would replace it.
+        // Report a candidate that cannot be prepared. `submit` would silently use another one.
         for call in bench.launches.iter().flatten().take(2) {
             let prepared = bench.libraries.prepare(candidate, call, false);
             prepared.map_err(|reason| Error::kernel("candidate", reason))?;
@@ -559,21 +568,21 @@ impl Timer {
             replay: None,
             times: Vec::new(),
         };
-        // The first launch may load code.
+        // The first launch can load code, so measure twice.
         timer.measure(bench)?;
         timer.measure(bench)?;
         let once = Duration::from_secs_f64(timer.best() / 1e6);
-        timer.count = (MEASURED.as_secs_f64() / once.as_secs_f64().max(1e-6))
+        timer.count = (MEASUREMENT_TIME.as_secs_f64() / once.as_secs_f64().max(1e-6))
             .ceil()
             .min(MAX_LAUNCHES as f64) as usize;
-        if once < CAPTURED {
+        if once < MAX_REPLAYED_TIME {
             let stream = bench.stream.clone();
             let mut launches = Launches {
                 bench,
                 candidate,
                 count: timer.count,
             };
-            // If nothing can be captured, the launches count too.
+            // If capture fails, measure launches one by one.
             timer.replay = Replay::new(&stream, &mut launches)?.ok();
         }
         timer.times.clear();
@@ -597,10 +606,12 @@ impl Timer {
         Ok(())
     }
 
+    /// Returns the shortest time in microseconds.
     fn best(&self) -> f64 {
         self.times.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
+    /// Returns the median time in microseconds.
     fn median(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
