@@ -1,5 +1,5 @@
-//! The first stage of a [`Pipeline`](super::Pipeline): decodes images and, unless the GPU does it, resizes them into memory that the GPU
-//! copies from. The threads start the images of the next batch while the last images of a batch are in progress.
+//! The first stage of a [`Pipeline`](super::Pipeline) decodes images into memory that the GPU copies from. It also resizes them, unless the GPU
+//! does. Threads start the images of the next batch before the last images of a batch are done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -19,48 +19,52 @@ use crate::session::{ResizeOn, Session};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
-/// State that the decode threads share.
+/// The decode stage. All decode threads share it.
 pub(super) struct Decoder {
     pub(super) session: Session,
     pub(super) options: DecodeOptions,
     pub(super) memory: Arc<DecodeMemory>,
-    /// Set once the results are dropped.
+    /// True once the caller has dropped the results. Decoding then stops.
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Unused memory for files and pixels. An allocator would return blocks of this size to the system, and each image would cause page faults.
+/// Pools of buffers for files and pixels. The allocator would return buffers of this size to the system, so each image would cause page faults.
 pub(super) struct DecodeMemory {
-    files: Mutex<Spare>,
-    pixels: Mutex<Spare>,
+    files: Mutex<BufferPool>,
+    pixels: Mutex<BufferPool>,
 }
 
-/// Maximum bytes of unused memory of each kind: a few batches of photographs.
-const SPARE_BYTES: u64 = 512 << 20;
+/// Maximum size of a pool in bytes: a few batches of photographs.
+const MAX_POOL_BYTES: u64 = 512 << 20;
 
-/// Unused memory up to a limit.
-struct Spare {
+/// A pool of unused buffers.
+struct BufferPool {
     buffers: Vec<Vec<u8>>,
+    /// Total capacity of the buffers.
     bytes: usize,
+    /// Maximum of `bytes`.
     limit: usize,
 }
 
-impl Spare {
+impl BufferPool {
     fn new(limits: &Limits) -> Self {
         Self {
             buffers: Vec::new(),
             bytes: 0,
-            // Leave most of the limit for the images.
-            limit: SPARE_BYTES.min(limits.max_memory / 8) as usize,
+            // Leave most of the decode memory for images in progress.
+            limit: MAX_POOL_BYTES.min(limits.max_memory / 8) as usize,
         }
     }
 
+    /// Returns an unused buffer, or an empty one.
     fn take(&mut self) -> Vec<u8> {
         let buffer = self.buffers.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
         buffer
     }
 
-    fn keep(&mut self, buffer: Vec<u8>) {
+    /// Stores `buffer` for reuse, or frees it if the pool is full.
+    fn put(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.capacity();
         if bytes > 0 && self.bytes + bytes <= self.limit {
             self.bytes += bytes;
@@ -72,8 +76,8 @@ impl Spare {
 impl DecodeMemory {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            files: Mutex::new(Spare::new(limits)),
-            pixels: Mutex::new(Spare::new(limits)),
+            files: Mutex::new(BufferPool::new(limits)),
+            pixels: Mutex::new(BufferPool::new(limits)),
         }
     }
 
@@ -85,72 +89,76 @@ impl DecodeMemory {
         }
     }
 
-    fn keep(&self, buffers: DecodeBuffers) {
-        self.files.lock().keep(buffers.file);
-        self.pixels.lock().keep(buffers.pixels);
+    fn put(&self, buffers: DecodeBuffers) {
+        self.files.lock().put(buffers.file);
+        self.pixels.lock().put(buffers.pixels);
     }
 
-    /// Takes back the memory of images that were copied.
-    pub(super) fn keep_images(&self, images: Vec<StagedImage>) {
+    /// Returns the pageable buffers of submitted images to the pool.
+    pub(super) fn put_images(&self, images: Vec<StagedImage>) {
         let mut pixels = self.pixels.lock();
         for image in images {
             if let StagedPixels::Pageable(image) = image.pixels {
-                pixels.keep(image);
+                pixels.put(image);
             }
         }
     }
 }
 
-/// A batch with images that are being decoded.
+/// A batch whose images are being decoded.
 pub(super) struct Batch {
+    /// Number of the first image in the run.
     first: usize,
-    /// Pinned memory for the images. Set if a GPU resizes them.
+    /// Pinned memory for decoded images. Set if a GPU resizes them.
     slabs: Option<Arc<BatchSlabs>>,
     state: Mutex<State>,
+    /// Notified when no image is pending.
     complete: Condvar,
 }
 
+/// Progress of a batch.
 struct State {
     images: Vec<Option<Decoded>>,
-    missing: usize,
-    /// Set if some images will not be decoded.
-    lost: bool,
+    /// Number of images that are not finished.
+    pending: usize,
+    /// True if the run was stopped, or a decode thread panicked, before all images were decoded.
+    aborted: bool,
 }
 
-/// State of a decoded image.
+/// Result of decoding one image.
 struct Decoded {
     name: String,
     error: Option<Error>,
-    /// The image, if a GPU resizes it.
+    /// The decoded image, if a GPU resizes it.
     image: Option<StagedImage>,
-    /// Otherwise its part of the batch, filled unless there is an error.
+    /// The image's part of the batch, if the host resizes it. Contains its pixels unless `error` is set.
     part: Option<StagingPart>,
     timing: Timing,
 }
 
-/// Sources of a batch: the name of each, and the error of a source without pixels.
+/// Names of the images in a batch, with the error of each image that failed.
 pub(super) struct Items {
     pub(super) first: usize,
     pub(super) images: Vec<(String, Option<Error>)>,
     pub(super) timing: Timing,
 }
 
-/// Pixels of a batch.
+/// Pixels of a batch, as input of the session.
 pub(super) enum Pixels {
-    /// Pixels of the model's size.
+    /// Images that the host resized to the model's input size.
     Staged(Staging),
-    /// Decoded images, for the GPU to resize.
+    /// Decoded images that the GPU resizes.
     Decoded(DecodedImages),
 }
 
-/// Decoded images, and the slabs that contain some of them.
+/// Decoded images, and the pinned slabs that contain some of them. The others are in pageable memory.
 pub(super) struct DecodedImages {
     images: Vec<StagedImage>,
     slabs: Arc<BatchSlabs>,
 }
 
 impl DecodedImages {
-    /// Submits the images with `submit`, then returns pageable memory to `memory`.
+    /// Calls `submit` with the images, then returns their pageable buffers to `memory`.
     pub(super) fn submit<T>(
         self,
         memory: &DecodeMemory,
@@ -158,20 +166,20 @@ impl DecodedImages {
     ) -> Result<T> {
         let Self { mut images, slabs } = self;
         let submitted = slabs.finish(&mut images).and_then(submit);
-        memory.keep_images(images);
+        memory.put_images(images);
         submitted
     }
 }
 
 impl Decoder {
-    /// Decodes batch after batch until the sources end or the receiver is dropped.
+    /// Decodes all batches, and sends each one to `batches` without waiting for its images. Ends if the receiver is dropped.
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,
         mut sources: Gather,
         batches: SyncSender<Result<Arc<Batch>>>,
     ) {
-        // The scope ends when all images are finished, so that nothing of the session is in use afterwards.
+        // The scope waits for all images, so no thread uses the session afterwards.
         pool.in_place_scope_fifo(|scope| {
             let mut first = 0;
             let mut largest = if sources.grows() { self.session.batch() } else { 0 };
@@ -181,7 +189,7 @@ impl Decoder {
                 if count == 0 {
                     return;
                 }
-                // The last batch may be smaller. With this capacity the next run can reuse its memory.
+                // The last batch can be smaller. Allocate the largest size, so that the next run can reuse the memory.
                 largest = largest.max(count);
                 let parts = match self.parts(count, largest) {
                     Ok(parts) => parts,
@@ -219,7 +227,7 @@ impl Decoder {
         });
     }
 
-    /// Returns the parts of the batch's memory for images that the host resizes.
+    /// Allocates input memory for a batch, and returns the part of each image. The parts are `None` if the GPU resizes.
     fn parts(&self, count: usize, capacity: usize) -> Result<Vec<Option<StagingPart>>> {
         if self.session.resize() == ResizeOn::Device {
             return Ok((0..count).map(|_| None).collect());
@@ -230,15 +238,20 @@ impl Decoder {
         Ok(parts.into_iter().map(Some).collect())
     }
 
+    /// Decodes an image, and resizes it into `part` if that is set. Returns errors as part of the result.
     fn decode(&self, source: Source, mut part: Option<StagingPart>, slabs: Option<&BatchSlabs>) -> Decoded {
         let name = source.name();
         let mut timing = Timing::default();
         let mut buffers = self.memory.take();
         let result = match part.as_deref_mut() {
-            Some(part) => self.fill(source, part, &mut buffers, &mut timing).map(|()| None),
-            None => self.image(source, slabs, &mut buffers, &mut timing).map(Some),
+            Some(part) => self
+                .decode_and_resize(source, part, &mut buffers, &mut timing)
+                .map(|()| None),
+            None => self
+                .decode_for_gpu(source, slabs, &mut buffers, &mut timing)
+                .map(Some),
         };
-        self.memory.keep(buffers);
+        self.memory.put(buffers);
         let (image, error) = match result {
             Ok(image) => (image, None),
             Err(error) => (None, Some(error)),
@@ -252,8 +265,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes an image for the GPU to resize.
-    fn image(
+    /// Decodes an image that the GPU resizes. Copies it to a slab if one has room.
+    fn decode_for_gpu(
         &self,
         source: Source,
         slabs: Option<&BatchSlabs>,
@@ -281,8 +294,8 @@ impl Decoder {
         Ok(StagedImage { size, pixels })
     }
 
-    /// Decodes and resizes an image into its part of the batch.
-    fn fill(
+    /// Decodes an image and resizes it into `part`. Only copies a source that already consists of pixels.
+    fn decode_and_resize(
         &self,
         source: Source,
         part: &mut [u8],
@@ -315,6 +328,7 @@ impl Decoder {
     }
 }
 
+/// Decodes a source, and records a span on the timeline.
 fn decode(source: Source, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
     let mut span = timeline::span(Activity::Decode);
     let name = timeline::is_recording().then(|| source.name());
@@ -333,28 +347,29 @@ impl Batch {
             slabs,
             state: Mutex::new(State {
                 images: (0..count).map(|_| None).collect(),
-                missing: count,
-                lost: false,
+                pending: count,
+                aborted: false,
             }),
             complete: Condvar::new(),
         }
     }
 
+    /// Stores the result of an image. `None` aborts the batch.
     fn set(&self, index: usize, decoded: Option<Decoded>) {
         let mut state = self.state.lock();
-        state.lost |= decoded.is_none();
+        state.aborted |= decoded.is_none();
         state.images[index] = decoded;
-        state.missing -= 1;
-        if state.missing == 0 {
+        state.pending -= 1;
+        if state.pending == 0 {
             self.complete.notify_all();
         }
     }
 
-    /// Waits until all images are decoded. `None` if some will not be.
+    /// Waits until all images are decoded. Returns `None` if the run was stopped or a decode thread panicked.
     pub(super) fn wait(&self) -> Option<Result<(Items, Option<Pixels>)>> {
         let mut state = self.state.lock();
-        self.complete.wait_while(&mut state, |state| state.missing > 0);
-        if state.lost {
+        self.complete.wait_while(&mut state, |state| state.pending > 0);
+        if state.aborted {
             return None;
         }
         let decoded = std::mem::take(&mut state.images);
@@ -366,7 +381,7 @@ impl Batch {
     }
 }
 
-/// Combines the pixels of the images.
+/// Combines the images of a batch into one input. The input is `None` if all images have errors.
 fn collect(
     first: usize,
     decoded: impl Iterator<Item = Decoded>,
@@ -384,8 +399,8 @@ fn collect(
         parts.extend(image.part);
         images.extend(image.image);
     }
-    let good = |(_, error): &&(String, Option<Error>)| error.is_none();
-    let count = batch.images.iter().filter(good).count();
+    let is_decoded = |(_, error): &&(String, Option<Error>)| error.is_none();
+    let count = batch.images.iter().filter(is_decoded).count();
     let pixels = if count == 0 {
         None
     } else if let Some(slabs) = slabs {
@@ -393,15 +408,19 @@ fn collect(
     } else {
         let start = Instant::now();
         let _span = timeline::span(Activity::Stage);
-        let missing = || Error::internal("images", "none has memory");
-        let mut staging = Staging::join(parts)?.ok_or_else(missing)?;
-        let each = staging.len() / batch.images.len();
-        let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));
-        // Images with errors leave no gap.
+        let no_parts = || Error::internal("pipeline", "a batch has no input memory");
+        let mut staging = Staging::join(parts)?.ok_or_else(no_parts)?;
+        let image_bytes = staging.len() / batch.images.len();
+        let filled = batch
+            .images
+            .iter()
+            .enumerate()
+            .filter(|(_, image)| is_decoded(image));
+        // Close the gaps of images with errors.
         for (to, (from, _)) in filled.enumerate().filter(|(to, (from, _))| to != from) {
-            staging.copy_within(from * each..(from + 1) * each, to * each);
+            staging.copy_within(from * image_bytes..(from + 1) * image_bytes, to * image_bytes);
         }
-        staging.truncate(count * each);
+        staging.truncate(count * image_bytes);
         batch.timing.add(Phase::Stage, start.elapsed());
         Some(Pixels::Staged(staging))
     };
