@@ -143,7 +143,7 @@ fn followers_need_no_images() {
     // Rank 0 reports the model for all.
     let notes = messages(&outputs[0]);
     assert!(
-        notes.len() == 1 && notes[0].starts_with("note: no model is named"),
+        notes.len() == 1 && notes[0].starts_with("note: no model is given"),
         "{notes:?}"
     );
     assert_eq!((messages(&outputs[1]), stdout(&outputs[1])), (vec![], ""));

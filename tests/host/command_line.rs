@@ -54,7 +54,7 @@ fn one_bad_image_among_good_ones_is_reported_and_the_rest_go_on() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json_lines(&output).len(), 3);
     let (model, rest) = stderr(&output).split_once('\n').unwrap();
-    assert!(model.starts_with("note: no model is named"), "{model}");
+    assert!(model.starts_with("note: no model is given"), "{model}");
     let (error, note) = rest.split_once('\n').unwrap();
     assert!(error.contains("1a.png"), "{error}");
     assert_eq!(note, "note: 1 of 4 images failed and are left out\n");

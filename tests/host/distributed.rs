@@ -273,7 +273,7 @@ fn a_killed_rank_is_named_and_leaves_partial_results() {
         panic!("{text}")
     };
     assert!(
-        note.starts_with("note: out/out.jsonl.partial: has the results of "),
+        note.starts_with("note: out/out.jsonl.partial: contains the results of "),
         "{text}"
     );
     assert!(error.starts_with("error: rank 0 of 2: "), "{text}");

@@ -451,7 +451,7 @@ fn preprocess_has_no_json() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stdout(&output).is_empty());
     assert!(
-        stderr(&output).contains("only safetensors or npy is written"),
+        stderr(&output).contains("this command cannot write JSON. Use --format safetensors or npy"),
         "{}",
         stderr(&output)
     );

@@ -110,7 +110,7 @@ fn an_interrupted_run_is_resumed_in_every_form() {
                 .lines()
                 .find(|line| line.starts_with("interrupted: "))
                 .unwrap();
-            assert!(last.contains("e.csv.partial: has the results of "), "{last}");
+            assert!(last.contains("e.csv.partial: contains the results of "), "{last}");
             assert!(last.contains(" of 1540 images. To continue: "), "{last}");
             let command = "hipvit embed --resume --files-from list --batch 3 --threads 1 -o e.csv";
             assert!(last.ends_with(command), "{last}");
