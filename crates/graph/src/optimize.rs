@@ -7,6 +7,7 @@ use super::passes::{
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
+use crate::optimizations::Optimizations;
 
 /// Options of the passes. Passes without an option always run, since executors rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,45 +41,6 @@ pub enum Float8 {
     Stored,
     /// Only the weights are in FP8, and dequantised. For other GPUs and for f32.
     Weights,
-}
-
-/// Optimisations for speed or memory. Each can be disabled to measure its gain: `hipvit bench --ladder`. Results stay within the tolerance
-/// of the dtype. All are enabled by default. The replay of HIP graphs is an option of executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Optimizations {
-    /// Fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
-    pub fusion: bool,
-    /// Compute attention in one kernel, instead of two GEMMs per head and a softmax. GPUs only.
-    pub fused_attention: bool,
-    /// Compute bias, activation and residual in the epilogue of a GEMM, if a library has it. GPUs only.
-    pub epilogues: bool,
-    /// Reuse the arena's memory of activations that are no longer needed, and let results overwrite operands.
-    pub memory_reuse: bool,
-    /// Use the measured candidate for a step instead of the default one. GPUs only.
-    pub selection: bool,
-}
-
-impl Default for Optimizations {
-    fn default() -> Self {
-        Self {
-            fusion: true,
-            fused_attention: true,
-            epilogues: true,
-            memory_reuse: true,
-            selection: true,
-        }
-    }
-}
-
-impl Optimizations {
-    /// No optimisation.
-    pub const NONE: Self = Self {
-        fusion: false,
-        fused_attention: false,
-        epilogues: false,
-        memory_reuse: false,
-        selection: false,
-    };
 }
 
 impl Default for Passes {
