@@ -1,13 +1,13 @@
 //! The graph passes in order: they turn the graph of a model builder into the graph that an executor runs.
 
-use super::Graph;
-use super::passes::{
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::optimizations::Optimizations;
+use crate::passes::{
     attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
     fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
 };
-use super::rewrite::Rewritten;
-use crate::error::Result;
-use crate::optimizations::Optimizations;
+use crate::rewrite::Rewritten;
 
 /// Options of the passes. Passes without an option always run, since executors rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

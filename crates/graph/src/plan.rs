@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::arena::{self, Storage};
-use super::graph::{self, Graph, Node, OutputKind};
-use super::value::ValueId;
+use crate::arena::{self, Storage};
 use crate::error::{Error, Result};
+use crate::graph::{self, Graph, Node, OutputKind};
 use crate::op::Rounding;
 use crate::tensor::DType;
+use crate::value::ValueId;
 
-pub use super::arena::ALIGNMENT;
+pub use crate::arena::ALIGNMENT;
 
 /// Maximum bytes of a buffer: addressable by a 64-bit process, and far from overflow.
 const MAX_BUFFER: usize = 1 << 46;
