@@ -1,7 +1,8 @@
 //! Ops that are defined outside this crate: [`OpBuilder`] joins a [definition](CustomOp) with the kernels that compute it.
 //!
-//! A struct of attributes implements [`CustomOp`], and [`CpuKernel`], [`HipKernel`] or both. The op then is a value, which nodes of
-//! a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a graph rewrite that uses it.
+//! A struct of attributes implements [`CustomOp`], and [`CpuKernel`], [`HipKernel`] or both. With [`Differentiable`] it has a derivative. The
+//! op then is a value, which nodes of a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a graph
+//! rewrite that uses it.
 //!
 //! ```
 //! use hipvit::custom::{CpuKernel, CpuOperand, CustomOp, OpBuilder};
@@ -46,6 +47,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use hipvit_graph::grad::Differentiable;
 pub use hipvit_graph::op::CustomOp;
 use hipvit_graph::op::{Custom, Op};
 
@@ -67,6 +69,7 @@ pub(crate) struct CustomKernels {
 pub struct OpBuilder<T> {
     definition: Arc<T>,
     kernels: CustomKernels,
+    derivative: Option<Arc<dyn Differentiable>>,
 }
 
 impl<T: CustomOp> OpBuilder<T> {
@@ -75,6 +78,7 @@ impl<T: CustomOp> OpBuilder<T> {
         Self {
             definition: Arc::new(definition),
             kernels: CustomKernels::default(),
+            derivative: None,
         }
     }
 
@@ -96,9 +100,22 @@ impl<T: CustomOp> OpBuilder<T> {
         self
     }
 
+    /// Adds the derivative.
+    pub fn differentiable(mut self) -> Self
+    where
+        T: Differentiable,
+    {
+        self.derivative = Some(self.definition.clone());
+        self
+    }
+
     /// Returns the op.
     pub fn build(self) -> Op {
-        Custom::with_kernels(self.definition, self.kernels).into()
+        let op = Custom::with_kernels(self.definition, self.kernels);
+        match self.derivative {
+            Some(derivative) => op.with_derivative(derivative).into(),
+            None => op.into(),
+        }
     }
 }
 
@@ -114,6 +131,7 @@ impl<T: CustomOp> fmt::Debug for OpBuilder<T> {
             .field("definition", &self.definition)
             .field("cpu", &self.kernels.cpu.is_some())
             .field("hip", &self.kernels.hip.is_some())
+            .field("differentiable", &self.derivative.is_some())
             .finish()
     }
 }

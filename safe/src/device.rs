@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use self::numa::NumaNode;
 use self::properties::Properties;
 use crate::error::{Error, Result};
-use crate::memory::cache::Cache;
+use crate::pool::Cache;
 use crate::runtime::Runtime;
 use crate::status::call;
 

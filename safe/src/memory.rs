@@ -2,7 +2,6 @@
 
 pub(crate) mod block;
 pub(crate) mod buffer;
-pub(crate) mod cache;
 mod copy;
 pub(crate) mod foreign;
 pub(crate) mod operand;

@@ -4,13 +4,12 @@
 use std::fmt;
 
 use crate::dtype::DType;
-use crate::op::{Activation, Normalize, Op};
 
 /// An op and the operands to check it with.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct Case<O> {
     /// The op.
-    pub op: Op,
+    pub op: O,
     /// Its operands.
     pub operands: Vec<Operand>,
     /// True if activations are in the arena, where the result may overwrite them.
@@ -84,22 +83,6 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// All activation functions.
-pub const ACTIVATIONS: [Activation; 6] = [
-    Activation::GeluErf,
-    Activation::GeluTanh,
-    Activation::QuickGelu,
-    Activation::Silu,
-    Activation::Relu,
-    Activation::Tanh,
-];
-
-/// A normalisation with different values per channel.
-pub const NORMALIZE: Normalize = Normalize {
-    scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
-    shift: [-2.1, -2.0, -1.8],
-};
-
 /// Sizes around those of tiles and waves. Channels are not multiples of a vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Awkward {
@@ -164,24 +147,37 @@ pub enum Scale {
     Heads,
 }
 
-/// A list of cases that ops append to.
+/// A list of cases of an op, or of all ops.
 #[derive(Clone, Debug)]
-pub struct Cases {
+pub struct Cases<O> {
     scale: Scale,
     is_micro: bool,
-    cases: Vec<Case>,
+    cases: Vec<Case<O>>,
 }
 
-impl Cases {
-    /// Returns the cases of all ops. `is_micro` selects the smallest set that covers each form of each kernel.
-    pub fn of_all_ops(scale: Scale, is_micro: bool) -> Vec<Case> {
-        let mut cases = Self {
+impl<O> Cases<O> {
+    /// Creates an empty list. `is_micro` selects the smallest set that covers each form of each kernel.
+    pub fn new(scale: Scale, is_micro: bool) -> Self {
+        Self {
             scale,
             is_micro,
             cases: Vec::new(),
-        };
-        Op::add_cases(&mut cases);
-        cases.cases
+        }
+    }
+
+    /// Returns the cases.
+    pub fn into_vec(self) -> Vec<Case<O>> {
+        self.cases
+    }
+
+    /// Appends the cases of another list.
+    pub(crate) fn extend<P: Into<O>>(&mut self, other: Cases<P>) {
+        self.cases.extend(other.cases.into_iter().map(|case| Case {
+            op: case.op.into(),
+            operands: case.operands,
+            in_arena: case.in_arena,
+            result: case.result,
+        }));
     }
 
     /// Returns the sizes.
@@ -195,9 +191,9 @@ impl Cases {
     }
 
     /// Appends a case.
-    pub fn push(&mut self, op: impl Into<Op>, operands: Vec<Operand>) {
+    pub fn push(&mut self, op: O, operands: Vec<Operand>) {
         self.cases.push(Case {
-            op: op.into(),
+            op,
             operands,
             in_arena: false,
             result: 0,
@@ -205,7 +201,7 @@ impl Cases {
     }
 
     /// Appends a case whose activations are in the arena, where the result may overwrite them.
-    pub fn push_in_arena(&mut self, op: impl Into<Op>, operands: Vec<Operand>) {
+    pub fn push_in_arena(&mut self, op: O, operands: Vec<Operand>) {
         self.push(op, operands);
         if let Some(case) = self.cases.last_mut() {
             case.in_arena = true;
@@ -213,7 +209,7 @@ impl Cases {
     }
 
     /// Appends a case that checks result `result`.
-    pub fn push_result(&mut self, result: usize, op: impl Into<Op>, operands: Vec<Operand>) {
+    pub fn push_result(&mut self, result: usize, op: O, operands: Vec<Operand>) {
         self.push(op, operands);
         if let Some(case) = self.cases.last_mut() {
             case.result = result;

@@ -2,7 +2,8 @@
 
 use crate::array::{Array, Real};
 use crate::error::{Error, Result};
-use crate::{Graph, Node, ValueId};
+use crate::graph::{Graph, Node};
+use crate::value::ValueId;
 
 /// Computes the values `wanted` and the values that they depend on, starting from the values in `known`. Constants and initial parameters
 /// that are not known are read from the graph.

@@ -16,8 +16,7 @@
 //! f32. Only the order of the sums differs.
 
 use rayon::prelude::*;
-
-use crate::op::Float8Scale;
+use serde::{Deserialize, Serialize};
 
 /// FP8 formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +142,16 @@ impl Float8 {
 /// Returns 2^exponent for exponents of normal f32 numbers.
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent + 127).cast_unsigned() << 23)
+}
+
+/// Scale of [`Rounding::Float8`](crate::op::Rounding::Float8).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Float8Scale {
+    /// A scale per row, which maps the row's largest magnitude to 448.
+    Row,
+    /// One fixed scale for all of x: a normal positive number.
+    Fixed(f32),
 }
 
 /// Elements per parallel task.

@@ -2,10 +2,12 @@
 
 use ndarray::Array2;
 
-use super::{Graph, Node, OutputKind, Stage, ValueId, matrix};
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, OutputKind, matrix};
+use crate::stages::Stage;
 use crate::tensor::Input;
+use crate::value::ValueId;
 
 /// Outputs of a graph, each as `[B, channels]` or `[B·tokens, channels]`.
 type Outputs = Vec<(OutputKind, Array2<f64>)>;

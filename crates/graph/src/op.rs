@@ -1,4 +1,5 @@
 //! Ops of a graph. Each op is one file with all device-independent facts: a struct of its attributes that implements [`Definition`].
+//! Derivatives are files of the same names in [`grad`](mod@crate::grad), since they append nodes to a graph.
 //!
 //! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
 //!
@@ -8,28 +9,30 @@
 mod attention_heads;
 mod definition;
 mod error;
+mod norms;
 pub mod operands;
+mod pixel_layout;
+mod shape;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::array::{Array, Real};
-use crate::cases::Cases;
+use crate::cases::{self, Case, Cases};
 use crate::dtype::DType;
-use crate::{Graph, Node, ValueId};
 
 pub use attention::AttentionOperands;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
-pub use linear::{Float8Scale, Levels, Rounding};
-pub use patch_extract::PixelLayout;
+pub use linear::{Levels, Rounding};
+pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
+pub use shape::Shape;
 pub use transpose::Combine;
 
-/// Extents of a tensor, outermost first.
-pub type Shape = Vec<usize>;
+pub use crate::float8::Float8Scale;
 
 /// Calls the macro `$then` with `module: Op` for every op, in alphabetical order. An op is registered by a line here.
 #[macro_export]
@@ -205,32 +208,25 @@ macro_rules! declare {
                 }
             }
 
-            /// Appends the nodes that compute the gradients of `node`'s operands from those of its results. See [`Definition::vjp`].
-            ///
-            /// # Errors
-            ///
-            /// [`Error::Graph`](crate::Error::Graph) if the op has no derivative.
-            pub fn vjp(
-                &self,
-                graph: &mut Graph,
-                node: &Node,
-                gradients: &[Option<ValueId>],
-            ) -> crate::Result<Vec<Option<ValueId>>> {
-                match self {
-                    $(Self::$Op(op) => op.vjp(graph, node, gradients),)*
-                }
-            }
-
-            /// Adds the cases of all ops.
-            pub(crate) fn add_cases(cases: &mut Cases) {
-                $($Op::cases(cases);)*
-            }
-
             /// Tolerance of result `index` for these operands, whose elements are in `dtype` (except for pixels).
             pub fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
                 match self {
                     $(Self::$Op(op) => op.tolerance(index, operands, dtype),)*
                 }
+            }
+        }
+
+        /// Cases of all ops.
+        impl Cases<Op> {
+            /// Returns the cases of all ops. `is_micro` selects the smallest set that covers each form of each kernel.
+            pub fn of_all_ops(scale: cases::Scale, is_micro: bool) -> Vec<Case<Op>> {
+                let mut all = Self::new(scale, is_micro);
+                $({
+                    let mut of_op = Cases::new(scale, is_micro);
+                    $Op::cases(&mut of_op);
+                    all.extend(of_op);
+                })*
+                all.into_vec()
             }
         }
     };

@@ -1,12 +1,13 @@
 //! The graph passes in order: they turn the graph of a model builder into the graph that an executor runs.
 
-use super::Graph;
-use super::passes::{
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::optimizations::Optimizations;
+use crate::passes::{
     attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
     fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
 };
-use super::rewrite::Rewritten;
-use crate::error::Result;
+use crate::rewrite::Rewritten;
 
 /// Options of the passes. Passes without an option always run, since executors rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,45 +41,6 @@ pub enum Float8 {
     Stored,
     /// Only the weights are in FP8, and dequantised. For other GPUs and for f32.
     Weights,
-}
-
-/// Optimisations for speed or memory. Each can be disabled to measure its gain: `hipvit bench --ladder`. Results stay within the tolerance
-/// of the dtype. All are enabled by default. The replay of HIP graphs is an option of executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Optimizations {
-    /// Fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
-    pub fusion: bool,
-    /// Compute attention in one kernel, instead of two GEMMs per head and a softmax. GPUs only.
-    pub fused_attention: bool,
-    /// Compute bias, activation and residual in the epilogue of a GEMM, if a library has it. GPUs only.
-    pub epilogues: bool,
-    /// Reuse the arena's memory of activations that are no longer needed, and let results overwrite operands.
-    pub memory_reuse: bool,
-    /// Use the measured candidate for a step instead of the default one. GPUs only.
-    pub selection: bool,
-}
-
-impl Default for Optimizations {
-    fn default() -> Self {
-        Self {
-            fusion: true,
-            fused_attention: true,
-            epilogues: true,
-            memory_reuse: true,
-            selection: true,
-        }
-    }
-}
-
-impl Optimizations {
-    /// No optimisation.
-    pub const NONE: Self = Self {
-        fusion: false,
-        fused_attention: false,
-        epilogues: false,
-        memory_reuse: false,
-        selection: false,
-    };
 }
 
 impl Default for Passes {

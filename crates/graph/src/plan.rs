@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::arena::{self, Storage};
-use super::{Graph, Node, OutputKind, ValueId};
+use crate::arena::{self, Storage};
 use crate::error::{Error, Result};
+use crate::graph::{self, Graph, Node, OutputKind};
 use crate::op::Rounding;
 use crate::tensor::DType;
+use crate::value::ValueId;
 
-pub use super::arena::ALIGNMENT;
+pub use crate::arena::ALIGNMENT;
 
 /// Maximum bytes of a buffer: addressable by a 64-bit process, and far from overflow.
 const MAX_BUFFER: usize = 1 << 46;
@@ -403,7 +404,7 @@ fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Roun
 /// Returns the node's floating-point operations. `shapes` has those of all values.
 pub(super) fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
     node.op
-        .flops(&super::operands(node, shapes), &results(node, shapes))
+        .flops(&graph::operands(node, shapes), &results(node, shapes))
 }
 
 /// Returns the shapes of the node's results.
@@ -413,7 +414,7 @@ fn results(node: &Node, shapes: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 /// Returns the bytes of the operands that the op reads, counting each value once.
 fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
-    let (operands, results) = (super::operands(node, shapes), results(node, shapes));
+    let (operands, results) = (graph::operands(node, shapes), results(node, shapes));
     let bytes = |(index, &id): (usize, &ValueId)| {
         let size = if id == graph.input() {
             input_dtype(graph, dtype).size()

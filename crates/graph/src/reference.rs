@@ -2,21 +2,19 @@
 //! and constant folding uses it.
 
 mod compare;
-mod softmax;
+mod layer_norm;
 #[cfg(test)]
 mod tests;
-mod tolerance;
 
 pub use self::compare::{Difference, Mismatch, assert_close, check_close};
-pub use self::softmax::masked_softmax;
-pub(crate) use self::softmax::softmax;
-pub use self::tolerance::{
-    cancellation, fused_attention_tolerance, layer_norm_tolerance, model_tolerance, narrow, rounded,
-    tolerance,
-};
+pub use self::layer_norm::layer_norm_tolerance;
 pub use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::op::{Op, OpError};
+pub use crate::softmax::masked_softmax;
+pub use crate::tolerance::{
+    cancellation, fused_attention_tolerance, model_tolerance, narrow, rounded, tolerance,
+};
 
 /// Computes the first result of `op`.
 ///

@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Graph, Node, Provenance, Role, ValueId, ValueKind};
 use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, Role};
 use crate::op::{Linear, Op, Rounding};
+use crate::provenance::Provenance;
 use crate::tensor::Tensor;
+use crate::value::{ValueId, ValueKind};
 
 /// Result of a pass.
 #[derive(Debug)]

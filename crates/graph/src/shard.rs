@@ -10,12 +10,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::passes::{float8, round_rows};
-use super::rewrite::{Rewriter, rewrite, sized};
-use super::{Change, Graph, Node, Provenance, Stage, ValueId};
 use crate::error::{Error, Result};
+use crate::graph::{Graph, Node};
 use crate::op::{AllReduce, Linear, Op, OperandShare, Rounding};
+use crate::passes::{float8, round_rows};
+use crate::provenance::{Change, Provenance};
+use crate::rewrite::{Rewriter, rewrite, sized};
+use crate::stages::Stage;
 use crate::tensor::Tensor;
+use crate::value::ValueId;
 
 /// Hidden channels are divided in units of this many, so that the rows of each rank have the alignment of the whole rows.
 const CHANNEL_UNIT: usize = 8;

@@ -3,10 +3,11 @@
 //! A cut is possible where only the residual stream flows on: between blocks, and between the attention and the feed-forward network of a
 //! block. The cuts minimise the cost of the most expensive stage.
 
-use super::plan::step_flops;
-use super::{Graph, Node, OutputKind, Role, Value, ValueId, ValueKind};
 use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, OutputKind, Role};
 use crate::op::{Affine, MulScalar, Op};
+use crate::plan::step_flops;
+use crate::value::{Value, ValueId, ValueKind};
 
 /// A stage of a model.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{Graph, OutputKind, ValueId, ValueKind};
 use crate::error::{Error, Result};
+use crate::graph::{Graph, OutputKind};
+use crate::value::{ValueId, ValueKind};
 
 impl Graph {
     /// Checks the invariants of the graph:

@@ -1,6 +1,6 @@
 //! Blocks of device memory that are reused in the order of a stream, so that the hot path does not allocate.
 //!
-//! They come from `hipMalloc`, because HIP's stream-ordered allocator has returned overlapping memory. `cache` does the bookkeeping.
+//! They come from `hipMalloc`, because HIP's stream-ordered allocator has returned overlapping memory. `pool` does the bookkeeping.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::memory::cache::{self, PoolStats};
+use crate::pool::{self, PoolStats};
 use crate::status::{call, is, is_not_offered};
 use crate::stream::{Resource, Stream};
 
@@ -106,7 +106,7 @@ impl Block {
         let address = match found {
             Some(address) => address,
             None => {
-                let class = cache::class(bytes).ok_or_else(|| Error::argument("bytes", "too many"))?;
+                let class = pool::class(bytes).ok_or_else(|| Error::argument("bytes", "too many"))?;
                 let address = match malloc(device, class) {
                     Err(error) if is(&error, hipError_t::hipErrorOutOfMemory) => {
                         device.trim()?;

@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, one};
-use super::{ActivationBackward, Definition, Division, Locality, OpError, Shape};
+use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{ACTIVATIONS, Cases, Operand, Scale, activation};
+use crate::cases::{Cases, Operand, Scale, activation};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Elementwise function: `(x) → f(x)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,6 +28,16 @@ pub enum Activation {
     /// The hyperbolic tangent (the pooler of BERT-like heads, and pre-logits).
     Tanh,
 }
+
+/// All activation functions.
+pub const ACTIVATIONS: [Activation; 6] = [
+    Activation::GeluErf,
+    Activation::GeluTanh,
+    Activation::QuickGelu,
+    Activation::Silu,
+    Activation::Relu,
+    Activation::Tanh,
+];
 
 impl Activation {
     /// Returns the function's name in PyTorch.
@@ -117,22 +124,7 @@ impl Definition for Activation {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let backward = ActivationBackward {
-            activation: *self,
-            secant: false,
-        };
-        let gradient = only(node, gradients)?;
-        let d_x = graph.push_backward(node, backward, [node.inputs[0], gradient])?;
-        Ok(vec![Some(d_x)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         type ShapeOf = fn([usize; 3]) -> [usize; 3];
         let (every, shape_of): (bool, ShapeOf) = match cases.scale() {
             Scale::Model { every_form, .. } => (every_form, |[batch, tokens, channels]| {

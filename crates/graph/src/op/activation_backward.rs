@@ -8,7 +8,7 @@ use super::operands::{count, exactly, expect, one};
 use super::{Activation, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x, dy) → f'(x) · dy` for an [`Activation`] f.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

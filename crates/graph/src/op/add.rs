@@ -7,10 +7,7 @@ use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x, y) → x + y`. y has the shape of x, or a batch of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,20 +49,7 @@ impl Definition for Add {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        Ok(vec![
-            Some(gradient),
-            Some(graph.summed_to(node, gradient, node.inputs[1])?),
-        ])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, shape, every_form| {
             let [_, tokens, channels] = shape;
             let x = || activation(&shape);

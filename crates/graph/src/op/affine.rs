@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, Mul, OpError, Scale, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], weight [D], bias [D]) → x · weight + bias` (ResMLP's norm). <https://arxiv.org/abs/2105.03404>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,25 +49,7 @@ impl Definition for Affine {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
-        let d_x = graph.push_backward(node, Scale, [gradient, weight])?;
-        let d_weight = graph.push_backward(node, Mul, [gradient, x])?;
-        let d_weight = graph.summed_to(node, d_weight, weight)?;
-        Ok(vec![
-            Some(d_x),
-            Some(d_weight),
-            Some(graph.summed_to(node, gradient, bias)?),
-        ])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, shape, every_form| {
             let operands = || vec![activation(&shape), parameter(&shape[2..]), parameter(&shape[2..])];
             cases.push(Self, operands());

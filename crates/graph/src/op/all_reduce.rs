@@ -8,7 +8,7 @@ use super::operands::{Rest, count, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], bias [D]?, residual [..,D]?) → Σ x + bias + residual`, summed over the ranks of a tensor-parallel model. Each rank has its
 /// own graph. Bias and residual are equal on all ranks and added once.

@@ -12,7 +12,7 @@ use super::{Attention, Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::matmul::product;
-use crate::reference::tolerance;
+use crate::tolerance::tolerance;
 
 /// Derivative of an [`Attention`]: `(its operands …, (o, statistics)?, dy) → the gradient of each operand but the key mask`.
 ///

@@ -3,13 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape, Slice};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::{Graph, Node, ValueId};
 
 /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,19 +40,7 @@ impl Definition for ConcatChannels {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let [m, n] = [0, 1].map(|index: usize| graph.value(node.inputs[index]).shape[1]);
-        let mut part = |start, len| graph.push_backward(node, Slice { axis: 1, start, len }, [gradient]);
-        Ok(vec![Some(part(0, m)?), Some(part(m, n)?)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, _, channels], _| {
             cases.push(
                 Self,

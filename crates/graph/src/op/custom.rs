@@ -10,9 +10,7 @@ use super::operands::count;
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// The definition of an op outside this crate, by the struct of its attributes.
 ///
@@ -56,23 +54,6 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Computes the results into `results`, which are zeros of the right shapes. Executors are checked against it.
     fn reference(&self, operands: &[&Array], results: &mut [Array]);
 
-    /// Appends the nodes that compute the gradients of the operands: see [`Definition::vjp`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Graph`] if the op has no derivative, as by default.
-    fn vjp(
-        &self,
-        _graph: &mut Graph,
-        node: &Node,
-        _gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        Err(Error::graph(
-            &node.name,
-            format!("{} has no derivative", self.name()),
-        ))
-    }
-
     /// Tolerance of result `index`: see [`Definition::tolerance`]. By default that of one rounding and of one operation in f32.
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
@@ -86,6 +67,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 pub struct Custom {
     definition: Arc<dyn CustomOp>,
     kernels: Option<Arc<dyn Any + Send + Sync>>,
+    derivative: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Custom {
@@ -94,6 +76,7 @@ impl Custom {
         Self {
             definition,
             kernels: None,
+            derivative: None,
         }
     }
 
@@ -102,6 +85,7 @@ impl Custom {
         Self {
             definition,
             kernels: Some(Arc::new(kernels)),
+            derivative: None,
         }
     }
 
@@ -113,6 +97,16 @@ impl Custom {
     /// Returns the kernels. `None` if there are none of type `K`.
     pub fn kernels<K: Any>(&self) -> Option<&K> {
         self.kernels.as_ref()?.downcast_ref()
+    }
+
+    /// Adds the derivative, whose type only [`grad`](crate::grad()) knows.
+    pub(crate) fn set_derivative<D: Any + Send + Sync>(&mut self, derivative: D) {
+        self.derivative = Some(Arc::new(derivative));
+    }
+
+    /// Returns the derivative. `None` if there is none of type `D`.
+    pub(crate) fn derivative<D: Any>(&self) -> Option<&D> {
+        self.derivative.as_ref()?.downcast_ref()
     }
 
     /// Adds the op's name to an error.
@@ -178,15 +172,6 @@ impl Definition for Custom {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        self.definition.vjp(graph, node, gradients)
-    }
-
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         self.definition.tolerance(index, operands, dtype)
     }
@@ -237,7 +222,7 @@ mod tests {
     use super::*;
     use crate::op::Op;
     use crate::op::operands::{exactly, expect, one};
-    use crate::{Role, interpret, optimize};
+    use crate::{Graph, Role, interpret, optimize};
 
     /// `(x, y) → max(x, y) · factor`.
     #[derive(Debug)]

@@ -6,10 +6,9 @@ use super::{OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::{Graph, Node, ValueId};
 
-/// All device-independent facts about an op. Implemented by the struct of the op's attributes.
+/// All device-independent facts about an op, except for its [derivative](crate::grad::Differentiable). Implemented by the struct of the
+/// op's attributes.
 ///
 /// `operands` are the shapes of a node's operands. Methods other than [`shapes`](Self::shapes) are only called with shapes that it accepts.
 pub trait Definition: Clone + fmt::Debug + PartialEq {
@@ -103,28 +102,8 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         ranks.iter().map(|operands| self.eval(operands)).collect()
     }
 
-    /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results. Returns one
-    /// gradient per operand, `None` for an operand without a derivative. `gradients` has one entry per result, `None` for a result without
-    /// a gradient. At least one entry is set.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Graph`] if the op has no derivative.
-    fn vjp(
-        &self,
-        _graph: &mut Graph,
-        node: &Node,
-        _gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let reason = format!(
-            "{} has no derivative. Differentiate the graph before it is optimised",
-            self.op_name()
-        );
-        Err(Error::graph(&node.name, reason))
-    }
-
     /// Adds the cases of `hipvit validate` for this op.
-    fn cases(_cases: &mut Cases) {}
+    fn cases(_cases: &mut Cases<Self>) {}
 
     /// Tolerance of result `index`, relative to its largest magnitude. The operands are in `dtype` (except for pixels). Return 0 if the op
     /// only moves elements.

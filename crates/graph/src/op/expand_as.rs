@@ -6,9 +6,6 @@ use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::{Graph, Node, ValueId};
 
 /// `(x, like) → x, repeated to the shape of like`. The elements of `like` are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,16 +42,6 @@ impl Definition for ExpandAs {
         for piece in results[0].values_mut().chunks_exact_mut(x.len()) {
             piece.copy_from_slice(x);
         }
-    }
-
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        Ok(vec![Some(graph.summed_to(node, gradient, node.inputs[0])?), None])
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {

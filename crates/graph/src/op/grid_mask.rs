@@ -7,7 +7,7 @@ use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Operand, Scale, image};
 use crate::dtype::DType;
-use crate::patch_grid;
+use hipvit_image::patch_grid;
 
 /// Key mask of [`Attention`](super::Attention) for images of any aspect ratio: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 for the image's patches
 /// and 0 for padding. On a GPU the elements are bytes for any dtype of the plan. See [`patch_grid`].
@@ -70,7 +70,7 @@ impl Definition for GridMask {
         }
     }
 
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => add(cases, sizes.batch, sizes.tokens),
             Scale::Awkward => {
@@ -87,7 +87,7 @@ impl Definition for GridMask {
     }
 }
 
-fn add(cases: &mut Cases, batch: usize, tokens: usize) {
+fn add(cases: &mut Cases<GridMask>, batch: usize, tokens: usize) {
     cases.push(GridMask, vec![flexible(batch, tokens)]);
 }
 

@@ -8,7 +8,7 @@ use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// Adds a position table to the tokens of images of any aspect ratio: `(x [B,P,D], table [S,S,D], pixels u8 [B,H,W,3]) → [B,P,D]`.
 ///
@@ -75,7 +75,7 @@ impl Definition for GridPositions {
         }
     }
 
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => add(cases, [sizes.tokens, sizes.channels()], 16),
             Scale::Awkward => {
@@ -95,7 +95,7 @@ impl Definition for GridPositions {
 }
 
 /// Adds a case of one image: the graph of a single op cannot take a batch of tokens beside images.
-fn add(cases: &mut Cases, [tokens, channels]: [usize; 2], side: usize) {
+fn add(cases: &mut Cases<GridPositions>, [tokens, channels]: [usize; 2], side: usize) {
     let operands = vec![
         activation(&[1, tokens, channels]),
         parameter(&[side, side, channels]),

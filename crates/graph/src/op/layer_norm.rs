@@ -4,15 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::norms::{self, EPSILON, normed, norms};
 use super::operands::{count, exactly, expect};
-use super::{Definition, LayerNormBackward, Locality, Mul, OpError, Shape, rms_norm};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, parameter, with};
+use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{cancellation, narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{cancellation, narrow, tolerance};
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`. The
 /// variance is the biased one. `G` is 1, or the number of heads if each is normalised. <https://arxiv.org/abs/1607.06450>
@@ -29,7 +27,7 @@ impl LayerNorm {
 
 /// Returns the shape of the result for operands `(x, weight, bias)`.
 pub(super) fn shape([x, weight, bias]: [&[usize]; 3]) -> Result<Vec<Shape>, OpError> {
-    let shape = rms_norm::shape([x, weight])?;
+    let shape = norms::shape([x, weight])?;
     expect("bias", bias, weight)?;
     Ok(shape)
 }
@@ -83,33 +81,7 @@ impl Definition for LayerNorm {
         padded(self.epsilon, 0, operands, &mut results[0]);
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
-        let backward = LayerNormBackward {
-            epsilon: self.epsilon,
-            fixed_deviation: false,
-        };
-        let d_x = graph.push_backward(node, backward, [x, weight, gradient])?;
-        let d = graph.value(weight).shape[0];
-        let ones = graph.push_backward_constant(node, d, &[1.0])?;
-        let zeros = graph.push_backward_constant(node, d, &[0.0])?;
-        let normal = graph.push_backward(node, *self, [x, ones, zeros])?;
-        let d_weight = graph.push_backward(node, Mul, [gradient, normal])?;
-        let d_weight = graph.summed_to(node, d_weight, weight)?;
-        Ok(vec![
-            Some(d_x),
-            Some(d_weight),
-            Some(graph.summed_to(node, gradient, bias)?),
-        ])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         for (outer, channels, weight) in norms(cases) {
             let operands = || {
                 vec![
@@ -131,45 +103,5 @@ impl Definition for LayerNorm {
         // x is exact, so that only the errors of f32 are amplified.
         let amplified = (cancellation(operands[0], d, self.epsilon) - 1.0) * tolerance(DType::F32, d);
         narrow(dtype) + tolerance(DType::F32, d) + amplified
-    }
-}
-
-pub(super) const EPSILON: f32 = 1e-6;
-
-/// Returns rows, channels per row, and channels that are normalised together: a whole row, or a head of queries and keys.
-pub(super) fn norms(cases: &Cases) -> Vec<(Vec<usize>, usize, usize)> {
-    let mut all = Vec::new();
-    match cases.scale() {
-        Scale::Model { sizes, .. } => {
-            let outer = vec![sizes.batch, sizes.tokens];
-            all.push((outer.clone(), sizes.channels(), sizes.channels()));
-            all.push((outer, sizes.channels(), sizes.head_dim));
-        }
-        Scale::Awkward => {
-            for a in &AWKWARD {
-                let outer = vec![a.batch, a.tokens];
-                all.push((outer.clone(), a.channels, a.channels));
-                for &(heads, head_dim) in a.heads {
-                    all.push((outer.clone(), heads * head_dim, head_dim));
-                }
-            }
-            // The kernel entry for wide rows: more waves than a block has.
-            for channels in [1025, 1032, 2048] {
-                all.push((vec![3, 3], channels, channels));
-            }
-            // Rows that do not fit in one wave.
-            all.push((vec![2, 1], 4100, 4100));
-            all.push((vec![1, 3], 8192, 8192));
-        }
-        Scale::Heads => {}
-    }
-    all
-}
-
-/// Returns an operand of a norm. Whole rows have a mean far from zero, as in residual streams.
-pub(super) fn normed(outer: &[usize], channels: usize, weight: usize) -> Operand {
-    Operand {
-        mean: if weight == channels { 3.0 } else { 0.0 },
-        ..activation(&with(outer, channels))
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape, rms_norm};
+use super::{Definition, Locality, OpError, Shape, norms};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{cancellation, narrow, tolerance};
+use crate::tolerance::{cancellation, narrow, tolerance};
 
 /// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm). With `n = (x − mean) / √(variance + epsilon)` and
 /// `g = dy · weight`, the result is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of
@@ -32,7 +32,7 @@ impl Definition for LayerNormBackward {
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, weight, dy] = exactly(operands)?;
         expect("dy", dy, x)?;
-        rms_norm::shape([x, weight])
+        norms::shape([x, weight])
     }
 
     /// The operations of the norm, the two means (4) and their subtraction (5).

@@ -7,20 +7,17 @@ use half::bf16;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::activation::ACTIVATIONS;
 use super::operands::{Rest, count, expect, one};
-use super::{Activation, ActivationBackward, Definition, Locality, MatMul, OpError, Shape};
+use super::{Activation, Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{
-    ACTIVATIONS, AWKWARD, Cases, Operand, Role, Scale, activation, byte_weight, parameter, sparse_weight,
-    with,
+    AWKWARD, Cases, Operand, Role, Scale, activation, byte_weight, parameter, sparse_weight, with,
 };
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::float8;
-use crate::grad::only;
+use crate::float8::{self, Float8Scale};
 use crate::matmul::{gemm, rows, rows_mut};
-use crate::reference::tolerance;
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::tolerance;
 
 /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, optionally with rounded operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,44 +31,6 @@ pub struct Linear {
     /// Rounding of x before the multiplication. The weight then has the matching dtype: E4M3 with a scale per row for [`Rounding::Float8`],
     /// int8 with a scale per row for [`Rounding::Int8`], bf16 for [`Rounding::Bf16`].
     pub rounding: Option<Rounding>,
-}
-
-impl Linear {
-    /// Computes [`Definition::vjp`], optionally with the [secant](ActivationBackward::secant) as the activation's slope. Rounding counts as
-    /// the identity (straight-through estimator). <https://arxiv.org/abs/1308.3432>
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Graph::push`].
-    pub fn vjp_by(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradient: ValueId,
-        secant: bool,
-    ) -> Result<Vec<Option<ValueId>>> {
-        let (x, weight) = (node.inputs[0], node.inputs[1]);
-        let mut inner = gradient;
-        if let Some(activation) = self.activation {
-            let before = Self {
-                activation: None,
-                residual: false,
-                ..*self
-            };
-            let operands = &node.inputs[..2 + usize::from(self.bias)];
-            let before = graph.push_backward(node, before, operands)?;
-            let backward = ActivationBackward { activation, secant };
-            inner = graph.push_backward(node, backward, [before, gradient])?;
-        }
-        let d_x = graph.push_backward(node, MatMul { transpose_a: false }, [inner, weight])?;
-        let d_weight = graph.push_backward(node, MatMul { transpose_a: true }, [inner, x])?;
-        let mut gradients = vec![Some(d_x), Some(d_weight)];
-        if self.bias {
-            gradients.push(Some(graph.summed_to(node, inner, node.inputs[2])?));
-        }
-        gradients.extend(self.residual.then_some(Some(gradient)));
-        Ok(gradients)
-    }
 }
 
 /// Rounding of x in a [`Linear`].
@@ -120,16 +79,6 @@ impl Rounding {
             Self::Int8(_) => 2 * size_of::<f32>(),
         }
     }
-}
-
-/// Scale of [`Rounding::Float8`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Float8Scale {
-    /// A scale per row, which maps the row's largest magnitude to 448.
-    Row,
-    /// One fixed scale for all of x: a normal positive number.
-    Fixed(f32),
 }
 
 /// The 256 levels of int8 rounding: `x ≈ scale · (q − zero)` with q from 0 to 255.
@@ -296,16 +245,7 @@ impl Definition for Linear {
         });
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        self.vjp_by(graph, node, only(node, gradients)?, false)
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, every_form } => {
                 let (outer, c) = ([sizes.batch, sizes.tokens], sizes.channels());
@@ -424,7 +364,7 @@ const FLOAT8: [Rounding; 2] = [
 ];
 
 /// Adds a case with activations `[outer.., k]` and a weight `[n, k]`.
-fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
+fn linear(cases: &mut Cases<Linear>, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
     let [k, n] = extents;
     let weight = match spec.rounding {
         None | Some(Rounding::Bf16) => parameter(&[n, k]),
@@ -435,7 +375,14 @@ fn linear(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear,
 }
 
 /// Adds a case with a 2:4 sparse weight.
-fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
+fn sparse(
+    cases: &mut Cases<Linear>,
+    outer: &[usize],
+    extents: [usize; 2],
+    spec: Linear,
+    in_arena: bool,
+    role: Role,
+) {
     let [k, n] = extents;
     of_weight(
         cases,
@@ -451,7 +398,7 @@ fn sparse(cases: &mut Cases, outer: &[usize], extents: [usize; 2], spec: Linear,
 const SPARSE: [Role; 2] = [Role::SparseWeight, Role::CompressedWeight];
 
 fn of_weight(
-    cases: &mut Cases,
+    cases: &mut Cases<Linear>,
     outer: &[usize],
     [k, n]: [usize; 2],
     spec: Linear,

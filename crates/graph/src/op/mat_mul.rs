@@ -6,17 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::linear::matmul_flops;
 use super::operands::{count, exactly, one};
-use super::{Definition, Linear, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
 use crate::matmul::{gemm, rows, rows_mut};
-use crate::reference::tolerance;
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::tolerance;
 
-/// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both. [`Linear`]
-/// computes the product with `bᵀ`.
+/// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both.
+/// [`Linear`](super::Linear) computes the product with `bᵀ`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatMul {
     /// True if `a` is transposed.
@@ -73,31 +70,6 @@ impl Definition for MatMul {
         let n = b.ncols();
         let a = if self.transpose_a { a.reversed_axes() } else { a };
         gemm(a, b, rows_mut(results[0].values_mut(), n));
-    }
-
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (a, b) = (node.inputs[0], node.inputs[1]);
-        let by_transposed = Linear::default();
-        let [d_a, d_b] = if self.transpose_a {
-            let d_a = graph.push_backward(node, by_transposed, [b, gradient])?;
-            [
-                d_a,
-                graph.push_backward(node, Self { transpose_a: false }, [a, gradient])?,
-            ]
-        } else {
-            let d_a = graph.push_backward(node, by_transposed, [gradient, b])?;
-            [
-                d_a,
-                graph.push_backward(node, Self { transpose_a: true }, [a, gradient])?,
-            ]
-        };
-        Ok(vec![Some(d_a), Some(d_b)])
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {

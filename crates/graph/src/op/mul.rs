@@ -6,10 +6,7 @@ use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x, y) → x · y`. y has the shape of x, or its last extents, and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,19 +42,6 @@ impl Definition for Mul {
         for (i, product) in results[0].values_mut().iter_mut().enumerate() {
             *product = x[i] * y[i % y.len()];
         }
-    }
-
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, y) = (node.inputs[0], node.inputs[1]);
-        let d_x = graph.push_backward(node, Self, [gradient, y])?;
-        let d_y = graph.push_backward(node, Self, [gradient, x])?;
-        Ok(vec![Some(d_x), Some(graph.summed_to(node, d_y, y)?)])
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

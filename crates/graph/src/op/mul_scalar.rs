@@ -9,10 +9,7 @@ use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x) → factor · x`, with the factor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,17 +54,7 @@ impl Definition for MulScalar {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        Ok(vec![Some(graph.push_backward(node, *self, [gradient])?)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, shape, every_form| {
             cases.push(Self(-0.3), vec![activation(&shape)]);
             if every_form {

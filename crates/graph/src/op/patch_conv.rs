@@ -7,17 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::linear::matmul_flops;
 use super::operands::{Rest, expect, one};
 use super::patch_extract::patches;
-use super::{
-    Definition, Locality, MatMul, OpError, PatchExtract, PatchExtractBackward, PixelLayout, Shape, SumToSize,
-};
+use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
 use crate::matmul::{gemm, rows, rows_mut};
-use crate::reference::tolerance;
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::tolerance;
 
 /// Convolution whose stride equals its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋` patches in
 /// row-major order. Pixels beyond the last whole patch are ignored.
@@ -31,7 +26,7 @@ pub struct PatchConv {
 
 impl PatchConv {
     /// Returns the extraction that turns the convolution into a matrix product.
-    fn extract(self) -> PatchExtract {
+    pub(crate) fn extract(self) -> PatchExtract {
         PatchExtract {
             patch: self.patch,
             layout: PixelLayout::Chw,
@@ -95,34 +90,7 @@ impl Definition for PatchConv {
         );
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, weight) = (node.inputs[0], node.inputs[1]);
-        let (image, shape) = (&graph.value(x).shape, graph.value(weight).shape.clone());
-        let image = [image[2], image[3]];
-        let extract = self.extract();
-        let matrix = SumToSize {
-            shape: vec![shape[0], shape[1..].iter().product()],
-        };
-        let matrix = graph.push_backward(node, matrix, [weight])?;
-        let d_patches = graph.push_backward(node, MatMul { transpose_a: false }, [gradient, matrix])?;
-        let d_x = graph.push_backward(node, PatchExtractBackward { extract, image }, [d_patches])?;
-        let patches = graph.push_backward(node, extract, [x])?;
-        let d_weight = graph.push_backward(node, MatMul { transpose_a: true }, [gradient, patches])?;
-        let d_weight = graph.push_backward(node, SumToSize { shape }, [d_weight])?;
-        let mut gradients = vec![Some(d_x), Some(d_weight)];
-        if self.bias {
-            gradients.push(Some(graph.summed_to(node, gradient, node.inputs[2])?));
-        }
-        Ok(gradients)
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => {
                 add(cases, sizes.batch, sizes.tokens, [16, 16], 0, sizes.channels());
@@ -141,7 +109,14 @@ impl Definition for PatchConv {
     }
 }
 
-fn add(cases: &mut Cases, batch: usize, tokens: usize, patch: [usize; 2], rest: usize, channels: usize) {
+fn add(
+    cases: &mut Cases<PatchConv>,
+    batch: usize,
+    tokens: usize,
+    patch: [usize; 2],
+    rest: usize,
+    channels: usize,
+) {
     let [h, w] = image_size(tokens, patch, rest);
     let x = image(&[batch, 3, h, w], DType::F32);
     let weight = parameter(&[channels, 3, patch[0], patch[1]]);

@@ -4,15 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::normalize::NORMALIZE;
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, Normalize, OpError, PatchExtractBackward, Shape};
+use super::{Definition, Locality, Normalize, OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{AWKWARD, Cases, NORMALIZE, Scale, image, image_size};
+use crate::cases::{AWKWARD, Cases, Scale, image, image_size};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Extracts patches as rows of a matrix for [`Linear`](super::Linear). [`PixelLayout`] has the shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,15 +21,6 @@ pub struct PatchExtract {
     pub layout: PixelLayout,
     /// Normalisation during extraction. `None` if it is folded into the weights.
     pub normalize: Option<Normalize>,
-}
-
-/// Layout of an image's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PixelLayout {
-    /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
-    Hwc,
-    /// `f32 [B,3,H,W]`; a patch becomes `3·h·w` elements in the order channel, row, column.
-    Chw,
 }
 
 impl PatchExtract {
@@ -123,26 +112,7 @@ impl Definition for PatchExtract {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let shape = &graph.value(node.inputs[0]).shape;
-        let image = match self.layout {
-            PixelLayout::Hwc => [shape[1], shape[2]],
-            PixelLayout::Chw => [shape[2], shape[3]],
-        };
-        let backward = PatchExtractBackward {
-            extract: *self,
-            image,
-        };
-        Ok(vec![Some(graph.push_backward(node, backward, [gradient])?)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => {
                 add(cases, sizes.batch, sizes.tokens, [16, 16], 0);
@@ -165,7 +135,7 @@ impl Definition for PatchExtract {
     }
 }
 
-fn add(cases: &mut Cases, batch: usize, tokens: usize, patch: [usize; 2], rest: usize) {
+fn add(cases: &mut Cases<PatchExtract>, batch: usize, tokens: usize, patch: [usize; 2], rest: usize) {
     let [h, w] = image_size(tokens, patch, rest);
     let pixels = || image(&[batch, h, w, 3], DType::U8);
     let values = || image(&[batch, 3, h, w], DType::F32);

@@ -8,7 +8,7 @@ use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(dy [B,N,3·h·w]) → dx` of a [`PatchExtract`], in the layout of its pixels. Pixels beyond the last whole patch get 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

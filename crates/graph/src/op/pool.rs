@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, PoolBackward, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Selects or combines the tokens that represent the image: `[B,N,D] → [B,D]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,18 +100,7 @@ impl Definition for Pool {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let d_x = graph.push_backward(node, PoolBackward(*self), [node.inputs[0], gradient])?;
-        Ok(vec![Some(d_x)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => {
                 let skip = usize::from(sizes.tokens > 1);
@@ -144,7 +130,7 @@ impl Definition for Pool {
     }
 }
 
-fn add(cases: &mut Cases, shape: [usize; 3], skip: usize) {
+fn add(cases: &mut Cases<Pool>, shape: [usize; 3], skip: usize) {
     let pools = [Pool::Token(shape[1] - 1), Pool::Mean { skip }, Pool::Max { skip }];
     for pool in pools {
         cases.push(pool, vec![activation(&shape)]);

@@ -8,7 +8,7 @@ use super::operands::{exactly, expect, one};
 use super::{Definition, Locality, OpError, Pool, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [B,N,D], dy [B,D]) → dx [B,N,D]` of a [`Pool`]. x is only read for a maximum, whose first token gets the gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

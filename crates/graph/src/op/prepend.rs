@@ -3,13 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::one;
-use super::{Definition, Locality, OpError, Shape, Slice};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::{Graph, Node, ValueId};
 
 /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: puts the prefix tokens, which all images share, before those of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,27 +60,7 @@ impl Definition for Prepend {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        if node.inputs.len() == 1 {
-            return Ok(vec![Some(gradient)]);
-        }
-        let (mut start, mut parts) = (0, Vec::with_capacity(node.inputs.len()));
-        for &id in &node.inputs {
-            let len = graph.value(id).shape[1];
-            let part = graph.push_backward(node, Slice { axis: 1, start, len }, [gradient])?;
-            parts.push(Some(graph.summed_to(node, part, id)?));
-            start += len;
-        }
-        Ok(parts)
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
             let prefix = |count| parameter(&[1, count, channels]);
             let x = activation(&[batch, tokens, channels]);

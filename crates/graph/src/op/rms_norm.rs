@@ -4,16 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::layer_norm::{EPSILON, normed, norms};
-use super::operands::{count, exactly, one};
-use super::{Definition, Locality, Mul, OpError, RmsNormBackward, Shape};
+use super::norms::{EPSILON, normed, norms, shape};
+use super::operands::{count, exactly};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`.
 /// <https://arxiv.org/abs/1910.07467>
@@ -26,21 +23,6 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// Square (2), normalise (1), weight (1).
     pub const FLOPS_PER_ELEMENT: u64 = 4;
-}
-
-/// Returns the shape of the result for operands `(x, weight)`: one or several groups of channels, each normalised.
-pub(super) fn shape([x, weight]: [&[usize]; 2]) -> Result<Vec<Shape>, OpError> {
-    let [.., channels] = *x else {
-        return Err("x is a scalar".into());
-    };
-    match *weight {
-        [d] if d > 0 && channels > 0 && channels.is_multiple_of(d) => one(x),
-        _ => Err(OpError::layout(
-            "`weight`",
-            weight,
-            format!("[{channels}] or a part of it for each group of channels"),
-        )),
-    }
 }
 
 impl Definition for RmsNorm {
@@ -83,27 +65,7 @@ impl Definition for RmsNorm {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, weight) = (node.inputs[0], node.inputs[1]);
-        let backward = RmsNormBackward {
-            epsilon: self.epsilon,
-            fixed_root: false,
-        };
-        let d_x = graph.push_backward(node, backward, [x, weight, gradient])?;
-        let d = graph.value(weight).shape[0];
-        let ones = graph.push_backward_constant(node, d, &[1.0])?;
-        let normal = graph.push_backward(node, *self, [x, ones])?;
-        let d_weight = graph.push_backward(node, Mul, [gradient, normal])?;
-        Ok(vec![Some(d_x), Some(graph.summed_to(node, d_weight, weight)?)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         for (outer, channels, weight) in norms(cases) {
             let operands = || vec![normed(&outer, channels, weight), parameter(&[weight])];
             let op = Self { epsilon: EPSILON };

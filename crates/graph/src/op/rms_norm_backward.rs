@@ -5,10 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape, rms_norm};
+use super::{Definition, Locality, OpError, Shape, norms};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,G·D], weight [D], dy) → dx` of [`RmsNorm`](super::RmsNorm). With `n = x / √(mean(x²) + epsilon)` and `g = dy · weight`, the
 /// result is `(g − n · mean(g · n)) / √(mean(x²) + epsilon)`. The gradient of the weight is the sum of `dy · n`.
@@ -31,7 +31,7 @@ impl Definition for RmsNormBackward {
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, weight, dy] = exactly(operands)?;
         expect("dy", dy, x)?;
-        rms_norm::shape([x, weight])
+        norms::shape([x, weight])
     }
 
     /// The operations of the norm, the mean (3) and its subtraction (4).

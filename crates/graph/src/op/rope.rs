@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Division, Locality, Mul, OpError, OperandShare, Shape};
+use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`.
 ///
@@ -159,25 +156,7 @@ impl Definition for Rope {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        // The transpose of a rotation is the inverse rotation: negative sines. The angles are not differentiated.
-        let gradient = only(node, gradients)?;
-        let table = node.inputs[1];
-        let len = graph.value(table).shape[2];
-        let half = self.head_dim / 2;
-        let signs = [vec![1.0; half], vec![-1.0; half]].concat();
-        let signs = graph.push_backward_constant(node, len, &signs)?;
-        let back = graph.push_backward(node, Mul, [table, signs])?;
-        let d_x = graph.push_backward(node, *self, [gradient, back])?;
-        Ok(vec![Some(d_x), None])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, every_form } => {
                 let extents = [sizes.batch, sizes.tokens, sizes.heads, sizes.head_dim & !1];
@@ -208,7 +187,12 @@ impl Definition for Rope {
 }
 
 /// Packed queries, keys and values in place. With `every_form` also queries alone, and results in separate memory.
-fn forms(cases: &mut Cases, [batch, tokens, heads, head_dim]: [usize; 4], prefix: usize, every_form: bool) {
+fn forms(
+    cases: &mut Cases<Rope>,
+    [batch, tokens, heads, head_dim]: [usize; 4],
+    prefix: usize,
+    every_form: bool,
+) {
     let width = heads * head_dim;
     for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
         for (groups, rotated, table) in [(3, 2, head_dim), (2, 1, width), (1, 1, head_dim)] {

@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, Mul, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,20 +48,7 @@ impl Definition for Scale {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (x, gamma) = (node.inputs[0], node.inputs[1]);
-        let d_x = graph.push_backward(node, Self, [gradient, gamma])?;
-        let d_gamma = graph.push_backward(node, Mul, [gradient, x])?;
-        Ok(vec![Some(d_x), Some(graph.summed_to(node, d_gamma, gamma)?)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, shape, every_form| {
             let operands = || vec![activation(&shape), parameter(&shape[2..])];
             cases.push(Self, operands());

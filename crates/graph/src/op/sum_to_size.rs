@@ -5,13 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{count, exactly, one};
-use super::{Definition, ExpandAs, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x) → sum of consecutive pieces of x`, in order. A piece has as many elements as `shape`. A single piece is only reshaped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,17 +53,6 @@ impl Definition for SumToSize {
         for piece in operands[0].values().chunks_exact(sum.len()) {
             sum.iter_mut().zip(piece).for_each(|(sum, &x)| *sum += x);
         }
-    }
-
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let d_x = graph.push_backward(node, ExpandAs, [gradient, node.inputs[0]])?;
-        Ok(vec![Some(d_x)])
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {

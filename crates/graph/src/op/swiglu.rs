@@ -4,14 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::activation::wide;
 use super::operands::{count, exactly, one};
-use super::{Activation, Definition, Division, Locality, OpError, Shape, SwiGluBackward};
+use super::{Activation, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]`, the gate of SwiGLU. <https://arxiv.org/abs/2002.05202>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,19 +65,7 @@ impl Definition for SwiGlu {
         gate(operands[0], &mut results[0]);
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let backward = SwiGluBackward { secant: false };
-        let d_x = graph.push_backward(node, backward, [node.inputs[0], gradient])?;
-        Ok(vec![Some(d_x)])
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         let factor = if let Scale::Model { .. } = cases.scale() {
             4
         } else {

@@ -8,7 +8,7 @@ use super::operands::{count, exactly, expect, one};
 use super::{Activation, ActivationBackward, Definition, Locality, OpError, Shape, SwiGlu, swiglu};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
-use crate::reference::{narrow, tolerance};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,2·D], dy [..,D]) → dx [..,2·D]` of [`SwiGlu`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::{Definition, LayerNorm, Locality, OpError, Shape, SwiGlu, layer_norm,
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, parameter, with};
 use crate::dtype::DType;
-use crate::reference::{cancellation, narrow, tolerance};
+use crate::tolerance::{cancellation, narrow, tolerance};
 
 /// [`SwiGlu`], then [`LayerNorm`] (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ impl Definition for SwiGluNorm {
         layer_norm::padded(self.epsilon, self.padding, operands, &mut results[0]);
     }
 
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, .. } => {
                 normed(cases, [sizes.batch, sizes.tokens], 2 * sizes.channels(), 0);
@@ -105,7 +105,7 @@ impl Definition for SwiGluNorm {
     }
 }
 
-fn normed(cases: &mut Cases, outer: [usize; 2], channels: usize, padding: usize) {
+fn normed(cases: &mut Cases<SwiGluNorm>, outer: [usize; 2], channels: usize, padding: usize) {
     let x = wide(&with(&outer, 2 * channels));
     let operands = vec![x, parameter(&[channels]), parameter(&[channels])];
     let op = SwiGluNorm {

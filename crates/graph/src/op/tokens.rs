@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{Rest, count, expect, one};
-use super::{Add, Definition, Locality, OpError, Shape, Slice, prepend};
+use super::{Add, Definition, Locality, OpError, Shape, prepend};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// Assembles tokens in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`. Adds the position table to x, and copies
 /// the prefix before it.
@@ -71,32 +68,7 @@ impl Definition for Tokens {
         prepend::join(prefixes, &x, &mut results[0]);
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let gradient = only(node, gradients)?;
-        let (mut d_x, mut rest) = (gradient, Vec::new());
-        if self.prefix {
-            let [n, p] = [0, 1].map(|index: usize| graph.value(node.inputs[index]).shape[1]);
-            let mut part = |start, len| graph.push_backward(node, Slice { axis: 1, start, len }, [gradient]);
-            d_x = part(p, n)?;
-            let d_prefix = part(0, p)?;
-            rest.push(Some(graph.summed_to(node, d_prefix, node.inputs[1])?));
-        }
-        if self.position {
-            rest.push(Some(graph.summed_to(
-                node,
-                d_x,
-                node.inputs[node.inputs.len() - 1],
-            )?));
-        }
-        Ok(std::iter::once(Some(d_x)).chain(rest).collect())
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
             for (with_prefix, with_position) in [(true, true), (true, false), (false, true)] {
                 let op = Self {

@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::operands::{Rest, count, expect, one};
-use super::{Definition, Locality, Mul, OpError, Scale as ScaleOp, Shape, Slice};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
-use crate::error::Result;
-use crate::grad::only;
-use crate::reference::{narrow, tolerance};
-use crate::{Graph, Node, ValueId};
+use crate::tolerance::{narrow, tolerance};
 
 /// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` for each image, then `+ y` or `· y`. Omits the last `crop` rows and
 /// appends `pad` columns of zeros. A Linear between two transpositions mixes tokens. <https://arxiv.org/abs/2105.01601>
@@ -109,62 +106,7 @@ impl Definition for Transpose {
         }
     }
 
-    fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        let mut gradient = only(node, gradients)?;
-        let x = node.inputs[0];
-        let mut of_y = None;
-        if let (Some(combine), Some(&y)) = (self.combine, node.inputs.last()) {
-            of_y = Some(gradient);
-            if combine == Combine::Multiply {
-                let alone = Self {
-                    combine: None,
-                    ..*self
-                };
-                let operands = &node.inputs[..node.inputs.len() - 1];
-                let value = graph.push_backward(node, alone, operands)?;
-                of_y = Some(graph.push_backward(node, Mul, [gradient, value])?);
-                gradient = graph.push_backward(node, Mul, [gradient, y])?;
-            }
-        }
-        // Without the columns of zeros, which follow the rows of x.
-        let rows = graph.value(x).shape[1];
-        if self.pad > 0 {
-            let slice = Slice {
-                axis: 2,
-                start: 0,
-                len: rows,
-            };
-            gradient = graph.push_backward(node, slice, [gradient])?;
-        }
-        let mut of_gamma = None;
-        if self.scale {
-            let gamma = node.inputs[1];
-            let transposed = Self {
-                crop: self.crop,
-                ..Self::default()
-            };
-            let transposed = graph.push_backward(node, transposed, [x])?;
-            let d_gamma = graph.push_backward(node, Mul, [gradient, transposed])?;
-            of_gamma = Some(graph.summed_to(node, d_gamma, gamma)?);
-            gradient = graph.push_backward(node, ScaleOp, [gradient, gamma])?;
-        }
-        let back = Self {
-            pad: self.crop,
-            ..Self::default()
-        };
-        let d_x = graph.push_backward(node, back, [gradient])?;
-        let mut gradients = vec![Some(d_x)];
-        gradients.extend(of_gamma.map(Some));
-        gradients.extend(of_y.map(Some));
-        Ok(gradients)
-    }
-
-    fn cases(cases: &mut Cases) {
+    fn cases(cases: &mut Cases<Self>) {
         match cases.scale() {
             Scale::Model { sizes, every_form } => {
                 forms(cases, [sizes.batch, sizes.tokens, sizes.channels()], every_form);
@@ -196,7 +138,7 @@ impl Definition for Transpose {
 
 /// Adds transpositions of `[batch, tokens, channels]`, and to and from rows that are padded to whole vectors. With `every_form`, adds each
 /// combination of operands, in separate memory and in the arena.
-fn forms(cases: &mut Cases, [batch, tokens, channels]: [usize; 3], every_form: bool) {
+fn forms(cases: &mut Cases<Transpose>, [batch, tokens, channels]: [usize; 3], every_form: bool) {
     let padded = tokens.next_multiple_of(8);
     sized(cases, [batch, tokens, channels], [0, 0], every_form);
     if padded != tokens {
@@ -206,7 +148,7 @@ fn forms(cases: &mut Cases, [batch, tokens, channels]: [usize; 3], every_form: b
 }
 
 fn sized(
-    cases: &mut Cases,
+    cases: &mut Cases<Transpose>,
     [batch, tokens, channels]: [usize; 3],
     [pad, crop]: [usize; 2],
     every_form: bool,

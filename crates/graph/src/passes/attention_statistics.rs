@@ -1,9 +1,10 @@
 //! Makes the statistics of each attention's softmax its second result, and an output.
 
 use crate::error::{Error, Result};
+use crate::graph::{Graph, OutputKind};
 use crate::op::Op;
 use crate::rewrite::Rewritten;
-use crate::{Graph, OutputKind, Value};
+use crate::value::Value;
 
 /// Counts the attentions.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {

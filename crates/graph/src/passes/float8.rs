@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::op::{Float8Scale, Linear, Op, Rounding};
 use crate::rewrite::Rewritten;
-use crate::{Graph, ValueId};
+use crate::value::ValueId;
 
 /// Counts the values in FP8, or the layers that no longer round.
 pub(crate) fn run(graph: &Graph, stored: bool) -> Result<Rewritten> {

@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::provenance::Provenance;
 use crate::reference::{self, Array};
 use crate::rewrite::{Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Provenance, ValueId};
+use crate::value::ValueId;
 
 /// Counts the nodes that became constants.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {

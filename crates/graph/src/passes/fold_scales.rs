@@ -5,10 +5,12 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
+use crate::graph::{Graph, Node};
 use crate::op::{Add, Affine, Float8Scale, MulScalar, Op, Rounding, Scale, Transpose};
+use crate::provenance::{Change, Provenance};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Change, Graph, Node, Provenance, ValueId};
+use crate::value::ValueId;
 
 /// What the result is multiplied by.
 struct Factor<'a> {

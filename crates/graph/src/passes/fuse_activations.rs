@@ -1,7 +1,7 @@
 //! Fuses an activation into the Linear before it.
 
-use crate::Graph;
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::op::{Linear, Op};
 use crate::rewrite::{Rewritten, rewrite};
 

@@ -1,7 +1,7 @@
 //! Fuses the layer norm of a gate's result with the gate, so that the result is neither stored nor read (EVA-02).
 
-use crate::Graph;
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::op::{LayerNorm, Op, SwiGlu, SwiGluNorm};
 use crate::rewrite::{Rewritten, rewrite};
 

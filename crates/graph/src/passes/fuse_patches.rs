@@ -7,10 +7,12 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
+use crate::graph::{Graph, Node, Role};
 use crate::op::{Normalize, Op, PatchExtract, PixelLayout};
+use crate::provenance::{Change, Layout, Provenance};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Change, Graph, Layout, Node, Provenance, Role, ValueId};
+use crate::value::ValueId;
 
 /// A weight or bias, and where it comes from.
 type Known = (Provenance, Tensor);

@@ -1,7 +1,7 @@
 //! Fuses the addition of a residual into the Linear or Transpose before it.
 
-use crate::Graph;
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::op::{Add, Combine, Linear, Op, Transpose};
 use crate::rewrite::{Rewritten, rewrite};
 

@@ -2,10 +2,12 @@
 //! tokens are added to them here, once.
 
 use crate::error::Result;
+use crate::graph::{Graph, Node};
 use crate::op::{Add, Op, Prepend, Tokens};
+use crate::provenance::{Change, Provenance};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Change, Graph, Node, Provenance, ValueId};
+use crate::value::ValueId;
 
 /// Rows of tokens or positions `[N,D]`, and the constants that they come from.
 struct Table {

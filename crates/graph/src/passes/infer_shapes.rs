@@ -1,7 +1,7 @@
 //! Infers all shapes, drops nodes that no output needs, and verifies the result; runs before and after the other passes.
 
-use crate::Graph;
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::rewrite::{Rewritten, rewrite};
 
 /// Counts the nodes that no output needed.

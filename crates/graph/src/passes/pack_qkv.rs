@@ -2,10 +2,11 @@
 //! alone where the queries come from elsewhere: one large GEMM is faster than three smaller ones.
 
 use crate::error::Result;
+use crate::graph::{Graph, Node, Role};
 use crate::op::{Attention, AttentionOperands, Op};
+use crate::provenance::Provenance;
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, Provenance, Role};
 
 /// Counts the attentions whose projections were packed.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {

@@ -6,10 +6,12 @@
 
 use super::pad_tokens::VECTOR;
 use crate::error::Result;
+use crate::graph::{Graph, Node};
 use crate::op::{Linear, Op, Rounding, SwiGlu, SwiGluNorm};
+use crate::provenance::Change;
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Change, Graph, Node, ValueId};
+use crate::value::ValueId;
 
 /// Counts the networks with more hidden channels.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {

@@ -5,9 +5,11 @@
 //! for as many outputs more, which the next layer multiplies by zeros or the last transposition leaves out.
 
 use crate::error::Result;
+use crate::graph::{Graph, Node};
 use crate::op::{Linear, Op, Rounding, Transpose};
+use crate::provenance::Change;
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
-use crate::{Change, Graph, Node, ValueId};
+use crate::value::ValueId;
 
 /// Elements of 16 bits in a vector of 16 bytes.
 pub(super) const VECTOR: usize = 8;

@@ -5,9 +5,11 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
+use crate::graph::{Graph, Node, Role};
 use crate::op::{Attention, AttentionOperands, Op, Pool, Rope};
+use crate::provenance::{Change, Provenance};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
-use crate::{Change, Graph, Node, Provenance, Role, ValueId};
+use crate::value::ValueId;
 
 /// Which tokens of a value the rest of the graph needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::graph::{Graph, Node};
 use crate::op::{Op, Rounding};
 use crate::rewrite::Rewritten;
-use crate::{Graph, Node, ValueId};
+use crate::value::ValueId;
 
 /// Counts the values.
 pub(crate) fn run(graph: &Graph) -> Rewritten {

@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{DType, Data, Tensor};
+use super::{Data, Tensor};
+use crate::dtype::DType;
 use crate::non_finite;
 
 /// Rows of an assembled tensor.

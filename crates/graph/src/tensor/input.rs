@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::DType;
+use crate::dtype::DType;
 
 /// A batch of images in the format of the graph, concatenated.
 #[derive(Clone, Copy, Debug)]

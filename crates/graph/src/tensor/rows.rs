@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{DType, Data, Tensor, assembled};
+use super::{Data, Tensor, assembled};
+use crate::dtype::DType;
 
 impl Tensor {
     /// Returns rows `range` of the outermost dimension, sharing the storage unless the values were computed.

@@ -21,9 +21,10 @@ use super::expected::Part;
 use hipvit::error::Result;
 pub use hipvit::graph::cases::Operand;
 pub(super) use hipvit::graph::cases::Role;
-use hipvit::graph::cases::{ACTIVATIONS, AWKWARD, Cases, Scale, activation, parameter};
+use hipvit::graph::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use hipvit::kernels::{KernelCall, KernelError};
 use hipvit::ops::Op;
+use hipvit::ops::activation::ACTIVATIONS;
 use hipvit::tensor::{DType, Tensor};
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Cases of attention: all layouts of operands, biases, key masks, shared queries, and statistics.
 
-use super::{Attention, AttentionOperands};
+use super::attributes::{Attention, AttentionOperands};
 use crate::cases::{AWKWARD, Cases, Operand, Role, Scale, activation, parameter};
 
 /// Channels per head: one of each size with a fused GPU kernel, and one without.
 const HEAD_DIMS: [usize; 5] = [64, 80, 96, 128, 132];
 
-pub(super) fn add(cases: &mut Cases) {
+pub(super) fn add(cases: &mut Cases<Attention>) {
     match cases.scale() {
         Scale::Model { sizes, every_form } => {
             let (batch, tokens, heads) = (sizes.batch, sizes.tokens, (sizes.heads, sizes.head_dim));
@@ -65,7 +65,7 @@ pub fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> A
 }
 
 /// Adds each layout of operands, causal attention, and one query for all images.
-fn packed(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
+fn packed(cases: &mut Cases<Attention>, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| spec(heads, operands);
     let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
@@ -91,7 +91,7 @@ fn packed(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
 }
 
 /// Adds padded keys: for all queries, with and without a bias, and for one query of all images.
-fn padded(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
+fn padded(cases: &mut Cases<Attention>, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands, bias| Attention {
         key_mask: true,
@@ -111,7 +111,7 @@ fn padded(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
 }
 
 /// Adds a bias: for all queries, and for one query of all images.
-fn biased(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
+fn biased(cases: &mut Cases<Attention>, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| Attention {
         bias: true,
@@ -134,7 +134,7 @@ pub fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
 }
 
 /// Adds different numbers of queries and keys, with and without shared queries.
-fn shared(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
+fn shared(cases: &mut Cases<Attention>, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let op = |operands| spec(heads, operands);
     let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
@@ -148,7 +148,7 @@ fn shared(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize))
 }
 
 /// Adds statistics: packed, causal, with one query for all images, and for one image with a bias.
-fn statistics(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usize)) {
+fn statistics(cases: &mut Cases<Attention>, batch: usize, tokens: usize, heads: (usize, usize)) {
     let c = heads.0 * heads.1;
     let packed = |batch: usize, parts: usize| activation(&[batch, tokens, parts * c]);
     let qkv = spec(heads, AttentionOperands::PackedQkv);
@@ -163,7 +163,7 @@ fn statistics(cases: &mut Cases, batch: usize, tokens: usize, heads: (usize, usi
 }
 
 /// Adds a case that checks the statistics.
-fn push(cases: &mut Cases, spec: Attention, operands: Vec<Operand>) {
+fn push(cases: &mut Cases<Attention>, spec: Attention, operands: Vec<Operand>) {
     let op = Attention {
         statistics: true,
         ..spec

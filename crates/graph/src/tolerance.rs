@@ -1,15 +1,14 @@
 //! Tolerances of results in a dtype against the reference, derived from the epsilon of the dtype and the number of terms that an element
 //! sums.
 //!
-//! Tolerances are relative to the largest magnitude of the result ([`check_close`](super::check_close)). If a bound `B` per element is
-//! known, `max B / max |y|` is used. At the largest element this is the bound itself.
+//! Tolerances are relative to the largest magnitude of the result ([`check_close`](crate::reference::check_close)). If a bound `B` per
+//! element is known, `max B / max |y|` is used. At the largest element this is the bound itself.
 
-use super::Array;
+use crate::array::Array;
 use crate::dtype::DType;
-use crate::op::{Definition, LayerNorm};
 
-/// Returns the tolerance of [`check_close`](super::check_close) for an op that computes in `dtype`. The op accumulates in f32 or better,
-/// and sums `reduction` terms per element. ε is the distance from 1 to the next number of the dtype:
+/// Returns the tolerance of [`check_close`](crate::reference::check_close) for an op that computes in `dtype`. The op accumulates in f32 or
+/// better, and sums `reduction` terms per element. ε is the distance from 1 to the next number of the dtype:
 ///
 /// - f32: `ε · (4 + 2·√reduction)`.
 /// - Narrower dtypes: `ε · 4`, plus the tolerance of f32.
@@ -28,7 +27,7 @@ pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
 }
 
 /// Returns half the distance from 1 to the next number: the relative error of one rounding.
-fn unit_roundoff(dtype: DType) -> f64 {
+pub(crate) fn unit_roundoff(dtype: DType) -> f64 {
     let epsilon = match dtype {
         DType::F16 => half::f16::EPSILON.to_f64(),
         DType::BF16 => half::bf16::EPSILON.to_f64(),
@@ -56,33 +55,6 @@ pub fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> 
         DType::F16 | DType::BF16 => 2.0 * unit_roundoff(dtype) + single,
         _ => single,
     }
-}
-
-/// Returns the tolerance of the kernel layer_norm with operands `(x, weight, bias)` and result `y`. It is at most that of the op, and
-/// `u·|y| + u₃₂·(24·max|x|/σ·|weight| + 4·|bias|)` per element.
-///
-/// The sums of a row have parts of at most 32 terms and a tree: about 16 roundings of the largest |x|, which are then divided by the
-/// deviation σ. With `reread`, the kernel reads x again after it was rounded to the dtype.
-pub fn layer_norm_tolerance(
-    operands: [&Array; 3],
-    y: &Array,
-    epsilon: f32,
-    dtype: DType,
-    reread: bool,
-) -> f64 {
-    let [x, weight, bias] = operands;
-    let largest = |values: &[f64]| values.iter().fold(0f64, |m, v| m.max(v.abs()));
-    let reach = x.values().chunks(weight.values().len().max(1)).map(|row| {
-        let (_, deviation) = mean_and_deviation(row, epsilon);
-        largest(row) / deviation
-    });
-    let reach = reach.fold(0.0, f64::max) * largest(weight.values());
-    let (u, single) = (unit_roundoff(dtype), unit_roundoff(DType::F32));
-    let rereading = if reread { u * reach } else { 0.0 };
-    let errors = rereading + single * (24.0 * reach + 4.0 * largest(bias.values()));
-    let bound = u + errors / largest(y.values()).max(f64::MIN_POSITIVE);
-    let of_op = LayerNorm { epsilon }.tolerance(0, &operands, dtype);
-    if reread { bound } else { bound.min(of_op) }
 }
 
 /// Returns the part of a tolerance for one rounding of an f32 result to `dtype`. 0 for f32.
@@ -116,7 +88,8 @@ pub fn cancellation(x: &Array, channels: usize, epsilon: f32) -> f64 {
     amplification.fold(1.0, f64::max)
 }
 
-fn mean_and_deviation(row: &[f64], epsilon: f32) -> (f64, f64) {
+/// Returns the mean of a row and its standard deviation as norms compute it.
+pub(crate) fn mean_and_deviation(row: &[f64], epsilon: f32) -> (f64, f64) {
     let mean = row.iter().sum::<f64>() / row.len() as f64;
     let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
     (mean, (variance + f64::from(epsilon)).sqrt())

@@ -1,0 +1,23 @@
+//! Derivative of [`Add`].
+
+use super::backward::only;
+use super::differentiable::Differentiable;
+use crate::error::Result;
+use crate::graph::{Graph, Node};
+use crate::op::Add;
+use crate::value::ValueId;
+
+impl Differentiable for Add {
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        let gradient = only(node, gradients)?;
+        Ok(vec![
+            Some(gradient),
+            Some(graph.summed_to(node, gradient, node.inputs[1])?),
+        ])
+    }
+}

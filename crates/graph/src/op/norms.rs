@@ -1,0 +1,61 @@
+//! Shape rule and cases that the norms share.
+
+use super::operands::one;
+use super::{OpError, Shape};
+use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, with};
+
+/// Returns the shape of the result for operands `(x, weight)`: one or several groups of channels, each normalised.
+pub(super) fn shape([x, weight]: [&[usize]; 2]) -> Result<Vec<Shape>, OpError> {
+    let [.., channels] = *x else {
+        return Err("x is a scalar".into());
+    };
+    match *weight {
+        [d] if d > 0 && channels > 0 && channels.is_multiple_of(d) => one(x),
+        _ => Err(OpError::layout(
+            "`weight`",
+            weight,
+            format!("[{channels}] or a part of it for each group of channels"),
+        )),
+    }
+}
+
+/// Constant of the cases, which is added to the variance or mean square.
+pub(super) const EPSILON: f32 = 1e-6;
+
+/// Returns rows, channels per row, and channels that are normalised together: a whole row, or a head of queries and keys.
+pub(super) fn norms<O>(cases: &Cases<O>) -> Vec<(Vec<usize>, usize, usize)> {
+    let mut all = Vec::new();
+    match cases.scale() {
+        Scale::Model { sizes, .. } => {
+            let outer = vec![sizes.batch, sizes.tokens];
+            all.push((outer.clone(), sizes.channels(), sizes.channels()));
+            all.push((outer, sizes.channels(), sizes.head_dim));
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                let outer = vec![a.batch, a.tokens];
+                all.push((outer.clone(), a.channels, a.channels));
+                for &(heads, head_dim) in a.heads {
+                    all.push((outer.clone(), heads * head_dim, head_dim));
+                }
+            }
+            // The kernel entry for wide rows: more waves than a block has.
+            for channels in [1025, 1032, 2048] {
+                all.push((vec![3, 3], channels, channels));
+            }
+            // Rows that do not fit in one wave.
+            all.push((vec![2, 1], 4100, 4100));
+            all.push((vec![1, 3], 8192, 8192));
+        }
+        Scale::Heads => {}
+    }
+    all
+}
+
+/// Returns an operand of a norm. Whole rows have a mean far from zero, as in residual streams.
+pub(super) fn normed(outer: &[usize], channels: usize, weight: usize) -> Operand {
+    Operand {
+        mean: if weight == channels { 3.0 } else { 0.0 },
+        ..activation(&with(outer, channels))
+    }
+}

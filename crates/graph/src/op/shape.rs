@@ -1,0 +1,4 @@
+//! Shapes of tensors.
+
+/// Extents of a tensor, outermost first.
+pub type Shape = Vec<usize>;
