@@ -1,31 +1,26 @@
-//! Environment variables: the list of all of them, and the parsing of those that are defaults of options.
-//!
-//! A variable is ignored if the command line has its option or an argument that replaces the option. So a variable
-//! never conflicts with an argument. An empty variable counts as unset.
+//! Environment variables: the list of all of them, their help, and notes on those that set an option.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, FromArgMatches};
+use clap::Command;
 
-use super::{Cli, Outcome, inputs, options, output};
+use super::outcome::Outcome;
+use super::output;
 
 /// A variable that sets the default of an option.
-struct Variable {
-    name: &'static str,
+pub(crate) struct Variable {
+    pub(crate) name: &'static str,
     /// Long name of the option.
-    option: &'static str,
+    pub(crate) option: &'static str,
     /// Commands that have the option.
-    commands: &'static [&'static str],
+    pub(crate) commands: &'static [&'static str],
     /// Arguments that replace the option.
-    unless: &'static [&'static str],
+    pub(crate) unless: &'static [&'static str],
 }
 
-static VARIABLES: [Variable; 3] = [
+pub(crate) static VARIABLES: [Variable; 3] = [
     Variable {
         name: "HIPVIT_MODEL",
         option: "model",
@@ -129,7 +124,7 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
 ];
 
 /// Returns the table of all variables.
-pub fn table() -> String {
+pub(crate) fn table() -> String {
     let defaults = VARIABLES
         .iter()
         .map(|variable| (variable.name, format!("Default of --{}", variable.option)));
@@ -150,7 +145,7 @@ pub fn table() -> String {
 }
 
 /// Prints the table.
-pub fn print() -> anyhow::Result<Outcome> {
+pub(crate) fn print() -> anyhow::Result<Outcome> {
     output::stdout().write_all(table().as_bytes())?;
     Ok(Outcome::Complete)
 }
@@ -158,47 +153,14 @@ pub fn print() -> anyhow::Result<Outcome> {
 /// Variables in effect, with their values.
 static TAKEN: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 
-/// Parses the command line, with the variables as defaults. The first argument is the program's name.
-///
-/// # Errors
-///
-/// Returns an error if the command line or the value of a variable is invalid. A note on standard error names the
-/// variable.
-pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut command = options::command();
-    let mut matches = command.clone().try_get_matches_from(&arguments)?;
-    options::refuse_unused(&mut command, &matches)?;
-    let defaults = defaults(&command, &matches);
-    let subcommand = matches.subcommand_name();
-    // Global options can precede the subcommand's name.
-    let at = arguments
-        .iter()
-        .skip(1)
-        .position(|argument| argument.to_str() == subcommand);
-    if let Some(at) = at.filter(|_| !defaults.is_empty()) {
-        let options = defaults.iter().map(|(variable, value)| {
-            // Join option and value, because a value can begin with a dash.
-            let mut argument = OsString::from(format!("--{}=", variable.option));
-            argument.push(value);
-            argument
-        });
-        arguments.splice(at + 2..at + 2, options.collect::<Vec<_>>());
-        matches = command
-            .clone()
-            .try_get_matches_from(&arguments)
-            .inspect_err(|_| {
-                for (variable, value) in &defaults {
-                    note(variable, value);
-                }
-            })?;
-        let _ = TAKEN.set(defaults);
-    }
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+/// Records the variables in effect, for [`note_origins`].
+pub(crate) fn take(variables: Vec<(&'static Variable, OsString)>) {
+    let _ = TAKEN.set(variables);
 }
 
 /// Prints a note that names the variables which set the values in `error`. `is_of_gpu` is true for an error of the GPU
 /// or its libraries.
-pub fn note_origins(error: &str, is_of_gpu: bool) {
+pub(crate) fn note_origins(error: &str, is_of_gpu: bool) {
     for (variable, value) in TAKEN.get().into_iter().flatten() {
         let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
         if is_named || (is_of_gpu && variable.option == "device") {
@@ -207,13 +169,14 @@ pub fn note_origins(error: &str, is_of_gpu: bool) {
     }
 }
 
-fn note(variable: &Variable, value: &OsStr) {
+/// Prints a note that the variable sets its option.
+pub(crate) fn note(variable: &Variable, value: &OsStr) {
     let Variable { name, option, .. } = variable;
     output::note(&format!("--{option} comes from {name}={}", value.display()));
 }
 
 /// Adds each variable to the help of its option.
-pub fn with_help(command: Command) -> Command {
+pub(crate) fn with_help(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         let of_command = VARIABLES
@@ -232,62 +195,4 @@ pub fn with_help(command: Command) -> Command {
             })
         })
     })
-}
-
-/// Returns the variables that apply to the command and are not overridden by the command line, with their values.
-fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
-    let Some((name, matches)) = matches.subcommand() else {
-        return Vec::new();
-    };
-    let has = |id: &str| {
-        let mut arguments = command
-            .find_subcommand(name)
-            .into_iter()
-            .flat_map(Command::get_arguments);
-        arguments.any(|argument| argument.get_id() == id)
-    };
-    let given = |id: &str| {
-        has(id) && matches.value_source(id) == Some(ValueSource::CommandLine) && !is_image(matches, id)
-    };
-    let applies = |variable: &&Variable| {
-        variable.commands.contains(&name)
-            && !given(variable.option)
-            && !variable.unless.iter().any(|id| given(id))
-    };
-    let value = |variable: &'static Variable| {
-        let value = env::var_os(variable.name).filter(|value| !value.is_empty())?;
-        Some((variable, value))
-    };
-    VARIABLES.iter().filter(applies).filter_map(value).collect()
-}
-
-/// Returns true if the first argument of `profile` is an image, not a model.
-fn is_image(matches: &ArgMatches, id: &str) -> bool {
-    let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
-    path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_command_has_the_options_of_its_variables() {
-        let command = options::command();
-        for variable in &VARIABLES {
-            for name in variable.commands {
-                // Features such as `serve` can be disabled.
-                let Some(command) = command.find_subcommand(name) else {
-                    continue;
-                };
-                let option = command
-                    .get_opts()
-                    .find(|option| option.get_long() == Some(variable.option));
-                assert!(
-                    option.is_some_and(|option| option.get_id() == variable.option),
-                    "{name}"
-                );
-            }
-        }
-    }
 }

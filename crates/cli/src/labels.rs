@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hipvit::{Labels, SessionBuilder};
 
 #[derive(Debug, clap::Args)]
-pub struct LabelArgs {
+pub(crate) struct LabelArgs {
     /// File with the class names [default: the model's]
     ///
     /// A text file with one name per line, or JSON: a list, or the id2label of transformers. A model with 1,000 unnamed
@@ -15,7 +15,7 @@ pub struct LabelArgs {
 }
 
 impl LabelArgs {
-    pub fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
+    pub(crate) fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
         Ok(match self.read()? {
             Some(labels) => builder.labels(labels),
             None => builder,
@@ -23,12 +23,12 @@ impl LabelArgs {
     }
 
     /// Returns true if a file was given.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.labels.is_some()
     }
 
     /// Reads the labels, if a file was given.
-    pub fn read(&self) -> hipvit::Result<Option<Labels>> {
+    pub(crate) fn read(&self) -> hipvit::Result<Option<Labels>> {
         self.labels.as_ref().map(Labels::from_file).transpose()
     }
 }

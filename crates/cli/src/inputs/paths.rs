@@ -14,7 +14,7 @@ use hipvit_files::encoding::{EncodingError, to_utf8};
 /// # Errors
 ///
 /// Returns an error for any other URL, and for the URL of a file on another host.
-pub fn local(argument: &Path) -> Result<PathBuf> {
+pub(crate) fn local(argument: &Path) -> Result<PathBuf> {
     let url = argument.to_str().and_then(split_scheme);
     let Some((scheme, rest)) = url.filter(|_| !argument.exists()) else {
         return Ok(argument.to_owned());
@@ -69,7 +69,7 @@ fn of_file_url(rest: &str) -> Result<PathBuf> {
 }
 
 /// Parses a list of paths, separated by line breaks or by NUL.
-pub fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
+pub(crate) fn of_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     let bytes = to_utf8(bytes, null).map_err(|error| {
         let reason = match error {
             EncodingError::Nul => {

@@ -51,12 +51,12 @@ struct Traffic {
 
 /// Counts of all launches of a kernel.
 #[derive(Default, Serialize)]
-pub struct Counters {
+pub(crate) struct Counters {
     kernel: String,
     launches: u64,
-    pub blocks: u64,
+    pub(crate) blocks: u64,
     /// Number of blocks that ran. Counts are extrapolated from them.
-    pub sampled_blocks: u64,
+    pub(crate) sampled_blocks: u64,
     waves: u64,
     /// Number of wave instructions.
     instructions: u64,
@@ -87,7 +87,7 @@ pub struct Counters {
 ///
 /// # Errors
 /// Returns the number of the first invalid line, and the reason.
-pub fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
+pub(crate) fn sum(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
     let mut counted: BTreeMap<u64, Profile> = BTreeMap::new();
     let mut sums: Vec<Sum> = Vec::new();
     for (line, number) in lines.lines().zip(1..) {
@@ -197,7 +197,7 @@ const CLASSES: [(&str, &str, u32); 8] = [
 ];
 
 /// Returns tables of the instructions and of the memory accesses.
-pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
+pub(crate) fn text(kernels: &[Counters], width: Option<usize>) -> String {
     let fixed = [("kernel", 0), ("launches", 5), ("waves", 6), ("instr.", 0)];
     let fixed = fixed.into_iter().enumerate().map(|(n, (heading, rank))| match n {
         0 => Column::left(heading),
@@ -258,12 +258,12 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
     )
 }
 
-pub fn percent(part: Option<f64>) -> String {
+pub(crate) fn percent(part: Option<f64>) -> String {
     part.map_or_else(String::new, |part| format!("{:.1}", 100.0 * part))
 }
 
 /// Formats a count with at least three significant digits and a decimal prefix.
-pub fn short(count: u64) -> String {
+pub(crate) fn short(count: u64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut value = count as f64;
     let mut prefix = 0;
