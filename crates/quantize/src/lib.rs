@@ -36,10 +36,13 @@ mod activations;
 mod auto;
 mod fidelity;
 mod observation;
+mod options;
+mod precision;
 mod range;
 mod rounding;
 mod sparse;
 mod times;
+mod unit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -50,6 +53,8 @@ use serde::Serialize;
 
 pub use self::auto::{Candidate, Choice, Decision, Reverted};
 pub use self::fidelity::{Fidelity, OnGpu};
+pub use self::options::Options;
+pub use self::precision::{Precision, Scales};
 pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
@@ -62,83 +67,6 @@ use hipvit_files::temporary::Listed;
 
 /// Fraction of a channel's range that balancing moves to the weights, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
-
-/// Target precision of the weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Precision {
-    /// int8, with activations that are rounded to 8 bits at run time.
-    #[default]
-    Int8,
-    /// FP8 (E4M3). With images, activations are in FP8 too.
-    Fp8,
-    /// FP8 (E4M3), with activations that are rounded to FP8 at run time.
-    Fp8Dynamic,
-    /// bf16, with activations that the CPU rounds to bf16.
-    Bf16,
-    /// Unchanged: only [`Options::sparsity`] changes the model.
-    Full,
-}
-
-impl Precision {
-    /// Returns the name of the precision.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Int8 => "int8",
-            Self::Fp8 => "fp8",
-            Self::Fp8Dynamic => "fp8-dynamic",
-            Self::Bf16 => "bf16",
-            Self::Full => "full",
-        }
-    }
-
-    fn format(self, images: usize) -> Format {
-        match self {
-            Self::Int8 => Format::Int8,
-            Self::Fp8 if images > 0 => Format::Float8Activations,
-            Self::Fp8 => Format::Float8,
-            Self::Fp8Dynamic => Format::Float8Dynamic,
-            Self::Bf16 | Self::Full => Format::Full,
-        }
-    }
-}
-
-/// Method that determines the scale of a weight's row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scales {
-    /// The largest magnitude of the row becomes the largest value of the type.
-    #[default]
-    Largest,
-    /// The scale with the least mean square error. It may clip the largest magnitudes.
-    MeanSquare,
-}
-
-/// Options of [`quantize`].
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Target precision of the weights.
-    pub precision: Precision,
-    /// Method that determines the scales.
-    pub scales: Scales,
-    /// Maximum root mean square error of the outputs on the images, relative to the outputs; 0.005 is 0.5 %.
-    ///
-    /// With a budget, `precision` must be int8. Error and time then determine the precision of each layer:
-    ///
-    /// - without a `target`: its own, int8 or bf16
-    /// - with a `target`: its own, int8 or FP8
-    ///
-    /// If there are two or more images, a fifth of them, at least one, is held out. They are not used for
-    /// calibration, and the error on them must also be within the budget.
-    pub budget: Option<f64>,
-    /// Range of FP8 activations that are calibrated with images.
-    pub activation_range: ActivationRange,
-    /// Target GPU of a model with a budget; `None` for the CPU. The budget bounds the errors that the CPU
-    /// computes in f32. The error on the GPU can be larger; it is measured at the end ([`Decision::on_gpu`]).
-    pub target: Option<GpuTarget>,
-    /// Weights to prune before the remaining ones are rounded. Errors of the outputs are then relative to the
-    /// pruned model.
-    pub sparsity: Option<Sparsity>,
-}
 
 /// Result of [`quantize`].
 #[derive(Clone, Debug, Serialize)]

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::auto::Unit;
 use super::stored_names;
+use super::unit::Unit;
 use hipvit::cpu::int8::{self, Int8Weight};
 use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
